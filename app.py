@@ -1,0 +1,169 @@
+"""Every trigger and route, and nothing but triggers: parse, call, return.
+
+Event handlers stay in this file: on Lambda a Blueprint's handler would bypass app.py and every middleware.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chalice.app import Chalice, CloudWatchEvent, IAMAuthorizer, Rate, Response
+
+from chalicelib.bootstrap import service, warm_up
+from chalicelib.ingest.patterns import PATTERNS
+
+app = Chalice(app_name="rekindle", configure_logs=False)
+SIGNED = IAMAuthorizer()  # AWS credentials with execute-api:Invoke; nothing of this API is public
+
+
+@app.on_cw_event(PATTERNS["hyperpod_event"], name="hyperpod_event")
+def hyperpod_event(event: CloudWatchEvent) -> Any:
+    """HyperPod cluster, node-health and cluster events."""
+    return service().ingress.take("hyperpod_event", event.to_dict())
+
+
+@app.on_cw_event(PATTERNS["training_job_event"], name="training_job_event")
+def training_job_event(event: CloudWatchEvent) -> Any:
+    """SageMaker training jobs' state changes."""
+    return service().ingress.take("training_job_event", event.to_dict())
+
+
+@app.on_cw_event(PATTERNS["alarm_event"], name="alarm_event")
+def alarm_event(event: CloudWatchEvent) -> Any:
+    """CloudWatch alarms and their contributors."""
+    return service().ingress.take("alarm_event", event.to_dict())
+
+
+@app.on_cw_event(PATTERNS["health_event"], name="health_event")
+def health_event(event: CloudWatchEvent) -> Any:
+    """AWS Health."""
+    return service().ingress.take("health_event", event.to_dict())
+
+
+@app.on_cw_event(PATTERNS["ec2_event"], name="ec2_event")
+def ec2_event(event: CloudWatchEvent) -> Any:
+    """EC2: Spot, rebalance, state changes, capacity."""
+    return service().ingress.take("ec2_event", event.to_dict())
+
+
+@app.on_cw_event(PATTERNS["monitor_event"], name="monitor_event")
+def monitor_event(event: CloudWatchEvent) -> Any:
+    """The monitor in the training process, over the custom bus (set in the merge template)."""
+    return service().ingress.take("monitor_event", event.to_dict())
+
+
+@app.on_cw_event(PATTERNS["mailbox_event"], name="mailbox_event")
+def mailbox_event(event: CloudWatchEvent) -> Any:
+    """Replies and manifests appearing in the mailbox bucket."""
+    return service().ingress.take("mailbox_event", event.to_dict())
+
+
+@app.lambda_function(name="log_batch")
+def log_batch(event: Any, _: Any) -> Any:
+    """CloudWatch Logs subscriptions: health-agent lines."""
+    return service().ingress.take("log_batch", event)
+
+
+@app.schedule(Rate(1, unit=Rate.MINUTES), name="sweep")
+def sweep(_: CloudWatchEvent) -> None:
+    """Finds what lost events and lost wakes left behind."""
+    service().observability.record_sweep(service().sweep.run())
+
+
+@app.lambda_function(name="recover")
+def recover(event: Any, context: Any) -> Any:
+    """One durable execution per Incident; started by its alias only. Only this function loads the durable SDK."""
+    from chalicelib.recovery.entry import durable_recovery
+
+    ready = service()
+    return durable_recovery(ready.look, ready.perform, ready.observability.record)(event, context)
+
+
+def _answer(operation: str, **names: str) -> Response:
+    request = app.current_request
+    assert request is not None  # noqa: S101  Chalice sets it for every route; this tells the type checker
+    body = request.raw_body
+    raw = body if isinstance(body, bytes) else str(body or "").encode()
+    answer = service().api.answer(operation, names, request.to_original_event(), raw)
+    return Response(body=answer.body, status_code=answer.status, headers=dict(answer.headers))
+
+
+@app.route("/health", methods=["GET"], authorizer=SIGNED)
+def health() -> Response:
+    """Alive, and which stage."""
+    return _answer("health")
+
+
+@app.route("/status", methods=["GET"], authorizer=SIGNED)
+def status() -> Response:
+    """Figures for people: Jobs, open Incidents, pause."""
+    return _answer("status")
+
+
+@app.route("/jobs", methods=["GET"], authorizer=SIGNED)
+def list_jobs() -> Response:
+    """Protected Jobs."""
+    return _answer("list_jobs")
+
+
+@app.route("/jobs", methods=["POST"], authorizer=SIGNED)
+def register_job() -> Response:
+    """Protect a training job."""
+    return _answer("register_job")
+
+
+@app.route("/jobs/{job_id}", methods=["GET"], authorizer=SIGNED)
+def get_job(job_id: str) -> Response:
+    """One Job with its Attempts."""
+    return _answer("get_job", job_id=job_id)
+
+
+@app.route("/jobs/{job_id}/checkpoint", methods=["POST"], authorizer=SIGNED)
+def checkpoint_job(job_id: str) -> Response:
+    """Checkpoint now."""
+    return _answer("checkpoint_job", job_id=job_id)
+
+
+@app.route("/jobs/{job_id}/resubmit", methods=["POST"], authorizer=SIGNED)
+def resubmit_job(job_id: str) -> Response:
+    """Save, stop, submit again."""
+    return _answer("resubmit_job", job_id=job_id)
+
+
+@app.route("/incidents", methods=["GET"], authorizer=SIGNED)
+def list_incidents() -> Response:
+    """Open or closed Incidents."""
+    return _answer("list_incidents")
+
+
+@app.route("/incidents/{incident_id}", methods=["GET"], authorizer=SIGNED)
+def get_incident(incident_id: str) -> Response:
+    """One Incident with its timeline."""
+    return _answer("get_incident", incident_id=incident_id)
+
+
+@app.route("/incidents/{incident_id}/cancel", methods=["POST"], authorizer=SIGNED)
+def cancel_incident(incident_id: str) -> Response:
+    """End an Incident at its next look."""
+    return _answer("cancel_incident", incident_id=incident_id)
+
+
+@app.route("/quarantine", methods=["GET"], authorizer=SIGNED)
+def list_quarantine() -> Response:
+    """Events that could not be read."""
+    return _answer("list_quarantine")
+
+
+@app.route("/quarantine/redrive", methods=["POST"], authorizer=SIGNED)
+def redrive_quarantine() -> Response:
+    """Feed them in again."""
+    return _answer("redrive_quarantine")
+
+
+@app.route("/pause", methods=["PUT"], authorizer=SIGNED)
+def set_pause() -> Response:
+    """Set or lift the global pause."""
+    return _answer("set_pause")
+
+
+warm_up()

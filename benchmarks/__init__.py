@@ -1,0 +1,1 @@
+"""Counts and ratios, never timed assertions: `make bench`."""

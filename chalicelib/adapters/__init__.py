@@ -1,0 +1,1 @@
+"""Ports made real with AWS clients; one module per AWS service."""

@@ -1,0 +1,303 @@
+"""Jobs and Attempts in DynamoDB, and the global pause. docs/access-patterns.md counts what each method costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from chalicelib.adapters import items
+from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.adapters.items import Expression, Item
+from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.jobs import Attempt, Job, Orchestrator
+from chalicelib.domain.known import Known, maybe_from_wire, maybe_to_wire
+
+_FAILED = "ConditionalCheckFailedException"
+_CANCELED = "TransactionCanceledException"
+_PAUSE = items.key("CONTROL", "PAUSE")
+
+
+class DynamoJobRegistry:
+    """ports.JobRegistry over one table; `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, *, table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def register(self, job: Job, attempt: Attempt) -> Job:
+        """See ports.JobRegistry. An attempt that belongs to another Job already returns that Job."""
+        try:
+            items.insist(
+                self._client.transact_write_items,
+                expect=(_CANCELED,),
+                TransactItems=[
+                    self._put(_job_item(job), only_new=True),
+                    self._put(_attempt_item(attempt), only_new=False),
+                    self._put(_name_item(attempt), only_new=True),
+                ],
+            )
+        except AwsRefusal as refusal:
+            there, _, named = items.reasons_of(refusal)
+            if there is None and named:
+                return self.get(named["job_id"]["S"])
+            return self.get(job.job_id)
+        return job
+
+    def _put(self, item: Item, *, only_new: bool) -> Item:
+        put: Item = {"TableName": self._table, "Item": item, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+        if only_new:
+            put["ConditionExpression"] = "attribute_not_exists(pk)"
+        return {"Put": put}
+
+    def get(self, job_id: str) -> Job:
+        """See ports.JobRegistry."""
+        stored = items.get(self._client, self._table, items.key(items.job_pk(job_id)))
+        if stored is None:
+            raise UnknownEntity(f"job {job_id!r} is not registered")
+        return _job(stored)
+
+    def job_of_attempt(self, attempt_name: str) -> str | None:
+        """See ports.JobRegistry."""
+        stored = items.get(self._client, self._table, items.key(items.attempt_pk(attempt_name)))
+        return None if stored is None else items.read_text(stored, "job_id")
+
+    def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
+        """See ports.JobRegistry. Raises UnknownEntity for a Job that is not registered."""
+        expression = Expression()
+        sets = [
+            expression.set("current_attempt", items.text(attempt.name)),
+            expression.set("attempt_number", items.number(attempt.number)),
+            expression.set("attempt_started_at", items.text(attempt.submitted_at.isoformat())),
+            expression.set("version", items.number(job.version + 1)),
+        ]
+        expression.values[":expected"] = items.number(job.version)
+        point = {
+            "Update": {
+                "TableName": self._table,
+                "Key": items.key(items.job_pk(job.job_id)),
+                "UpdateExpression": f"SET {', '.join(sets)}",
+                "ConditionExpression": "#version = :expected AND #current_attempt <> :current_attempt",
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                **expression.parts(),
+            }
+        }
+        supersede = {
+            "Update": {
+                "TableName": self._table,
+                "Key": items.key(items.job_pk(job.job_id), items.attempt_sk(job.attempt_number)),
+                "UpdateExpression": "SET superseded_at = if_not_exists(superseded_at, :now)",
+                "ExpressionAttributeValues": {":now": items.text(now.isoformat())},
+            }
+        }
+        puts = [self._put(_attempt_item(attempt), only_new=False), self._put(_name_item(attempt), only_new=False)]
+        # A resubmission under the same number (its first name was taken by somebody else) replaces the record itself.
+        old = [] if attempt.number == job.attempt_number else [supersede]
+        try:
+            items.insist(self._client.transact_write_items, expect=(_CANCELED,), TransactItems=[point, *puts, *old])
+        except AwsRefusal as refusal:
+            current = items.reasons_of(refusal)[0]
+            if not current:
+                raise UnknownEntity(f"job {job.job_id!r} is not registered") from refusal
+            stored = _job(current)
+            if stored.current_attempt == attempt.name:
+                return stored
+            raise VersionConflict(
+                f"{job.job_id} is at version {stored.version} with {stored.current_attempt}, not {job.version}"
+            ) from refusal
+        return replace(
+            job,
+            current_attempt=attempt.name,
+            attempt_number=attempt.number,
+            attempt_started_at=attempt.submitted_at,
+            version=job.version + 1,
+        )
+
+    def update_attempt(self, attempt: Attempt) -> None:
+        """See ports.JobRegistry: what is Unknown here does not wipe out what is known there. Raises UnknownEntity."""
+        expression = Expression()
+        sets = []
+        if attempt.status:
+            sets.append(expression.set("status", items.text(attempt.status)))
+        for name, step in (("first_step", attempt.first_step), ("last_step", attempt.last_step)):
+            if isinstance(step, Known):
+                sets.append(expression.set(name, items.pack(maybe_to_wire(step))))
+        for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
+            if moment is not None:
+                sets.append(expression.set(name, items.text(moment.isoformat())))
+        if not sets:
+            return
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number)),
+                UpdateExpression=f"SET {', '.join(sets)}",
+                ConditionExpression=f"{expression.name('name')} = {expression.value('name', items.text(attempt.name))}",
+                **expression.parts(),
+            )
+        except AwsRefusal as refusal:
+            raise UnknownEntity(f"attempt {attempt.name!r} of job {attempt.job_id!r} is not registered") from refusal
+
+    def attempts(self, job_id: str) -> tuple[Attempt, ...]:
+        """See ports.JobRegistry."""
+        rows = items.query(self._client, self._table, **items.begins(items.job_pk(job_id), "ATTEMPT#"))
+        return tuple(_attempt(row) for row in rows if "name" in row)
+
+    def active(self) -> Iterator[Job]:
+        """See ports.JobRegistry."""
+        rows = items.query(self._client, self._table, **items.index_query(items.JOBS_ACTIVE))
+        for stored in items.get_many(self._client, self._table, items.keys_of(rows)):
+            job = _job(stored)
+            if job.active:  # the index lags behind
+                yield job
+
+    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
+        """See ports.JobRegistry. Raises InvalidRequest for a cursor that is not ours."""
+        partition, start = (items.JOBS_ACTIVE, None) if cursor is None else items.read_cursor(cursor)
+        if partition not in (items.JOBS_ACTIVE, items.JOBS_ENDED):
+            raise InvalidRequest("cursor", "is not one that this API gave out")
+        found: list[Item] = []
+        after: str | None = None
+        while len(found) < limit:
+            request = items.index_query(partition) | {"Limit": limit - len(found)}
+            if start is not None:
+                request["ExclusiveStartKey"] = start
+            page = call(self._client.query, TableName=self._table, **request)
+            found += page.get("Items", ())
+            start = page.get("LastEvaluatedKey")
+            after = items.cursor_of(start, partition=partition)
+            if start is None and partition == items.JOBS_ENDED:
+                after = None
+                break
+            if start is None:
+                partition = items.JOBS_ENDED
+                after = items.cursor_of(None, partition=partition)
+        jobs = tuple(_job(item) for item in items.get_many(self._client, self._table, items.keys_of(found)))
+        return jobs, after
+
+    def deactivate(self, job_id: str, *, now: datetime) -> None:
+        """See ports.JobRegistry."""
+        self._set_active(job_id, active=False, at=now)
+
+    def reactivate(self, job_id: str) -> None:
+        """See ports.JobRegistry."""
+        self._set_active(job_id, active=True, at=None)
+
+    def _set_active(self, job_id: str, *, active: bool, at: datetime | None) -> None:
+        expression = Expression()
+        sets = [
+            expression.set("active", items.flag(active)),
+            expression.set("gsi1pk", items.text(items.JOBS_ACTIVE if active else items.JOBS_ENDED)),
+        ]
+        if at is not None:
+            sets.append(expression.set("ended_at", items.text(at.isoformat())))
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=items.key(items.job_pk(job_id)),
+                UpdateExpression=f"SET {', '.join(sets)}",
+                ConditionExpression="attribute_exists(pk)",
+                **expression.parts(),
+            )
+        except AwsRefusal as refusal:
+            raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
+
+    def is_paused(self) -> bool:
+        """See ports.JobRegistry."""
+        return items.read_flag(items.get(self._client, self._table, _PAUSE) or {}, "paused")
+
+    def set_paused(self, paused: bool, *, who: str, now: datetime) -> None:
+        """See ports.JobRegistry."""
+        item = _PAUSE | {"paused": items.flag(paused), "who": items.text(who), "at": items.text(now.isoformat())}
+        items.insist(self._client.put_item, TableName=self._table, Item=item)
+
+
+def _job_item(job: Job) -> Item:
+    item = items.key(items.job_pk(job.job_id)) | {
+        "gsi1pk": items.text(items.JOBS_ACTIVE if job.active else items.JOBS_ENDED),
+        "gsi1sk": items.text(job.job_id),
+        "job_id": items.text(job.job_id),
+        "name": items.text(job.name),
+        "orchestrator": items.text(job.orchestrator.value),
+        "policy_name": items.text(job.policy_name),
+        "created_at": items.text(job.created_at.isoformat()),
+        "mailbox": items.text(job.mailbox),
+        "current_attempt": items.text(job.current_attempt),
+        "attempt_number": items.number(job.attempt_number),
+        "attempt_started_at": items.text(job.attempt_started_at.isoformat()),
+        "active": items.flag(job.active),
+        "version": items.number(job.version),
+    }
+    if job.open_incident is not None:
+        item["open_incident"] = items.text(job.open_incident)
+    return item
+
+
+def _job(stored: Item) -> Job:
+    return Job(
+        job_id=stored["job_id"]["S"],
+        name=stored["name"]["S"],
+        orchestrator=Orchestrator(stored["orchestrator"]["S"]),
+        policy_name=stored["policy_name"]["S"],
+        created_at=datetime.fromisoformat(stored["created_at"]["S"]),
+        mailbox=stored["mailbox"]["S"],
+        current_attempt=stored["current_attempt"]["S"],
+        attempt_number=items.read_number(stored, "attempt_number"),
+        attempt_started_at=datetime.fromisoformat(stored["attempt_started_at"]["S"]),
+        active=items.read_flag(stored, "active"),
+        open_incident=items.read_text(stored, "open_incident"),
+        version=items.read_number(stored, "version"),
+    )
+
+
+def _name_item(attempt: Attempt) -> Item:
+    return items.key(items.attempt_pk(attempt.name)) | {
+        "job_id": items.text(attempt.job_id),
+        "number": items.number(attempt.number),
+    }
+
+
+def _attempt_item(attempt: Attempt) -> Item:
+    item = items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number)) | {
+        "job_id": items.text(attempt.job_id),
+        "number": items.number(attempt.number),
+        "name": items.text(attempt.name),
+        "submitted_at": items.text(attempt.submitted_at.isoformat()),
+        "resume_step": items.pack(maybe_to_wire(attempt.resume_step)),
+        "skips": items.pack([[window.from_step, window.to_step] for window in attempt.skips]),
+        "status": items.text(attempt.status),
+        "first_step": items.pack(maybe_to_wire(attempt.first_step)),
+        "last_step": items.pack(maybe_to_wire(attempt.last_step)),
+    }
+    if attempt.incident_id is not None:
+        item["incident_id"] = items.text(attempt.incident_id)
+    if attempt.went_back:
+        item["went_back"] = {"BOOL": True}
+    for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
+        if moment is not None:
+            item[name] = items.text(moment.isoformat())
+    return item
+
+
+def _attempt(stored: Item) -> Attempt:
+    return Attempt(
+        job_id=stored["job_id"]["S"],
+        number=items.read_number(stored, "number"),
+        name=stored["name"]["S"],
+        submitted_at=datetime.fromisoformat(stored["submitted_at"]["S"]),
+        incident_id=items.read_text(stored, "incident_id"),
+        resume_step=maybe_from_wire(items.unpack(stored["resume_step"])),
+        went_back="went_back" in stored,
+        skips=tuple(SkipWindow(from_step=low, to_step=high) for low, high in items.unpack(stored["skips"])),
+        status=stored["status"]["S"],
+        first_step=maybe_from_wire(items.unpack(stored["first_step"])),
+        last_step=maybe_from_wire(items.unpack(stored["last_step"])),
+        ended_at=items.read_at(stored, "ended_at"),
+        superseded_at=items.read_at(stored, "superseded_at"),
+    )

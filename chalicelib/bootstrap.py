@@ -1,0 +1,336 @@
+"""Composition root: settings, clients, clock -> ready services. The one place where the world enters.
+
+Every part is made on first use and imports its own modules then, so that a function starts with what it needs: an event
+handler never loads the workflow, the API never loads the parsers. On Lambda `warm_up` makes the function's parts at
+init (full CPU), not in the first call. Clients come from one Session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from chalicelib.config import Settings
+
+if TYPE_CHECKING:
+    from chalicelib.adapters.clusters import SageMakerClusters
+    from chalicelib.adapters.durable import LambdaExecutions
+    from chalicelib.adapters.incident_store import DynamoIncidentStore
+    from chalicelib.adapters.job_registry import DynamoJobRegistry
+    from chalicelib.adapters.mailbox_s3 import S3Mailbox
+    from chalicelib.adapters.policies_ssm import SsmPolicies
+    from chalicelib.adapters.quarantine_sqs import SqsQuarantine
+    from chalicelib.api.routes import Api
+    from chalicelib.ingress import Ingress
+    from chalicelib.notify.bus import BusAnnouncer
+    from chalicelib.observability import Observability
+    from chalicelib.orchestrators.training_job import TrainingJobScheduler
+    from chalicelib.ports import Clock
+    from chalicelib.services.intake import Intake
+    from chalicelib.services.look import Look
+    from chalicelib.services.orders import Orders
+    from chalicelib.services.perform import Perform
+    from chalicelib.services.sweep import Sweep
+
+# What each function uses; the others are event handlers, which use the ingress.
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "recover": ("look", "perform", "observability"),
+    "sweep": ("sweep", "observability"),
+    "app": ("api", "observability"),  # Chalice's own handler of the REST API: `app.app`
+}
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> datetime:
+        """Aware UTC."""
+        return datetime.now(UTC)
+
+
+class Service:
+    """Everything app.py's triggers call."""
+
+    def __init__(self, settings: Settings, *, clock: Clock, clients: Clients) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.clients = clients
+
+    @cached_property
+    def observability(self) -> Observability:
+        """Log line and metrics."""
+        from chalicelib.observability import Observability
+
+        return Observability(service="rekindle", level=self.settings.log_level)
+
+    @cached_property
+    def store(self) -> DynamoIncidentStore:
+        """Incidents."""
+        return _store(self.settings, self.clients)
+
+    @cached_property
+    def registry(self) -> DynamoJobRegistry:
+        """Jobs and Attempts."""
+        return _registry(self.settings, self.clients)
+
+    @cached_property
+    def scheduler(self) -> TrainingJobScheduler:
+        """SageMaker training jobs."""
+        return _scheduler(self.settings, self.clients)
+
+    @cached_property
+    def mailbox(self) -> S3Mailbox:
+        """The meeting place with the training process."""
+        return _mailbox(self.clients)
+
+    @cached_property
+    def policies(self) -> SsmPolicies:
+        """Policy documents."""
+        return _policies(self.settings, self.clients, self.clock)
+
+    @cached_property
+    def executions(self) -> LambdaExecutions:
+        """Durable executions of `recover`."""
+        return _executions(self.settings, self.clients)
+
+    @cached_property
+    def clusters(self) -> SageMakerClusters:
+        """What HyperPod's events leave out."""
+        return _clusters(self.clients)
+
+    @cached_property
+    def quarantine(self) -> SqsQuarantine:
+        """Events that could not be read."""
+        return _quarantine(self.settings, self.clients)
+
+    @cached_property
+    def announcer(self) -> BusAnnouncer:
+        """Tells people."""
+        return _announcer(self.settings, self.clients)
+
+    @cached_property
+    def intake(self) -> Intake:
+        """Signal -> Incident."""
+        from chalicelib.services.intake import Intake
+
+        return Intake(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clusters=self.clusters,
+            executions=self.executions,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def ingress(self) -> Ingress:
+        """Raw event -> Signals -> intake."""
+        from chalicelib.ingress import Ingress
+
+        return Ingress(
+            intake=self.intake,
+            clusters=self.clusters,
+            quarantine=self.quarantine,
+            clock=self.clock,
+            report=self.observability.record,
+            account=self.settings.account,
+        )
+
+    @cached_property
+    def look(self) -> Look:
+        """One look, and its record."""
+        from chalicelib.services.look import Look
+
+        return Look(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            policies=self.policies,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def perform(self) -> Perform:
+        """Actions carried out."""
+        from chalicelib.services.perform import Perform
+
+        return Perform(
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            announcer=self.announcer,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """The minute sweep."""
+        from chalicelib.services.sweep import Sweep
+
+        return Sweep(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            executions=self.executions,
+            intake=self.intake,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def orders(self) -> Orders:
+        """What people order."""
+        from chalicelib.services.orders import Orders
+
+        return Orders(
+            intake=self.intake,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            policies=self.policies,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def api(self) -> Api:
+        """The REST routes."""
+        from chalicelib.api.routes import Api
+
+        return Api(
+            store=self.store,
+            registry=self.registry,
+            orders=self.orders,
+            ingress=self.ingress,
+            quarantine=self.quarantine,
+            clock=self.clock,
+            report=self.observability.record,
+            stage=self.settings.stage,
+        )
+
+    def prepare(self, function: str) -> None:
+        """Make what `function` uses, now."""
+        for part in _PARTS.get(function, ("ingress",)):
+            getattr(self, part)
+
+
+class Clients:
+    """One client per AWS service, all from one Session: a Session each would cost about 100 ms more (style §5)."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._made: dict[str, Any] = {}
+
+    def __call__(self, name: str) -> Any:
+        """The client of one AWS service."""
+        if name not in self._made:
+            self._made[name] = self._session.client(name, config=_client_config())
+        return self._made[name]
+
+
+def build(environ: Mapping[str, str], *, clock: Clock | None = None, session: Any = None) -> Service:
+    """Put the service together.
+
+    Raises:
+        BadSettings: names every missing variable at once.
+    """
+    settings = Settings.from_env(environ)
+    return Service(settings, clock=clock or SystemClock(), clients=Clients(session or _session(settings.region)))
+
+
+def _store(settings: Settings, clients: Clients) -> DynamoIncidentStore:
+    from chalicelib.adapters.incident_store import DynamoIncidentStore
+
+    return DynamoIncidentStore(clients("dynamodb"), table=settings.table)
+
+
+def _registry(settings: Settings, clients: Clients) -> DynamoJobRegistry:
+    from chalicelib.adapters.job_registry import DynamoJobRegistry
+
+    return DynamoJobRegistry(clients("dynamodb"), table=settings.table)
+
+
+def _scheduler(settings: Settings, clients: Clients) -> TrainingJobScheduler:
+    from chalicelib.orchestrators.training_job import TrainingJobScheduler
+
+    return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus)
+
+
+def _mailbox(clients: Clients) -> S3Mailbox:
+    from chalicelib.adapters.mailbox_s3 import S3Mailbox
+
+    return S3Mailbox(clients("s3"))
+
+
+def _policies(settings: Settings, clients: Clients, clock: Clock) -> SsmPolicies:
+    from chalicelib.adapters.policies_ssm import SsmPolicies
+
+    return SsmPolicies(clients("ssm"), prefix=settings.policy_prefix, clock=clock)
+
+
+def _executions(settings: Settings, clients: Clients) -> LambdaExecutions:
+    from chalicelib.adapters.durable import LambdaExecutions
+
+    return LambdaExecutions(clients("lambda"), function=settings.recover_function)
+
+
+def _clusters(clients: Clients) -> SageMakerClusters:
+    from chalicelib.adapters.clusters import SageMakerClusters
+
+    return SageMakerClusters(clients("sagemaker"))
+
+
+def _quarantine(settings: Settings, clients: Clients) -> SqsQuarantine:
+    from chalicelib.adapters.quarantine_sqs import SqsQuarantine
+
+    return SqsQuarantine(clients("sqs"), url=settings.quarantine_url)
+
+
+def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:
+    from chalicelib.notify.bus import BusAnnouncer
+
+    return BusAnnouncer(
+        clients("events"),
+        bus=settings.bus,
+        sns=clients("sns") if settings.topic else None,
+        topic=settings.topic or None,
+    )
+
+
+def _session(region: str) -> Any:
+    import boto3
+
+    return boto3.session.Session(region_name=region)
+
+
+def _client_config() -> Any:
+    from botocore.config import Config
+
+    # Standard retries inside one call; the durable steps retry beyond them. Timeouts far below the function's own.
+    return Config(connect_timeout=3, read_timeout=20, retries={"mode": "standard", "max_attempts": 3})
+
+
+_installed: Service | None = None
+
+
+def install(service: Service | None) -> None:
+    """Use `service` in this process; None forgets it. For the embedded cloud, which brings its own clock."""
+    global _installed
+    _installed = service
+
+
+def service() -> Service:
+    """The process's service, made on first use."""
+    if _installed is None:
+        install(build(os.environ))
+    assert _installed is not None  # noqa: S101  install() has just set it; this tells the type checker
+    return _installed
+
+
+def warm_up() -> None:
+    """Make this function's parts at Lambda's init phase; elsewhere (packaging, tests) nothing is read at import."""
+    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+        service().prepare(os.environ.get("_HANDLER", "").rpartition(".")[2])  # Lambda sets _HANDLER: app.<function>

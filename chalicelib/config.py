@@ -1,0 +1,54 @@
+"""Settings from the environment: read once, in bootstrap; every missing or bad variable is named in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chalicelib.domain.errors import Permanent
+
+
+class BadSettings(Permanent):
+    """One or more environment variables are missing or wrong; the message lists them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where the service finds its resources. Names are set by the merge template."""
+
+    region: str
+    table: str
+    bus: str
+    bucket: str
+    quarantine_url: str
+    recover_function: str
+    policy_prefix: str = "/rekindle/policies"
+    topic: str = ""
+    stage: str = "dev"
+    log_level: str = "INFO"
+    account: str = ""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+        """Raises BadSettings, which names every missing variable at once."""
+        required = {
+            "region": "AWS_REGION",
+            "table": "REKINDLE_TABLE",
+            "bus": "REKINDLE_BUS",
+            "bucket": "REKINDLE_BUCKET",
+            "quarantine_url": "REKINDLE_QUARANTINE_URL",
+            "recover_function": "REKINDLE_RECOVER_FUNCTION",
+        }
+        optional = {
+            "policy_prefix": "REKINDLE_POLICY_PREFIX",
+            "topic": "REKINDLE_TOPIC",
+            "stage": "REKINDLE_STAGE",
+            "log_level": "REKINDLE_LOG_LEVEL",
+            "account": "REKINDLE_ACCOUNT",
+        }
+        missing = sorted(name for name in required.values() if not environ.get(name))
+        if missing:
+            raise BadSettings(f"missing environment variables: {', '.join(missing)}")
+        values = {field: environ[name] for field, name in required.items()}
+        values |= {field: environ[name] for field, name in optional.items() if environ.get(name)}
+        return cls(**values)

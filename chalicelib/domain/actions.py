@@ -1,0 +1,164 @@
+"""Actions: imperative data. `decide` makes them, recovery carries them out, each with an idempotency token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, assert_never
+
+from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.known import Maybe, maybe_from_wire, maybe_to_wire
+
+
+class Severity(StrEnum):
+    """How loudly people are told."""
+
+    INFO = "info"
+    WARNING = "warning"
+    PAGE = "page"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCheckpoint:
+    """Ask the attempt for an emergency checkpoint. The request id is the token: a second write is refused by S3."""
+
+    request_id: str
+    attempt: str
+    deadline_at: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopJob:
+    """Stop the attempt (SIGTERM, 120 s, SIGKILL). Naturally idempotent: an ended attempt is left alone."""
+
+    attempt: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResubmitJob:
+    """Start attempt `number` under `name`, a clone of `clone_of`; fences every older attempt first.
+
+    `name` is deterministic, so the platform's own refusal of a taken name is the idempotency signal.
+    `goes_back`: it resumes where it does on purpose (an order, a poisoned run), not for want of a newer checkpoint.
+    """
+
+    clone_of: str
+    number: int
+    name: str
+    resume_step: Maybe[int]
+    resume_root: str | None
+    resume_manifest: str | None
+    skips: tuple[SkipWindow, ...]
+    why: str
+    goes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Tell people."""
+
+    severity: Severity
+    title: str
+    text: str
+
+
+Action = RequestCheckpoint | StopJob | ResubmitJob | Notify
+
+
+class Done(StrEnum):
+    """How carrying out an Action ended."""
+
+    DONE = "done"
+    ALREADY = "already"  # the wanted state was there before us
+    REFUSED = "refused"  # a reason that trying again cannot change
+    CAPACITY = "capacity"  # no room now
+    NAME_TAKEN = "name_taken"  # the new attempt's name belongs to somebody else
+    UNAVAILABLE = "unavailable"  # could not be reached; whether it took effect is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """What one Action answered; read by the next look."""
+
+    action: str
+    done: Done
+    detail: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form, the step's result."""
+        return {"action": self.action, "done": self.done.value, "detail": self.detail}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> ActionResult:
+        """Inverse of `to_wire`."""
+        return cls(action=wire["action"], done=Done(wire["done"]), detail=wire["detail"])
+
+
+def action_name(action: Action) -> str:
+    """The word of DESIGN §1 for it."""
+    return type(action).__name__
+
+
+def action_to_wire(action: Action) -> dict[str, Any]:
+    """JSON form, `{"action": name, …}`."""
+    match action:
+        case RequestCheckpoint():
+            body: dict[str, Any] = {
+                "request_id": action.request_id,
+                "attempt": action.attempt,
+                "deadline_at": action.deadline_at.isoformat(),
+                "why": action.why,
+            }
+        case StopJob():
+            body = {"attempt": action.attempt, "why": action.why}
+        case ResubmitJob():
+            body = {
+                "clone_of": action.clone_of,
+                "number": action.number,
+                "name": action.name,
+                "resume_step": maybe_to_wire(action.resume_step),
+                "resume_root": action.resume_root,
+                "resume_manifest": action.resume_manifest,
+                "skips": [[window.from_step, window.to_step] for window in action.skips],
+                "why": action.why,
+                "goes_back": action.goes_back,
+            }
+        case Notify():
+            body = {"severity": action.severity.value, "title": action.title, "text": action.text}
+        case _:
+            assert_never(action)
+    return {"action": action_name(action), **body}
+
+
+def action_from_wire(wire: Mapping[str, Any]) -> Action:
+    """Inverse of `action_to_wire`. Only for data that we wrote ourselves."""
+    match wire["action"]:
+        case "RequestCheckpoint":
+            return RequestCheckpoint(
+                request_id=wire["request_id"],
+                attempt=wire["attempt"],
+                deadline_at=datetime.fromisoformat(wire["deadline_at"]),
+                why=wire["why"],
+            )
+        case "StopJob":
+            return StopJob(attempt=wire["attempt"], why=wire["why"])
+        case "ResubmitJob":
+            return ResubmitJob(
+                clone_of=wire["clone_of"],
+                number=int(wire["number"]),
+                name=wire["name"],
+                resume_step=maybe_from_wire(wire["resume_step"]),
+                resume_root=wire["resume_root"],
+                resume_manifest=wire["resume_manifest"],
+                skips=tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in wire["skips"]),
+                why=wire["why"],
+                goes_back=bool(wire["goes_back"]),
+            )
+        case "Notify":
+            return Notify(severity=Severity(wire["severity"]), title=wire["title"], text=wire["text"])
+        case other:
+            raise ValueError(f"unknown action {other!r}")

@@ -1,0 +1,128 @@
+"""decide(): the pure verdict on one look at an Incident.
+
+Total: every phase x observation gives a Decision, and the Decision names the rule that spoke. Nothing here reads a
+clock, the environment or the network; the same inputs give the same verdict, so an operator can re-derive it.
+
+The rules are grouped by phase in rules_open, rules_stop, rules_resubmit and rules_verify; rules_ended says what the
+end of an attempt leads to, and first_steps how the playbooks' responses begin. Rules common to all phases (cancel,
+pause, no Job) stand here and come first. A rule's name is stable: it is what the timeline, `rekindle replay` and the
+tests call it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+
+from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.diagnosis import diagnose
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import Observation
+from chalicelib.domain.policy import Policy
+from chalicelib.domain.rules_open import decide_open
+from chalicelib.domain.rules_resubmit import decide_resubmitting
+from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
+from chalicelib.domain.rules_verify import decide_verifying
+from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.verdict import Decision, Look, newest, state_of_the_run, story, subject
+
+__all__ = ["Decision", "decide"]
+
+
+def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Policy) -> Decision:
+    """What to do about `incident`, given what was seen at `now`, as far as `policy` allows.
+
+    Pure and total. A closed Incident stays closed, as it is.
+    """
+    if not incident.is_open:
+        closed = Look(incident=incident, seen=seen, now=now, policy=policy)
+        return closed.decided("closed", "the Incident is closed", incident, (), None)
+    incident = incident.absorb(seen.new_signals)
+    if incident.policy_document is None:
+        incident = dataclasses.replace(
+            incident, policy_name=policy.name, policy_version=policy.version, policy_document=policy.to_wire()
+        )
+    if not seen.paused:
+        incident = incident.unpaused(now=now)
+    ordered_before = incident.order
+    look = Look(incident=diagnose(incident, seen), seen=seen, now=now, policy=policy)
+    common = _common(look)
+    if common is not None:
+        return common
+    decision = _carried_on(look, _by_phase(look))
+    return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
+
+
+def _by_phase(look: Look) -> Decision:
+    match look.incident.phase:
+        case Phase.OPEN | Phase.HOLDING:
+            return decide_open(look)
+        case Phase.CHECKPOINTING:
+            return decide_checkpointing(look)
+        case Phase.STOPPING:
+            return decide_stopping(look)
+        case Phase.RESUBMITTING:
+            return decide_resubmitting(look)
+        case _:
+            return decide_verifying(look)
+
+
+def _carried_on(look: Look, decision: Decision) -> Decision:
+    """A resubmission that was prepared goes out in the same look, where this look has read the checkpoints already."""
+    if decision.rule != "resubmit.prepare" or not isinstance(look.seen.checkpoints, Known):
+        return decision
+    sent = decide_resubmitting(dataclasses.replace(look, incident=decision.incident))
+    return dataclasses.replace(sent, reason=f"{decision.reason} {sent.reason}")
+
+
+def _common(look: Look) -> Decision | None:
+    cancel = newest(look.seen.new_signals, SignalKind.ORDER_CANCEL)
+    if cancel is not None:
+        who = str(cancel.evidence.get("who", "an operator"))
+        return look.close(
+            "order.cancel",
+            f"cancelled by {who} while {look.incident.phase}; {state_of_the_run(look)}",
+            Phase.STOPPED,
+            severity=Severity.WARNING,
+        )
+    if look.seen.paused:
+        since = look.incident.paused_since or look.now
+        reason = "a global pause is set: nothing is done, and no limit runs, until it is lifted"
+        return look.stay("guard.paused", reason, paused_since=since)
+    if not look.seen.has_job:
+        return _no_job(look)
+    return None
+
+
+def _no_job(look: Look) -> Decision:
+    if look.incident.phase is Phase.OPEN:
+        told = Notify(
+            severity=Severity.WARNING,
+            title=f"{subject(look)}: {look.incident.fault}",
+            text=f"{story(look)} No protected Job is known there, so nothing is done.",
+        )
+        return look.move("cluster.tell", told.text, Phase.HOLDING, told)
+    if look.in_phase < look.policy.tell_open:
+        return look.stay("cluster.collect", "collecting what else the cluster reports")
+    return look.close(
+        "cluster.told",
+        f"{look.incident.signals_seen} signals told to people; no protected Job was affected",
+        Phase.STOPPED,
+        severity=Severity.INFO,
+    )
+
+
+def _with_orders_answered(look: Look, decision: Decision) -> Decision:
+    """An order that came too late to be taken must not vanish: whoever gave it is told."""
+    order = newest(look.seen.new_signals, SignalKind.ORDER_RESUBMIT) or newest(
+        look.seen.new_signals, SignalKind.ORDER_CHECKPOINT
+    )
+    if order is None:
+        return decision
+    told = Notify(
+        severity=Severity.WARNING,
+        title=f"{subject(look)}: an order was not taken",
+        text=f"{order.summary}: a recovery from {look.incident.fault} is under way ({decision.rule}).",
+    )
+    return dataclasses.replace(decision, actions=(*decision.actions, told))

@@ -1,0 +1,271 @@
+"""What is wrong, from everything the Incident has collected. Pure; called at the start of every decide()."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import datetime
+
+from chalicelib.domain.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, Phase, SkipWindow, best_step
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.playbooks import FAULT_RANK
+from chalicelib.domain.signals import Signal, SignalKind
+
+_ORDERS = {SignalKind.ORDER_CHECKPOINT: "checkpoint", SignalKind.ORDER_RESUBMIT: "resubmit"}
+ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL})
+# What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
+STATE_KINDS = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING})
+_BAD_LOSS = ("nan", "inf")
+
+
+def diagnose(incident: Incident, seen: Observation) -> Incident:
+    """The Incident with fault, rule, onset, target and order brought up to date from its Signals and the look.
+
+    Signals about another attempt are evidence, never a reason (stale Signals, DESIGN §7). While we stop and resubmit,
+    what we did ourselves colours what is seen (a stopped attempt "fails"), so the fault stays as it is; only a
+    non-finite loss still counts then, because it says which checkpoints must not be resumed from.
+    """
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    if incident.attempt is None and view is not None:
+        incident = dataclasses.replace(incident, attempt=view.name)
+    if not incident.is_open:
+        return incident
+    incident = _take_order(_note_state(incident, seen, view), seen.new_signals)
+    incident = _poison(incident, view)
+    if incident.phase is Phase.RESUBMITTING:
+        return incident
+    if incident.phase is Phase.STOPPING:
+        if not incident.is_poisoned or incident.fault is FaultClass.NON_FINITE:
+            return _target(incident, view) if incident.is_poisoned else incident
+        return _target(
+            dataclasses.replace(incident, fault=FaultClass.NON_FINITE, fault_rule="poisoned.while_stopping"), view
+        )
+    return _target(_fault(incident, view), view)
+
+
+def _note_state(incident: Incident, seen: Observation, view: AttemptView | None) -> Incident:
+    """Since when the attempt is what it is. Written only when it changes, so that a quiet look stays a quiet look."""
+    if not seen.has_job:
+        return incident
+    if view is None:
+        if incident.unseen_since is not None:
+            return incident
+        return dataclasses.replace(incident, unseen_since=seen.observed_at)
+    if incident.unseen_since is not None:
+        incident = dataclasses.replace(incident, unseen_since=None)
+    state = f"{view.name}:{view.status}"
+    if incident.seen_as == state:
+        return incident
+    repaired_at = incident.repaired_at if incident.seen_as.startswith(f"{view.name}:") else None
+    is_back = view.status in (AttemptStatus.STARTING, AttemptStatus.RUNNING)
+    if is_back and incident.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
+        repaired_at = seen.observed_at
+    return dataclasses.replace(incident, seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
+
+
+def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
+    """An operator's order takes over while nothing has been done yet; later it would fight a recovery under way.
+
+    A checkpoint order never takes over an Incident that is about a fault: it would be closed with the fault forgotten.
+    """
+    orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
+    if not orders or incident.phase not in (Phase.OPEN, Phase.HOLDING):
+        return incident
+    newest = next((one for one in reversed(orders) if one.kind is SignalKind.ORDER_RESUBMIT), orders[-1])
+    if newest.kind is SignalKind.ORDER_CHECKPOINT and any(
+        signal.fault is not None and signal.triggers and signal.kind not in ORDER_KINDS for signal in incident.signals
+    ):
+        return incident
+    order = {"do": _ORDERS[newest.kind], "who": "an operator", **dict(newest.evidence)}
+    skips = tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in order.get("skip") or ())
+    return dataclasses.replace(
+        incident,
+        order=order,
+        fault=FaultClass.OPERATOR_ORDER,
+        fault_rule=f"signal.{newest.kind}",
+        skips=merge_windows((*incident.skips, *skips)),
+    )
+
+
+def is_whole_order(signal: Signal) -> bool:
+    """False for an order of which the store had to drop a part, or whose windows cannot be read."""
+    if "evidence_dropped_bytes" in signal.evidence:
+        return False
+    windows = signal.evidence.get("skip") or ()
+    return isinstance(windows, list | tuple) and all(
+        isinstance(one, list | tuple) and len(one) == 2 and all(isinstance(step, int) for step in one)
+        for one in windows
+    )
+
+
+def merge_windows(skips: tuple[SkipWindow, ...]) -> tuple[SkipWindow, ...]:
+    """The same steps in as few windows as possible, in order."""
+    merged: list[SkipWindow] = []
+    for window in sorted(skips, key=lambda item: item.from_step):
+        if merged and window.from_step <= merged[-1].to_step:
+            merged[-1] = SkipWindow(from_step=merged[-1].from_step, to_step=max(merged[-1].to_step, window.to_step))
+        else:
+            merged.append(window)
+    return tuple(merged)
+
+
+def _fault(incident: Incident, view: AttemptView | None) -> Incident:
+    if incident.order is not None and not incident.tries:
+        return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
+    found = [
+        (FAULT_RANK[signal.fault], signal.fault, f"signal.{signal.kind}")
+        for signal in incident.signals
+        if signal.fault is not None
+        and signal.triggers
+        and signal.kind not in ORDER_KINDS
+        and concerns(signal, incident)
+        and (incident.repaired_at is None or signal.occurred_at >= incident.repaired_at)
+    ]
+    if view is not None and view.name == incident.attempt:
+        found += _from_view(incident, view)
+    is_over = view is not None and view.loss_state == "finite" and not incident.has_signal(FaultClass.NON_FINITE)
+    if incident.is_poisoned and not is_over:  # known from an earlier Incident only, and finite since: a mark, no fault
+        rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
+        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule))
+    if not found:
+        return incident
+    _, fault, rule = min(found)
+    return dataclasses.replace(incident, fault=fault, fault_rule=rule)
+
+
+def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultClass, str]]:
+    found: list[tuple[int, FaultClass, str]] = []
+    if view.status is AttemptStatus.FAILED:
+        verdict = classify_failure_reason(view.failure_reason)
+        found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))
+    if view.loss_state in _BAD_LOSS:
+        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"beat.{view.loss_state}"))
+    if view.status is AttemptStatus.EXPIRED:
+        found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, "platform.time_limit"))
+    if view.status is AttemptStatus.GONE and not incident.tries:
+        found.append((FAULT_RANK[FaultClass.JOB_MISSING], FaultClass.JOB_MISSING, "platform.gone"))
+    return found
+
+
+def concerns(signal: Signal, incident: Incident) -> bool:
+    """About the attempt under care, or about no attempt in particular and not older than it."""
+    if signal.attempt is not None:
+        return signal.attempt == incident.attempt
+    return not incident.tries or signal.occurred_at >= incident.tries[-1].at
+
+
+def _poison(incident: Incident, view: AttemptView | None) -> Incident:
+    """Which attempt had a non-finite loss, and its first bad step as far as anything has told: it only ever sinks.
+
+    Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
+    out of order the news come, its checkpoints from the onset on are worth nothing.
+    """
+    bad = [signal for signal in incident.signals if signal.fault is FaultClass.NON_FINITE]
+    late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.onset_attempt]
+    incident = _lower_onset(incident, late)
+    own = [signal for signal in bad if concerns(signal, incident)]
+    is_view_bad = (
+        view is not None
+        and view.name == incident.attempt
+        and (
+            view.loss_state in _BAD_LOSS
+            or (
+                view.status is AttemptStatus.FAILED
+                and classify_failure_reason(view.failure_reason).fault is FaultClass.NON_FINITE
+            )
+        )
+    )
+    if not own and not is_view_bad:
+        return incident
+    if not incident.is_poisoned:
+        incident = dataclasses.replace(
+            incident, onset_attempt=incident.attempt, onset_step=Unknown("nothing told the first bad step")
+        )
+    incident = _lower_onset(incident, own)
+    if isinstance(incident.onset_step, Unknown) and view is not None and view.name == incident.attempt:
+        incident = dataclasses.replace(
+            incident, onset_step=view.last_step if isinstance(view.last_step, Known) else incident.onset_step
+        )
+    return incident
+
+
+def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
+    steps = [step.value for step in map(signal_step, bad) if isinstance(step, Known)]
+    if isinstance(incident.onset_step, Known):
+        steps.append(incident.onset_step.value)
+    if not steps or incident.onset_step == Known(min(steps)):
+        return incident
+    return dataclasses.replace(incident, onset_step=Known(min(steps)))
+
+
+def stalled_at(incident: Incident) -> Maybe[int]:
+    """The highest step at which the attempt under care was said to be stuck."""
+    stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
+    return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
+
+
+def _target(incident: Incident, view: AttemptView | None) -> Incident:
+    """The step that must be passed: fixed at the first look that knows one, so that moving past it can be seen.
+
+    For a hang it is where the run was said to be stuck, not where it is now: a stall told late about a run that has
+    moved on is seen to be over at the first look (DLRover #1749: a stale event that kills for ever).
+    """
+    if not incident.tries:
+        if incident.is_poisoned and isinstance(incident.onset_step, Known):
+            return dataclasses.replace(incident, target_step=incident.onset_step)
+        stuck = stalled_at(incident) if incident.fault is FaultClass.HANG else Unknown("no hang")
+        if isinstance(stuck, Known):
+            return dataclasses.replace(incident, target_step=stuck)
+    if isinstance(incident.target_step, Known) or incident.tries:
+        return incident  # a new attempt's own step is no mark for it to pass
+    steps: list[Maybe[int]] = [
+        signal_step(signal) for signal in incident.signals if signal.attempt == incident.attempt and signal.fault
+    ]
+    if view is not None:
+        steps.append(view.last_step_at_most)
+    return dataclasses.replace(incident, target_step=best_step(*steps)) if steps else incident
+
+
+def signal_step(signal: Signal) -> Maybe[int]:
+    """The training step a Signal speaks of."""
+    step = signal.evidence.get("step")
+    if isinstance(step, int) and not isinstance(step, bool):
+        return Known(step)
+    return Unknown(f"{signal.kind} names no step")
+
+
+def died_at(incident: Incident, view: AttemptView) -> Maybe[int]:
+    """The last good step of an attempt that has ended: steps after a non-finite loss are worth nothing."""
+    if incident.onset_attempt == view.name and isinstance(incident.onset_step, Known):
+        if isinstance(view.last_step, Known):
+            return Known(min(view.last_step.value, incident.onset_step.value))
+        return incident.onset_step
+    return view.last_step
+
+
+def died_at_most(incident: Incident, view: AttemptView) -> Maybe[int]:
+    """The furthest step an ended attempt may have come to; a non-finite loss bounds it at its onset."""
+    if incident.onset_attempt == view.name and isinstance(incident.onset_step, Known):
+        return died_at(incident, view)
+    return view.last_step_at_most
+
+
+def failure_signature(reason: str) -> str:
+    """A failure reason without what differs from run to run: numbers, addresses, paths, times.
+
+    An empty reason gives an empty signature, which is equal to nothing (see `decide`).
+    """
+    text = re.sub(r"0x[0-9a-f]+", "#", reason.lower())
+    text = re.sub(r"(?:/[\w.\-]+){2,}", "/…", text)
+    text = re.sub(r"\d+", "#", text)
+    return re.sub(r"\s+", " ", text).strip()[:300]
+
+
+def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at: datetime | None) -> bool:
+    """True for a Signal about an attempt that has been succeeded: evidence, never a trigger (DESIGN §7)."""
+    if signal.attempt is not None:
+        return current_attempt is not None and signal.attempt != current_attempt
+    return attempt_started_at is not None and signal.occurred_at < attempt_started_at

@@ -1,0 +1,478 @@
+"""The Incident: what Signals open and `recover` works on. Immutable; every change makes a new one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from chalicelib.domain.errors import InvalidTransition
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.signals import Signal
+
+MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
+
+
+class Phase(StrEnum):
+    """Where a recovery stands."""
+
+    OPEN = "open"
+    HOLDING = "holding"
+    CHECKPOINTING = "checkpointing"
+    STOPPING = "stopping"
+    RESUBMITTING = "resubmitting"
+    VERIFYING = "verifying"
+    RECOVERED = "recovered"
+    STOPPED = "stopped"
+    HANDED_OVER = "handed_over"
+
+    @property
+    def is_terminal(self) -> bool:
+        """No transition leaves it."""
+        return not TRANSITIONS[self]
+
+
+_CLOSED = frozenset({Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER})
+_WORK = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING})
+
+# The only way an Incident moves. docs/architecture.md's diagram is generated from this table.
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING},
+    Phase.HOLDING: _WORK | _CLOSED,
+    Phase.CHECKPOINTING: _CLOSED | {Phase.STOPPING, Phase.RESUBMITTING, Phase.HOLDING, Phase.VERIFYING},
+    Phase.STOPPING: _CLOSED | {Phase.RESUBMITTING},
+    Phase.RESUBMITTING: frozenset({Phase.STOPPED, Phase.HANDED_OVER, Phase.VERIFYING}),
+    Phase.VERIFYING: _CLOSED | _WORK,
+    Phase.RECOVERED: frozenset(),
+    Phase.STOPPED: frozenset(),
+    Phase.HANDED_OVER: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipWindow:
+    """Data not to train on again: the batches of the steps [from_step, to_step)."""
+
+    from_step: int
+    to_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAsk:
+    """One emergency checkpoint asked for. `outcome` is None until answered: saved, cannot, refused, late."""
+
+    request_id: str
+    attempt: str
+    asked_at: datetime
+    deadline_at: datetime
+    outcome: str | None = None
+    step: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One resubmission made in this Incident. `no_room`: it failed for want of capacity before it ever ran."""
+
+    number: int
+    name: str
+    clone_of: str
+    at: datetime
+    resume_step: Maybe[int]
+    ended: bool = False
+    last_step: Maybe[int] = Unknown("no step seen yet")
+    gained: bool | None = None  # None: cannot be told, or not ended
+    resume_manifest: str | None = None
+    no_room: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How one attempt ended; two alike at one step mean that trying again cannot help."""
+
+    attempt: str
+    signature: str
+    step: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Everything `decide` remembers between two looks.
+
+    `version` fences every write by the workflow; `generation` names the durable execution that may write.
+    `policy_document` is the policy that the first look found; later looks and generations keep to it.
+    `attempt` is the attempt under care now: first the one that failed, then each resubmission.
+    `target_step` is the step that the new attempt must pass before the Incident counts as recovered.
+    `onset_step` is the first bad step of `onset_attempt`, once poisoned; what replaces it must resume before that.
+    `seen_as` is the state that the attempt was last seen in, `seen_since` when it was first seen so; `unseen_since` is
+    set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
+    `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
+    `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
+    """
+
+    incident_id: str
+    job_id: str | None
+    cluster: str | None
+    opened_at: datetime
+    phase: Phase
+    phase_entered_at: datetime
+    version: int = 0
+    generation: int = 1
+    policy_name: str = "default"
+    policy_version: str = ""
+    policy_document: Mapping[str, Any] | None = None
+    fault: FaultClass = FaultClass.UNCLEAR
+    fault_rule: str = ""
+    signals: tuple[Signal, ...] = ()
+    signals_seen: int = 0
+    attempt: str | None = None
+    attempt_number: int = 0
+    target_step: Maybe[int] = Unknown("not looked at yet")
+    onset_step: Maybe[int] = Unknown("no onset")
+    onset_attempt: str | None = None
+    seen_as: str = ""
+    seen_since: datetime | None = None
+    unseen_since: datetime | None = None
+    repaired_at: datetime | None = None
+    watch_step: Maybe[int] = Unknown("not watched yet")
+    watch_at: datetime | None = None
+    ask: CheckpointAsk | None = None
+    asks: int = 0
+    stop_asked_at: datetime | None = None
+    stopped_attempts: tuple[str, ...] = ()
+    tries: tuple[Try, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    rollbacks: int = 0
+    skips: tuple[SkipWindow, ...] = ()
+    not_before: datetime | None = None
+    capacity_since: datetime | None = None
+    capacity_refusals: int = 0
+    name_salt: int = 0
+    excluded_checkpoints: tuple[str, ...] = ()
+    order: Mapping[str, Any] | None = None
+    paused_since: datetime | None = None
+    closed_at: datetime | None = None
+    outcome: str = ""
+
+    def unpaused(self, *, now: datetime) -> Incident:
+        """As it would be had the pause taken no time: what a limit is measured from, and what is waited for, move on.
+
+        `repaired_at` stays: it is compared with when Signals occurred, and those kept occurring.
+        """
+        began = self.paused_since
+        if began is None:
+            return self
+        ask, tries = self.ask, self.tries
+        if ask is not None and ask.outcome is None:
+            ask = dataclasses.replace(ask, deadline_at=ask.deadline_at + (now - began))
+        if self.phase is Phase.RESUBMITTING and self.pending is not None:
+            tries = (*tries[:-1], dataclasses.replace(tries[-1], at=_moved_on(tries[-1].at, began, now)))
+        return dataclasses.replace(
+            self,
+            phase_entered_at=_moved_on(self.phase_entered_at, began, now),
+            seen_since=self.seen_since and _moved_on(self.seen_since, began, now),
+            unseen_since=self.unseen_since and _moved_on(self.unseen_since, began, now),
+            watch_at=self.watch_at and _moved_on(self.watch_at, began, now),
+            stop_asked_at=self.stop_asked_at and _moved_on(self.stop_asked_at, began, now),
+            capacity_since=self.capacity_since and _moved_on(self.capacity_since, began, now),
+            not_before=self.not_before and self.not_before + (now - began),
+            ask=ask,
+            tries=tries,
+            paused_since=None,
+        )
+
+    def enter(self, phase: Phase, *, now: datetime) -> Incident:
+        """Move to `phase`. Staying is no transition and changes nothing.
+
+        Raises:
+            InvalidTransition: the table does not hold this change.
+        """
+        if phase is self.phase:
+            return self
+        if phase not in TRANSITIONS[self.phase]:
+            raise InvalidTransition(f"{self.phase} -> {phase}")
+        closed_at = now if phase.is_terminal else None
+        return dataclasses.replace(self, phase=phase, phase_entered_at=now, closed_at=closed_at)
+
+    def absorb(self, signals: tuple[Signal, ...]) -> Incident:
+        """Take newly arrived Signals in; the oldest kept ones give way beyond MAX_KEPT_SIGNALS."""
+        if not signals:
+            return self
+        kept = (self.signals + signals)[-MAX_KEPT_SIGNALS:]
+        return dataclasses.replace(self, signals=kept, signals_seen=self.signals_seen + len(signals))
+
+    @property
+    def is_open(self) -> bool:
+        """True until a terminal phase."""
+        return not self.phase.is_terminal
+
+    @property
+    def is_poisoned(self) -> bool:
+        """The attempt under care has had a non-finite loss."""
+        return self.onset_attempt is not None and self.onset_attempt == self.attempt
+
+    def has_signal(self, fault: FaultClass) -> bool:
+        """A Signal that suggests `fault` has been absorbed (the oldest may have given way)."""
+        return self.fault is fault or any(signal.fault is fault for signal in self.signals)
+
+    @property
+    def pending(self) -> Try | None:
+        """The try on record whose attempt has not ended: running, or not even known to have started."""
+        return self.tries[-1] if self.tries and not self.tries[-1].ended else None
+
+    @property
+    def no_progress(self) -> int:
+        """Ended tries since the last one that gained a step, counting only those known to have gained none."""
+        count = 0
+        for attempt in reversed(self.tries):
+            if attempt.gained:
+                break
+            count += attempt.ended and attempt.gained is False
+        return count
+
+    @property
+    def without_gain(self) -> int:
+        """Like `no_progress`, with those of which it cannot be told: what the back-off between tries counts."""
+        count = 0
+        for attempt in reversed(self.tries):
+            if attempt.gained:
+                break
+            count += attempt.ended and not attempt.no_room
+        return count
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form for DynamoDB and step results."""
+        return {
+            "incident_id": self.incident_id,
+            "job_id": self.job_id,
+            "cluster": self.cluster,
+            "opened_at": self.opened_at.isoformat(),
+            "phase": self.phase.value,
+            "phase_entered_at": self.phase_entered_at.isoformat(),
+            "version": self.version,
+            "generation": self.generation,
+            "policy_name": self.policy_name,
+            "policy_version": self.policy_version,
+            "policy_document": dict(self.policy_document) if self.policy_document is not None else None,
+            "fault": self.fault.value,
+            "fault_rule": self.fault_rule,
+            "signals": [signal.to_wire() for signal in self.signals],
+            "signals_seen": self.signals_seen,
+            "attempt": self.attempt,
+            "attempt_number": self.attempt_number,
+            "target_step": maybe_to_wire(self.target_step),
+            "onset_step": maybe_to_wire(self.onset_step),
+            "onset_attempt": self.onset_attempt,
+            "seen_as": self.seen_as,
+            "seen_since": _at(self.seen_since),
+            "unseen_since": _at(self.unseen_since),
+            "repaired_at": _at(self.repaired_at),
+            "watch_step": maybe_to_wire(self.watch_step),
+            "watch_at": _at(self.watch_at),
+            "ask": _ask_to_wire(self.ask),
+            "asks": self.asks,
+            "stop_asked_at": _at(self.stop_asked_at),
+            "stopped_attempts": list(self.stopped_attempts),
+            "tries": [_try_to_wire(item) for item in self.tries],
+            "failures": [
+                {"attempt": item.attempt, "signature": item.signature, "step": maybe_to_wire(item.step)}
+                for item in self.failures
+            ],
+            "rollbacks": self.rollbacks,
+            "skips": [[window.from_step, window.to_step] for window in self.skips],
+            "not_before": _at(self.not_before),
+            "capacity_since": _at(self.capacity_since),
+            "capacity_refusals": self.capacity_refusals,
+            "name_salt": self.name_salt,
+            "excluded_checkpoints": list(self.excluded_checkpoints),
+            "order": dict(self.order) if self.order is not None else None,
+            "paused_since": _at(self.paused_since),
+            "closed_at": _at(self.closed_at),
+            "outcome": self.outcome,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Incident:
+        """Inverse of `to_wire`. Only for data that we wrote ourselves."""
+        return cls(
+            incident_id=wire["incident_id"],
+            job_id=wire["job_id"],
+            cluster=wire["cluster"],
+            opened_at=datetime.fromisoformat(wire["opened_at"]),
+            phase=Phase(wire["phase"]),
+            phase_entered_at=datetime.fromisoformat(wire["phase_entered_at"]),
+            version=int(wire["version"]),
+            generation=int(wire["generation"]),
+            policy_name=wire["policy_name"],
+            policy_version=wire["policy_version"],
+            policy_document=wire["policy_document"],
+            fault=FaultClass(wire["fault"]),
+            fault_rule=wire["fault_rule"],
+            signals=tuple(Signal.from_wire(item) for item in wire["signals"]),
+            signals_seen=int(wire["signals_seen"]),
+            attempt=wire["attempt"],
+            attempt_number=int(wire["attempt_number"]),
+            target_step=maybe_from_wire(wire["target_step"]),
+            onset_step=maybe_from_wire(wire["onset_step"]),
+            onset_attempt=wire["onset_attempt"],
+            seen_as=wire["seen_as"],
+            seen_since=_from_at(wire["seen_since"]),
+            unseen_since=_from_at(wire["unseen_since"]),
+            repaired_at=_from_at(wire["repaired_at"]),
+            watch_step=maybe_from_wire(wire["watch_step"]),
+            watch_at=_from_at(wire["watch_at"]),
+            ask=_ask_from_wire(wire["ask"]),
+            asks=int(wire["asks"]),
+            stop_asked_at=_from_at(wire["stop_asked_at"]),
+            stopped_attempts=tuple(wire["stopped_attempts"]),
+            tries=tuple(_try_from_wire(item) for item in wire["tries"]),
+            failures=tuple(
+                Failure(attempt=item["attempt"], signature=item["signature"], step=maybe_from_wire(item["step"]))
+                for item in wire["failures"]
+            ),
+            rollbacks=int(wire["rollbacks"]),
+            skips=tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in wire["skips"]),
+            not_before=_from_at(wire["not_before"]),
+            capacity_since=_from_at(wire["capacity_since"]),
+            capacity_refusals=int(wire["capacity_refusals"]),
+            name_salt=int(wire["name_salt"]),
+            excluded_checkpoints=tuple(wire["excluded_checkpoints"]),
+            order=wire["order"],
+            paused_since=_from_at(wire.get("paused_since")),
+            closed_at=_from_at(wire["closed_at"]),
+            outcome=wire["outcome"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """One line of an Incident's story. `facts` is small JSON: what the look saw, what each Action answered."""
+
+    at: datetime
+    phase: Phase
+    rule: str
+    text: str
+    actions: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "at": self.at.isoformat(),
+            "phase": self.phase.value,
+            "rule": self.rule,
+            "text": self.text,
+            "actions": list(self.actions),
+            "facts": dict(self.facts),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> TimelineEntry:
+        """Inverse of `to_wire`."""
+        return cls(
+            at=datetime.fromisoformat(wire["at"]),
+            phase=Phase(wire["phase"]),
+            rule=wire["rule"],
+            text=wire["text"],
+            actions=tuple(wire["actions"]),
+            facts=dict(wire["facts"]),
+        )
+
+
+def incident_id_for(signal: Signal, *, scope: str) -> str:
+    """The id of the Incident that `signal` would open: a hash of the fact, so that two racing openers agree.
+
+    `scope` is the job id or cluster ARN. 1-48 characters of [a-z0-9-], short enough to name a durable execution
+    (64 characters, style §4) with its generation.
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", scope.rsplit("/", 1)[-1].lower()).strip("-")[:26].strip("-") or "x"
+    digest = hashlib.sha256(f"{scope}|{signal.dedupe_key}".encode()).hexdigest()[:12]
+    return f"inc-{readable}-{digest}"
+
+
+def execution_name(incident_id: str, generation: int) -> str:
+    """The DurableExecutionName of one generation; a used name starts nothing (style §4.2), so each restart is new."""
+    return f"{incident_id}-g{generation}"
+
+
+def _moved_on(moment: datetime, began: datetime, now: datetime) -> datetime:
+    """`moment`, later by as much of the pause as came after it."""
+    return moment + (now - max(moment, began))
+
+
+def _at(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def _from_at(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _ask_to_wire(ask: CheckpointAsk | None) -> dict[str, Any] | None:
+    if ask is None:
+        return None
+    return {
+        "request_id": ask.request_id,
+        "attempt": ask.attempt,
+        "asked_at": ask.asked_at.isoformat(),
+        "deadline_at": ask.deadline_at.isoformat(),
+        "outcome": ask.outcome,
+        "step": ask.step,
+        "why": ask.why,
+    }
+
+
+def _ask_from_wire(wire: Mapping[str, Any] | None) -> CheckpointAsk | None:
+    if wire is None:
+        return None
+    return CheckpointAsk(
+        request_id=wire["request_id"],
+        attempt=wire["attempt"],
+        asked_at=datetime.fromisoformat(wire["asked_at"]),
+        deadline_at=datetime.fromisoformat(wire["deadline_at"]),
+        outcome=wire["outcome"],
+        step=None if wire["step"] is None else int(wire["step"]),
+        why=wire["why"],
+    )
+
+
+def _try_to_wire(item: Try) -> dict[str, Any]:
+    return {
+        "number": item.number,
+        "name": item.name,
+        "clone_of": item.clone_of,
+        "at": item.at.isoformat(),
+        "resume_step": maybe_to_wire(item.resume_step),
+        "ended": item.ended,
+        "last_step": maybe_to_wire(item.last_step),
+        "gained": item.gained,
+        "resume_manifest": item.resume_manifest,
+        "no_room": item.no_room,
+    }
+
+
+def _try_from_wire(wire: Mapping[str, Any]) -> Try:
+    return Try(
+        number=int(wire["number"]),
+        name=wire["name"],
+        clone_of=wire["clone_of"],
+        at=datetime.fromisoformat(wire["at"]),
+        resume_step=maybe_from_wire(wire["resume_step"]),
+        ended=bool(wire["ended"]),
+        last_step=maybe_from_wire(wire["last_step"]),
+        gained=wire["gained"],
+        resume_manifest=wire["resume_manifest"],
+        no_room=bool(wire["no_room"]),
+    )
+
+
+def best_step(*steps: Maybe[int]) -> Maybe[int]:
+    """The highest of the known steps; Unknown only if none is known."""
+    known = [step.value for step in steps if isinstance(step, Known)]
+    return Known(max(known)) if known else steps[0] if steps else Unknown("no step given")

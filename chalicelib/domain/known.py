@@ -1,0 +1,41 @@
+"""A value we have, or the reason why we do not. Unknown is never zero, never healthy, never "no progress"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    """A value that was really read."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The value could not be read; `why` says so in words an operator understands."""
+
+    why: str
+
+
+Maybe = Known[T] | Unknown
+
+
+def maybe_to_wire(maybe: Known[Any] | Unknown) -> dict[str, Any]:
+    """JSON form: `{"known": value}` or `{"unknown": why}`."""
+    match maybe:
+        case Known(value):
+            return {"known": value}
+        case Unknown(why):
+            return {"unknown": why}
+
+
+def maybe_from_wire(wire: dict[str, Any]) -> Known[Any] | Unknown:
+    """Inverse of `maybe_to_wire`; the value is taken as JSON gave it."""
+    if "known" in wire:
+        return Known(wire["known"])
+    return Unknown(str(wire.get("unknown", "not recorded")))

@@ -1,0 +1,250 @@
+"""What one look at the world saw. Made by an observe step, read by decide()."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from chalicelib.domain.actions import ActionResult
+from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.signals import Signal
+
+
+class AttemptStatus(StrEnum):
+    """An attempt's state, whatever the platform calls it."""
+
+    STARTING = "starting"  # accepted, not training yet
+    RUNNING = "running"
+    REPAIRING = "repairing"  # the platform restarts it by itself
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    EXPIRED = "expired"  # ended by its own run-time limit
+    FAILED = "failed"
+    COMPLETED = "completed"
+    GONE = "gone"  # the platform has never heard of it
+
+    @property
+    def has_ended(self) -> bool:
+        """The platform will not run it again by itself."""
+        return self in _ENDED
+
+
+# Between a run's last heartbeat and its end as the platform dates it lie one beat and the upload of its output; a
+# longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
+MAX_UNSEEN_S = 30.0
+STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.mailbox.RunPhase)
+
+_ENDED = frozenset(
+    {AttemptStatus.STOPPED, AttemptStatus.EXPIRED, AttemptStatus.FAILED, AttemptStatus.COMPLETED, AttemptStatus.GONE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One attempt as the platform and its own heartbeat show it.
+
+    `first_step`, `last_step` come from the heartbeat in the mailbox; Unknown without a monitor.
+    `loss_state` is finite, nan, inf or none; `work` is the monitor's own phase word. `step_s` is the run's own median
+    step time, None where it is not known.
+    """
+
+    name: str
+    status: AttemptStatus
+    detail: str = ""
+    failure_reason: str = ""
+    ended_at: datetime | None = None
+    first_step: Maybe[int] = Unknown("no heartbeat")
+    last_step: Maybe[int] = Unknown("no heartbeat")
+    beat_at: datetime | None = None
+    loss_state: str = "none"
+    work: str = ""
+    step_s: float | None = None
+
+    @property
+    def last_step_at_most(self) -> Maybe[int]:
+        """How far an ended attempt may have come: the last heartbeat, and the steps that fit in after it.
+
+        A killed process writes no last heartbeat; what it did in the meantime was done, and is lost.
+        """
+        known = isinstance(self.last_step, Known) and self.beat_at is not None and self.ended_at is not None
+        if not known or not self.step_s or not self.status.has_ended or self.work == STALLED:
+            return self.last_step
+        assert isinstance(self.last_step, Known)  # noqa: S101  `known` has just said so; this tells the type checker
+        assert self.ended_at is not None  # noqa: S101
+        assert self.beat_at is not None  # noqa: S101
+        unseen_s = min(max((self.ended_at - self.beat_at).total_seconds(), 0.0), MAX_UNSEEN_S)
+        return Known(self.last_step.value + int(unseen_s / self.step_s))
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "name": self.name,
+            "status": self.status.value,
+            "detail": self.detail,
+            "failure_reason": self.failure_reason,
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "first_step": maybe_to_wire(self.first_step),
+            "last_step": maybe_to_wire(self.last_step),
+            "beat_at": self.beat_at.isoformat() if self.beat_at else None,
+            "loss_state": self.loss_state,
+            "work": self.work,
+            "step_s": self.step_s,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> AttemptView:
+        """Inverse of `to_wire`."""
+        return cls(
+            name=wire["name"],
+            status=AttemptStatus(wire["status"]),
+            detail=wire["detail"],
+            failure_reason=wire["failure_reason"],
+            ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
+            first_step=maybe_from_wire(wire["first_step"]),
+            last_step=maybe_from_wire(wire["last_step"]),
+            beat_at=datetime.fromisoformat(wire["beat_at"]) if wire["beat_at"] else None,
+            loss_state=wire["loss_state"],
+            work=wire["work"],
+            step_s=wire.get("step_s"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointView:
+    """One checkpoint, newest first in an observation. `problems` empty means verified; `attempt` wrote it.
+
+    `fenced` is True for one written by an attempt after it had been superseded: never resumed from.
+    """
+
+    step: int
+    root: str
+    manifest: str
+    attempt: str
+    kind: str
+    saved_at: datetime
+    problems: tuple[str, ...] = ()
+    fenced: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "step": self.step,
+            "root": self.root,
+            "manifest": self.manifest,
+            "attempt": self.attempt,
+            "kind": self.kind,
+            "saved_at": self.saved_at.isoformat(),
+            "problems": list(self.problems),
+            "fenced": self.fenced,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> CheckpointView:
+        """Inverse of `to_wire`."""
+        return cls(
+            step=int(wire["step"]),
+            root=wire["root"],
+            manifest=wire["manifest"],
+            attempt=wire["attempt"],
+            kind=wire["kind"],
+            saved_at=datetime.fromisoformat(wire["saved_at"]),
+            problems=tuple(wire["problems"]),
+            fenced=bool(wire["fenced"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyView:
+    """The monitor's answer to the open request."""
+
+    request_id: str
+    outcome: str
+    step: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One look.
+
+    `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else
+    Unknown. `reply` is Known(None) when the mailbox was read and holds no answer yet.
+    `next_number` is the attempt number a resubmission would take. `has_job` is False for a cluster-only Incident.
+    `best_before` is the furthest step that any earlier attempt of the Job is known to have ended at, or the step to
+    which a later one, or this one, went back on purpose, and
+    `fruitless_before` how many attempts in a row, the newest of them included, ended without passing what had been
+    reached before them; both are read when an attempt has died, so that a Job which dies again right after each
+    "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
+    """
+
+    observed_at: datetime
+    has_job: bool
+    paused: bool
+    job_name: str = ""
+    attempt: Maybe[AttemptView] = Unknown("not looked at")
+    checkpoints: Maybe[tuple[CheckpointView, ...]] = Unknown("not needed yet")
+    reply: Maybe[ReplyView | None] = Unknown("nothing asked")
+    new_signals: tuple[Signal, ...] = ()
+    next_number: int = 1
+    best_before: Maybe[int] = Unknown("not needed yet")
+    fruitless_before: int = 0
+    results: tuple[ActionResult, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
+        attempt = self.attempt
+        checkpoints = self.checkpoints
+        reply = self.reply
+        return {
+            "observed_at": self.observed_at.isoformat(),
+            "has_job": self.has_job,
+            "paused": self.paused,
+            "job_name": self.job_name,
+            "attempt": maybe_to_wire(Known(attempt.value.to_wire()) if isinstance(attempt, Known) else attempt),
+            "checkpoints": maybe_to_wire(
+                Known([item.to_wire() for item in checkpoints.value]) if isinstance(checkpoints, Known) else checkpoints
+            ),
+            "reply": maybe_to_wire(Known(_reply_to_wire(reply.value)) if isinstance(reply, Known) else reply),
+            "new_signals": [signal.to_wire() for signal in self.new_signals],
+            "next_number": self.next_number,
+            "best_before": maybe_to_wire(self.best_before),
+            "fruitless_before": self.fruitless_before,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], *, results: tuple[ActionResult, ...] = ()) -> Observation:
+        """Inverse of `to_wire`, with the last turn's results added."""
+        attempt = maybe_from_wire(wire["attempt"])
+        checkpoints = maybe_from_wire(wire["checkpoints"])
+        reply = maybe_from_wire(wire["reply"])
+        return cls(
+            observed_at=datetime.fromisoformat(wire["observed_at"]),
+            has_job=bool(wire["has_job"]),
+            paused=bool(wire["paused"]),
+            job_name=wire["job_name"],
+            attempt=Known(AttemptView.from_wire(attempt.value)) if isinstance(attempt, Known) else attempt,
+            checkpoints=Known(tuple(CheckpointView.from_wire(item) for item in checkpoints.value))
+            if isinstance(checkpoints, Known)
+            else checkpoints,
+            reply=Known(_reply_from_wire(reply.value)) if isinstance(reply, Known) else reply,
+            new_signals=tuple(Signal.from_wire(item) for item in wire["new_signals"]),
+            next_number=int(wire["next_number"]),
+            best_before=maybe_from_wire(wire["best_before"]),
+            fruitless_before=int(wire["fruitless_before"]),
+            results=results,
+        )
+
+
+def _reply_to_wire(reply: ReplyView | None) -> dict[str, Any] | None:
+    if reply is None:
+        return None
+    return {"request_id": reply.request_id, "outcome": reply.outcome, "step": reply.step, "why": reply.why}
+
+
+def _reply_from_wire(wire: Mapping[str, Any] | None) -> ReplyView | None:
+    if wire is None:
+        return None
+    return ReplyView(request_id=wire["request_id"], outcome=wire["outcome"], step=wire["step"], why=wire["why"])

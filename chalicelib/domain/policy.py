@@ -1,0 +1,295 @@
+"""What the user allows. A validated document; every Decision names the version it used.
+
+A document is JSON; a missing key takes the built-in value, an unknown key is an error (a misspelt limit must not be
+silently ignored). Durations are seconds on the wire and timedelta inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from chalicelib.domain.errors import InvalidPolicy
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.playbooks import PLAYBOOKS, Deadline, Playbook, Response
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Limits, waits and playbooks.
+
+    name, version         which document; `version` is "builtin" or a content hash, so equal content is equal policy
+    shadow                decide and tell, do nothing
+    max_no_progress       attempts that gain no step before a person is called (NVRx: 3 cycles)
+    max_attempts          resubmissions in one Incident whatever they gained; bounds what Unknown progress cannot
+    backoff               wait before the n-th resubmission that follows one without progress; the last repeats
+    capacity_backoff      the same for refusals for want of capacity or quota
+    capacity_limit        how long capacity is waited for before a person is called
+    checkpoint_deadline   how long a living run may take to save; `hang_deadline` when it is probably stuck
+    stop_limit            how long a stop may take before a person is called (SIGTERM + 120 s + upload; aws-facts §6)
+    repair_grace          how long SageMaker's own cluster repair is left alone (up to 10 restarts; aws-facts §6)
+    start_limit           how long a new attempt may take to its first step
+    verify_blind          how long an attempt whose steps cannot be seen is watched before a person is told
+    silent_limit          a new attempt that stops moving for this long during verification is hung
+    look_min, look_max    bounds of the interval between two looks
+    same_data_retries     how often a non-finite loss is retried on the same data before data is skipped
+    skip_steps            how many steps' data are skipped from the onset (PaLM: 200-500 batches)
+    rewind_steps          how far before the onset the resume point must lie
+    max_rollbacks         roll-backs before a person is called
+    large_instances       from this instance count on, RetryStrategy is set to `retry_attempts` where the user set none
+    tell_open             how long an Incident without an allowed action stays open to collect its echoes
+    """
+
+    name: str = "default"
+    version: str = "builtin"
+    shadow: bool = False
+    max_no_progress: int = 3
+    max_attempts: int = 10
+    backoff: tuple[timedelta, ...] = (
+        timedelta(seconds=0),
+        timedelta(seconds=30),
+        timedelta(seconds=120),
+        timedelta(seconds=300),
+    )
+    capacity_backoff: tuple[timedelta, ...] = (
+        timedelta(seconds=30),
+        timedelta(seconds=60),
+        timedelta(seconds=120),
+        timedelta(seconds=300),
+        timedelta(seconds=600),
+    )
+    capacity_limit: timedelta = timedelta(seconds=6 * 3600)
+    checkpoint_deadline: timedelta = timedelta(seconds=300)
+    hang_deadline: timedelta = timedelta(seconds=30)
+    stop_limit: timedelta = timedelta(seconds=1800)
+    repair_grace: timedelta = timedelta(seconds=3600)
+    start_limit: timedelta = timedelta(seconds=3600)
+    verify_blind: timedelta = timedelta(seconds=1800)
+    silent_limit: timedelta = timedelta(seconds=1800)
+    look_min: timedelta = timedelta(seconds=5)
+    look_max: timedelta = timedelta(seconds=60)
+    same_data_retries: int = 1
+    skip_steps: int = 200
+    rewind_steps: int = 0
+    max_rollbacks: int = 3
+    large_instances: int = 16
+    retry_attempts: int = 30
+    tell_open: timedelta = timedelta(seconds=900)
+    playbooks: tuple[Playbook, ...] = field(default=PLAYBOOKS)
+
+    def playbook(self, fault: FaultClass) -> Playbook:
+        """The row for `fault`. Total: every fault class has one."""
+        return next(row for row in self.playbooks if row.fault is fault)
+
+    def deadline(self, row: Playbook) -> timedelta:
+        """How long an emergency checkpoint may take under `row`."""
+        match row.deadline:
+            case Deadline.SHORT:
+                return self.hang_deadline
+            case Deadline.FULL:
+                return self.checkpoint_deadline
+            case Deadline.NONE:
+                return timedelta(0)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The document, complete; `from_wire` gives the same Policy back."""
+        wire: dict[str, Any] = {"schema": SCHEMA}
+        for spec in dataclasses.fields(self):
+            value = getattr(self, spec.name)
+            if spec.name == "playbooks":
+                wire["playbooks"] = {
+                    row.fault.value: {
+                        "response": row.response.value,
+                        "deadline": row.deadline.value,
+                        "tries": row.tries,
+                    }
+                    for row in value
+                }
+            elif spec.name in _DURATIONS:
+                wire[f"{spec.name}_s"] = _seconds(value)
+            else:
+                wire[spec.name] = value
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Policy:
+        """Read a complete or partial document.
+
+        Raises:
+            InvalidPolicy: names the first field that is wrong, unknown or out of range.
+        """
+        if not isinstance(wire, Mapping):
+            raise InvalidPolicy("policy", f"must be an object, not {type(wire).__name__}")
+        given = dict(wire)
+        schema = given.pop("schema", SCHEMA)
+        if schema != SCHEMA:
+            raise InvalidPolicy("schema", f"version {schema!r} is not known; this service reads {SCHEMA}")
+        values: dict[str, Any] = {}
+        for spec in dataclasses.fields(cls):
+            key = f"{spec.name}_s" if spec.name in _DURATIONS else spec.name
+            if key in given:
+                values[spec.name] = _READERS[spec.name](key, given.pop(key))
+        if given:
+            raise InvalidPolicy(sorted(given)[0], "is not a policy field")
+        policy = cls(**values)
+        _check_together(policy)
+        if "version" not in values:
+            policy = dataclasses.replace(policy, version=content_version(policy))
+        return policy
+
+
+def content_version(policy: Policy) -> str:
+    """A short hash of what the policy says, whatever it is called."""
+    body = policy.to_wire()
+    body.pop("version")
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return "sha-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _seconds(value: timedelta | tuple[timedelta, ...]) -> float | list[float]:
+    if isinstance(value, tuple):
+        return [item.total_seconds() for item in value]
+    return value.total_seconds()
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 64:
+        raise InvalidPolicy(key, "must be a text of 1 to 64 characters")
+    return value
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidPolicy(key, "must be true or false")
+    return value
+
+
+def _count(low: int, high: int) -> Callable[[str, Any], int]:
+    def read(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise InvalidPolicy(key, f"must be a whole number from {low} to {high}, not {value!r}")
+        return value
+
+    return read
+
+
+def _duration(low_s: float, high_s: float) -> Callable[[str, Any], timedelta]:
+    def read(key: str, value: Any) -> timedelta:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low_s <= value <= high_s:
+            raise InvalidPolicy(key, f"must be a number of seconds from {low_s:.15g} to {high_s:.15g}, not {value!r}")
+        return timedelta(seconds=float(value))
+
+    return read
+
+
+def _durations(low_s: float, high_s: float) -> Callable[[str, Any], tuple[timedelta, ...]]:
+    one = _duration(low_s, high_s)
+
+    def read(key: str, value: Any) -> tuple[timedelta, ...]:
+        if not isinstance(value, list) or not 1 <= len(value) <= 16:
+            raise InvalidPolicy(key, "must be a list of 1 to 16 numbers of seconds")
+        return tuple(one(f"{key}[{index}]", item) for index, item in enumerate(value))
+
+    return read
+
+
+def _rows(key: str, value: Any) -> tuple[Playbook, ...]:
+    if not isinstance(value, Mapping):
+        raise InvalidPolicy(key, "must be an object of fault -> row")
+    rows = {row.fault: row for row in PLAYBOOKS}
+    for name, row in value.items():
+        path = f"{key}.{name}"
+        if name not in FaultClass.__members__.values():
+            raise InvalidPolicy(path, "is not a fault class")
+        if not isinstance(row, Mapping):
+            raise InvalidPolicy(path, "must be an object")
+        fault = FaultClass(name)
+        rows[fault] = _row(path, rows[fault], row)
+    return tuple(rows[row.fault] for row in PLAYBOOKS)
+
+
+def _row(path: str, base: Playbook, given: Mapping[str, Any]) -> Playbook:
+    unknown = sorted(set(given) - {"response", "deadline", "tries"})
+    if unknown:
+        raise InvalidPolicy(f"{path}.{unknown[0]}", "is not a playbook column")
+    response, deadline, tries = base.response, base.deadline, base.tries
+    if "response" in given:
+        if given["response"] not in Response.__members__.values():
+            raise InvalidPolicy(f"{path}.response", f"must be one of {', '.join(Response)}")
+        response = Response(given["response"])
+    if "deadline" in given:
+        if given["deadline"] not in Deadline.__members__.values():
+            raise InvalidPolicy(f"{path}.deadline", f"must be one of {', '.join(Deadline)}")
+        deadline = Deadline(given["deadline"])
+    if "tries" in given:
+        tries = None if given["tries"] is None else _count(0, 100)(f"{path}.tries", given["tries"])
+    asks = response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER)
+    if asks and deadline is Deadline.NONE:
+        raise InvalidPolicy(f"{path}.deadline", f"must be short or full, because the response is {response}")
+    changed = (response, deadline, tries) != (base.response, base.deadline, base.tries)
+    return dataclasses.replace(
+        base, response=response, deadline=deadline, tries=tries, source="policy document" if changed else base.source
+    )
+
+
+def _check_together(policy: Policy) -> None:
+    if policy.look_min > policy.look_max:
+        raise InvalidPolicy("look_min_s", "must not exceed look_max_s")
+    if policy.hang_deadline > policy.checkpoint_deadline:
+        raise InvalidPolicy("hang_deadline_s", "must not exceed checkpoint_deadline_s")
+
+
+_DAY_S = 86400.0
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "name": _text,
+    "version": _text,
+    "shadow": _flag,
+    "max_no_progress": _count(1, 20),
+    "max_attempts": _count(1, 100),
+    "backoff": _durations(0, _DAY_S),
+    "capacity_backoff": _durations(1, _DAY_S),
+    "capacity_limit": _duration(60, 30 * _DAY_S),
+    "checkpoint_deadline": _duration(1, _DAY_S),
+    "hang_deadline": _duration(1, _DAY_S),
+    "stop_limit": _duration(1, _DAY_S),
+    "repair_grace": _duration(0, _DAY_S),
+    "start_limit": _duration(1, 7 * _DAY_S),
+    "verify_blind": _duration(1, _DAY_S),
+    "silent_limit": _duration(1, _DAY_S),
+    "look_min": _duration(1, 3600),  # the durable engine waits whole seconds, at least one
+    "look_max": _duration(1, 3600),
+    "same_data_retries": _count(0, 10),
+    "skip_steps": _count(1, 1_000_000),
+    "rewind_steps": _count(0, 1_000_000),
+    "max_rollbacks": _count(1, 20),
+    "large_instances": _count(1, 10_000),
+    "retry_attempts": _count(1, 30),  # RetryStrategy.MaximumRetryAttempts, botocore
+    "tell_open": _duration(0, _DAY_S),
+    "playbooks": _rows,
+}
+_DURATIONS = frozenset(
+    {
+        "backoff",
+        "capacity_backoff",
+        "capacity_limit",
+        "checkpoint_deadline",
+        "hang_deadline",
+        "stop_limit",
+        "repair_grace",
+        "start_limit",
+        "verify_blind",
+        "silent_limit",
+        "look_min",
+        "look_max",
+        "tell_open",
+    }
+)
+
+DEFAULT_POLICY = Policy()

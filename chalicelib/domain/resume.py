@@ -1,0 +1,133 @@
+"""Where a new attempt resumes, and what it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.jobs import Attempt
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.observations import CheckpointView
+from chalicelib.domain.policy import Policy
+
+# Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
+MAX_NAME_CHARS = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """The checkpoint to resume from. `root` is None where the trainer shall find its own (no manifest exists).
+
+    `goes_back`: not the newest there is, on purpose.
+    """
+
+    step: Maybe[int]
+    root: str | None
+    manifest: str | None
+    rule: str
+    said: str
+    goes_back: bool = False
+
+
+def choose_resume_point(
+    checkpoints: Sequence[CheckpointView], incident: Incident, policy: Policy
+) -> ResumePoint | None:
+    """The newest verified checkpoint that the fault allows.
+
+    No manifest at all: the trainer's own habit decides, as it did for the first attempt; but not where it must resume
+    before some step, because nothing tells what its own newest checkpoint holds. Then, and where there are manifests
+    but none that may be used: None, because resuming from a bad one or from nothing is a person's choice.
+    """
+    if not checkpoints and _must_lie_before(incident):
+        return None
+    if not checkpoints:
+        return ResumePoint(
+            step=Unknown("no checkpoint manifest exists"),
+            root=None,
+            manifest=None,
+            rule="resume.own_habit",
+            said="as the job itself does: no checkpoint manifest exists",
+        )
+    limit, rule = _limit(incident, policy)
+    fit = [
+        item
+        for item in checkpoints
+        if not item.problems
+        and not item.fenced
+        and item.manifest not in incident.excluded_checkpoints
+        and (limit is None or item.step <= limit)
+        and not _of_unknown_worth(item, incident)
+    ]
+    if not fit:
+        return None
+    best = max(fit, key=lambda item: (item.step, item.saved_at))
+    return ResumePoint(
+        step=Known(best.step),
+        root=best.root,
+        manifest=best.manifest,
+        rule=rule,
+        said=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
+        goes_back=limit is not None,
+    )
+
+
+def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
+    limits: list[tuple[int, str]] = []
+    order = incident.order or {}
+    started = [item for item in incident.tries if item.ended]
+    if isinstance(order.get("from_step"), int) and not started:
+        limits.append((int(order["from_step"]), "resume.ordered"))
+    if incident.is_poisoned and isinstance(incident.onset_step, Known):
+        # A checkpoint of step n holds the state after n, and the bad batch was applied at the onset itself.
+        limits.append((incident.onset_step.value - 1 - policy.rewind_steps, "resume.before_onset"))
+    return min(limits) if limits else (None, "resume.newest")
+
+
+def _must_lie_before(incident: Incident) -> bool:
+    """A resume point cannot be left to the trainer: it is poisoned, or an order names a step.
+
+    Whoever orders a resubmission and names no step has chosen the trainer's own habit.
+    """
+    if incident.order is not None and not incident.tries:
+        return isinstance(incident.order.get("from_step"), int)
+    return incident.is_poisoned
+
+
+def _of_unknown_worth(item: CheckpointView, incident: Incident) -> bool:
+    """Written by a poisoned attempt whose first bad step nobody knows."""
+    return incident.is_poisoned and isinstance(incident.onset_step, Unknown) and item.attempt == incident.attempt
+
+
+def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Attempt]) -> tuple[CheckpointView, ...]:
+    """The same checkpoints, those on a line that a later attempt has left marked with a problem.
+
+    An attempt that resumed at step r has decided that what its elders did beyond r does not count: it was poisoned, or
+    an operator went back on purpose. Their checkpoints beyond r stay in the bucket, whole and verified; to resume from
+    one of them in a later Incident would undo that roll-back.
+    """
+    marked = []
+    numbers = {attempt.name: attempt.number for attempt in attempts}
+    for item in checkpoints:
+        number = numbers.get(item.attempt)
+        left_at = min(
+            (
+                (attempt.resume_step.value, attempt.name)
+                for attempt in attempts
+                if number is not None and attempt.number > number and isinstance(attempt.resume_step, Known)
+            ),
+            default=None,
+        )
+        if left_at is not None and item.step > left_at[0]:
+            problem = f"abandoned: {left_at[1]} went back to step {left_at[0]}"
+            item = replace(item, problems=(*item.problems, problem))
+        marked.append(item)
+    return tuple(marked)
+
+
+def attempt_name(job_name: str, number: int, salt: int) -> str:
+    """The deterministic platform name of attempt `number`; `salt` counts names found taken by somebody else."""
+    suffix = f"-r{number}" if not salt else f"-r{number}x{salt}"
+    base = re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"
+    return base[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix

@@ -1,0 +1,225 @@
+"""An attempt has ended: account for it, mind the budgets, then resubmit or hand over."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+from chalicelib.domain.diagnosis import died_at, died_at_most, failure_signature, merge_windows
+from chalicelib.domain.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.first_steps import shadow
+from chalicelib.domain.incidents import Failure, Incident, Phase, SkipWindow, best_step
+from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.playbooks import Response
+from chalicelib.domain.policy import Policy
+from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story
+
+# What is only told while a run lives says nothing about why it died.
+_ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
+
+
+def attempt_died(look: Look, attempt: AttemptView) -> Decision:
+    """The attempt under care has ended by itself."""
+    incident = look.incident
+    if incident.fault in _ADVISORY:
+        incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
+    row = look.policy.playbook(incident.fault)
+    failure = Failure(
+        attempt=attempt.name,
+        signature=failure_signature(attempt.failure_reason),
+        step=died_at(incident, attempt),
+    )
+    known_before = [item for item in incident.failures if item.attempt != attempt.name]
+    incident = dataclasses.replace(incident, failures=(*known_before, failure))
+    look = dataclasses.replace(look, incident=incident)
+    if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
+        return look.hand_over("playbook.hand_over", story(look))
+    if row.response is Response.TELL:
+        return look.hand_over("playbook.told_dead", f"{story(look)} The playbook says: tell.")
+    if look.policy.shadow:
+        return shadow(look, f"resubmit {attempt.name}")
+    verdict = classify_failure_reason(attempt.failure_reason)
+    if verdict.person_needed:
+        return look.hand_over(
+            "crash.person_needed",
+            f"{attempt.name} failed in a way that a resubmission cannot mend: {attempt.failure_reason[:300]}",
+        )
+    twin = _same_failure_before(known_before, failure)
+    if twin is not None and incident.fault is FaultClass.SOFTWARE_CRASH:
+        return look.hand_over(
+            "crash.same_again",
+            f"{attempt.name} and {twin.attempt} ended alike at step {step_word(failure.step)}: "
+            f"{failure.signature[:200]!r}. Trying again cannot help; the owner is told.",
+        )
+    if verdict.rule == "capacity" and not isinstance(attempt.last_step, Known):
+        return _no_room(look, attempt)
+    return prepare_resubmit(look)
+
+
+def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | None:
+    """An earlier failure with the same signature at the same known step. An unknown step is never "the same"."""
+    if not isinstance(failure.step, Known) or not failure.signature:
+        return None
+    return next((item for item in before if item.signature == failure.signature and item.step == failure.step), None)
+
+
+def _no_room(look: Look, attempt: AttemptView) -> Decision:
+    """Accepted by the platform, then failed for want of capacity before it ran: waited for like a refusal."""
+    incident = settle_try(look.incident, attempt)
+    if incident.tries and incident.tries[-1].name == attempt.name:
+        settled = dataclasses.replace(incident.tries[-1], no_room=True)
+        incident = dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
+    return back_off_for_capacity(dataclasses.replace(look, incident=incident), attempt.failure_reason[:200])
+
+
+def back_off_for_capacity(look: Look, said: str) -> Decision:
+    """Wait ever longer, until the policy's limit. The Incident names the attempt to clone, not one that never began."""
+    incident = look.incident
+    since = incident.capacity_since or look.now
+    if look.now - since >= look.policy.capacity_limit:
+        return look.hand_over("capacity.limit", f"no capacity for {span_word(look.now - since)}: {said}")
+    wait = backoff(look.policy.capacity_backoff, incident.capacity_refusals)
+    moved = look.move(
+        "capacity.back_off",
+        f"no capacity now ({said}); trying again in {span_word(wait)}",
+        Phase.RESUBMITTING,
+        capacity_since=since,
+        capacity_refusals=incident.capacity_refusals + 1,
+        not_before=look.now + wait,
+    )
+    return dataclasses.replace(moved, look_again_in=wait)
+
+
+def prepare_resubmit(look: Look) -> Decision:
+    """Budgets and back-off; then the resubmission itself on the look after."""
+    if look.attempt is not None and look.attempt.status is AttemptStatus.GONE:
+        # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
+        return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
+    incident = settle_try(look.incident, look.attempt)
+    incident = _exclude_bad_checkpoint(incident)
+    incident = _account_rollback(incident, look.policy)
+    incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
+    look = dataclasses.replace(look, incident=incident)
+    verdict = _over_budget(look)
+    if verdict is not None:
+        return verdict
+    wait = backoff(look.policy.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
+    not_before = look.now + wait
+    if wait:
+        moved = look.move(
+            "resubmit.back_off",
+            f"{incident.without_gain} attempt(s) are not known to have gained a step; the next one starts in "
+            f"{span_word(wait)}",
+            Phase.RESUBMITTING,
+            not_before=not_before,
+        )
+        return dataclasses.replace(moved, look_again_in=wait)  # nothing can be learnt by looking earlier
+    return look.move(
+        "resubmit.prepare",
+        f"{story(look)} Looking for the resume point.",
+        Phase.RESUBMITTING,
+        not_before=not_before,
+        at_once=True,
+    )
+
+
+def settle_try(incident: Incident, attempt: AttemptView | None) -> Incident:
+    """Close the books on the attempt that has just ended: did it gain a step over the best there was?"""
+    if attempt is None:
+        return incident
+    ended_at_step = died_at(incident, attempt)
+    # The mark to pass is the furthest it may have come; a step is gained only if it is sure to be.
+    target = best_step(incident.target_step, died_at_most(incident, attempt))
+    if not incident.tries or incident.tries[-1].name != attempt.name or incident.tries[-1].ended:
+        return dataclasses.replace(incident, target_step=target)
+    settled = dataclasses.replace(
+        incident.tries[-1],
+        ended=True,
+        last_step=ended_at_step,
+        gained=_gained(ended_at_step, incident.target_step),
+    )
+    return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled), target_step=target)
+
+
+def _gained(last: Maybe[int], target: Maybe[int]) -> bool | None:
+    """None where it cannot be told: Unknown is never "no progress"."""
+    if isinstance(last, Known) and isinstance(target, Known):
+        return last.value > target.value
+    return None
+
+
+def _exclude_bad_checkpoint(incident: Incident) -> Incident:
+    """The checkpoint that a try could not load is not tried again (Megatron #5281: 44 identical cycles)."""
+    if incident.fault is not FaultClass.BAD_CHECKPOINT or not incident.tries:
+        return incident
+    manifest = incident.tries[-1].resume_manifest
+    if manifest is None or manifest in incident.excluded_checkpoints:
+        return incident
+    return dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, manifest))
+
+
+def _account_rollback(incident: Incident, policy: Policy) -> Incident:
+    """A poisoned run counts a roll-back; from the second on the same onset its data are skipped, wider each time."""
+    if not incident.is_poisoned:
+        return incident
+    rollbacks = incident.rollbacks + 1
+    skips = incident.skips
+    if rollbacks > policy.same_data_retries and isinstance(incident.onset_step, Known):
+        widened = rollbacks - policy.same_data_retries
+        onset = incident.onset_step.value
+        skips = (*skips, SkipWindow(from_step=onset, to_step=onset + policy.skip_steps * widened))
+    return dataclasses.replace(incident, rollbacks=rollbacks, skips=merge_windows(skips))
+
+
+def _over_budget(look: Look) -> Decision | None:
+    incident, policy = look.incident, look.policy
+    tries = policy.playbook(incident.fault).tries
+    limit = policy.max_no_progress if tries is None else min(tries, policy.max_no_progress)
+    fruitless = max(incident.no_progress, _fruitless_of_job(look))
+    if fruitless >= limit:  # a try that gained a step renews the budget
+        return look.hand_over(
+            "budget.no_progress",
+            f"{fruitless} attempt(s) in a row gained no step past {step_word(incident.target_step)}. "
+            f"{story(look)} {_history(incident)}",
+        )
+    ran = sum(not item.no_room for item in incident.tries)
+    if ran >= policy.max_attempts:
+        return look.hand_over(
+            "budget.attempts",
+            f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {_history(incident)}",
+        )
+    if incident.rollbacks > policy.max_rollbacks:
+        return look.hand_over(
+            "budget.rollbacks",
+            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(look)} {_history(incident)}",
+        )
+    return None
+
+
+def _fruitless_of_job(look: Look) -> int:
+    """Attempts of the Job, across Incidents, that ended without passing what had been reached; Unknown counts none."""
+    if look.incident.tries or look.incident.order is not None or look.attempt is None:
+        return 0  # this Incident's own tries are counted by themselves
+    reached = died_at_most(look.incident, look.attempt)
+    best = look.seen.best_before
+    if not isinstance(reached, Known) or not isinstance(best, Known) or reached.value > best.value:
+        return 0
+    return look.seen.fruitless_before + 1
+
+
+def _history(incident: Incident) -> str:
+    """Every attempt and how it ended: whoever is called gets everything known."""
+    ends = {item.attempt: item for item in incident.failures}
+    lines = [
+        f"{item.name} resumed at {step_word(item.resume_step)}, ended at {step_word(item.last_step)}"
+        + (f": {ends[item.name].signature[:120]}" if item.name in ends and ends[item.name].signature else "")
+        for item in incident.tries
+    ]
+    return "; ".join(lines)[:1500]
+
+
+def backoff(steps: tuple[timedelta, ...], index: int) -> timedelta:
+    """The wait at `index`; the last repeats."""
+    return steps[min(max(index, 0), len(steps) - 1)]

@@ -1,0 +1,242 @@
+"""Open and holding: what is wrong, and what may be done about it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.playbooks import Response
+from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
+from chalicelib.domain.verdict import (
+    Decision,
+    Look,
+    has_passed,
+    is_poisoned,
+    span_word,
+    step_word,
+    story,
+    subject,
+    why,
+)
+from chalicelib.domain.watch import watch
+
+# Claims that the run is dead or dying. While the platform says that it runs, its steps are asked first: one wrong
+# word must not end a healthy run (SkyPilot #10162: one failed probe destroys a healthy job).
+_DEADLY = frozenset(
+    {
+        FaultClass.NODE_LOST,
+        FaultClass.PLATFORM_ERROR,
+        FaultClass.SOFTWARE_CRASH,
+        FaultClass.OUT_OF_MEMORY,
+        FaultClass.BAD_CHECKPOINT,
+        FaultClass.JOB_MISSING,
+    }
+)
+# A run whose steps move has none of these any more. A broken node is broken even while steps move.
+_HEALABLE = _DEADLY | {FaultClass.HANG}
+_HEALED_BY_REPAIR = _HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
+
+
+def decide_open(look: Look) -> Decision:
+    """OPEN and HOLDING."""
+    attempt = look.attempt
+    if attempt is None:
+        reason = f"the attempt cannot be read: {why(look.seen.attempt)}; nothing is assumed"
+        if look.unseen_for >= look.policy.stop_limit:
+            return look.hand_over("open.unseen_limit", f"{reason} for {span_word(look.unseen_for)}")
+        return look.stay("open.unseen", reason)
+    if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
+        return look.stay("open.gone", f"the platform does not know {attempt.name}; asking once more")
+    if look.ordered is not None and attempt.status.has_ended:
+        return _ordered_after_end(look, attempt)
+    if attempt.status is AttemptStatus.COMPLETED:
+        return look.close(
+            "open.completed", f"{attempt.name} has completed; nothing to recover", Phase.STOPPED, severity=Severity.INFO
+        )
+    if attempt.status is AttemptStatus.STOPPED:
+        return look.close(
+            "open.owner_stopped",
+            f"{attempt.name} was stopped, and not by us: it is left alone",
+            Phase.STOPPED,
+            severity=Severity.INFO,
+        )
+    if attempt.status is AttemptStatus.STOPPING:
+        if look.in_state >= look.policy.stop_limit:
+            return look.hand_over("open.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}")
+        return look.stay("open.stopping", f"{attempt.name} is being stopped by somebody; waiting to see how it ends")
+    if attempt.status is AttemptStatus.REPAIRING:
+        return _defer(look, attempt)
+    if attempt.status.has_ended:
+        return attempt_died(look, attempt)
+    return _attempt_lives(look, attempt)
+
+
+def _ordered_after_end(look: Look, attempt: AttemptView) -> Decision:
+    """An order about a run that is not running: a checkpoint cannot be taken, a resubmission is what was asked."""
+    if look.ordered == "checkpoint":
+        return _no_checkpoint_now(look, attempt)
+    if look.policy.shadow:
+        return shadow(look, f"resubmit {attempt.name} as ordered")
+    return prepare_resubmit(look)
+
+
+def _no_checkpoint_now(look: Look, attempt: AttemptView) -> Decision:
+    return look.close(
+        "order.checkpoint_no_run",
+        f"{attempt.name} is {attempt.status}: there is nothing to save",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
+
+
+def _defer(look: Look, attempt: AttemptView) -> Decision:
+    row = look.policy.playbook(look.incident.fault)
+    if row.response is Response.TELL:
+        return _tell(look)
+    if look.incident.phase is Phase.OPEN:
+        return look.move(
+            "defer.platform_repair",
+            f"SageMaker repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
+            Phase.HOLDING,
+        )
+    if look.in_state < look.policy.repair_grace:
+        return look.stay("defer.platform_repair", f"SageMaker still repairs {attempt.name}")
+    if look.ordered == "checkpoint":
+        return _no_checkpoint_now(look, attempt)
+    if row.response is Response.HAND_OVER:
+        return look.hand_over("playbook.hand_over", story(look))
+    return begin_stop(look, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
+
+
+def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
+    healed = heal(look, attempt)
+    if healed is not None:
+        return healed
+    row = look.policy.playbook(look.incident.fault)
+    if row.response is Response.TELL:
+        return _tell(look)
+    if row.response is Response.HAND_OVER:
+        return look.hand_over("playbook.hand_over", story(look))
+    if look.policy.shadow:
+        return shadow(look, f"{row.response} for {look.incident.fault}")
+    if _came_back_from_repair(look, attempt):
+        return _after_repair(look, attempt)
+    if row.response is Response.ROLL_BACK:
+        return begin_stop(look, "playbook.roll_back", story(look))
+    if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
+        return begin_checkpoint(look, attempt)
+    return _confirm_then_stop(look, attempt)
+
+
+def _came_back_from_repair(look: Look, attempt: AttemptView) -> bool:
+    """The platform has restarted it, and nothing has been reported since: what was said before is about the past."""
+    incident = look.incident
+    back_at = incident.repaired_at
+    if back_at is None or incident.fault not in _HEALED_BY_REPAIR or is_poisoned(look, attempt):
+        return False
+    return not any(
+        signal.triggers
+        and signal.fault is not None
+        and signal.kind not in ORDER_KINDS
+        and concerns(signal, incident)
+        and signal.occurred_at >= back_at
+        for signal in incident.signals
+    )
+
+
+def _after_repair(look: Look, attempt: AttemptView) -> Decision:
+    """Its steps decide: past the target it has healed, standing still it has not, unseen it is for people to check."""
+    look, still = watch(look, attempt)
+    back_for = look.now - (look.incident.repaired_at or look.now)
+    if isinstance(attempt.last_step, Known) and isinstance(look.incident.target_step, Known):
+        if still >= look.policy.silent_limit and back_for >= look.policy.silent_limit:
+            return begin_stop(
+                look, "defer.repaired_silent", f"{attempt.name} has not moved for {span_word(still)} since its repair."
+            )
+    elif back_for >= look.policy.repair_grace:
+        return look.close(
+            "defer.repaired_unseen",
+            f"SageMaker repaired {attempt.name}, and it has run for {span_word(back_for)} since. Whether it passed the "
+            "step it was at cannot be seen",
+            Phase.STOPPED,
+            severity=Severity.WARNING,
+        )
+    rule, reason = "defer.repaired", f"{attempt.name} runs again after SageMaker's repair; watching its steps"
+    if look.incident.phase is Phase.OPEN:
+        return look.move(rule, reason, Phase.HOLDING)
+    return look.stay(rule, reason)
+
+
+def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
+    """A run that is said to be dead, but runs: moving steps refute it, standing still confirms it."""
+    incident = look.incident
+    if incident.fault not in _DEADLY:
+        return begin_stop(look, "playbook.restart", story(look))
+    if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
+        return _wait_for_the_state(look, attempt)
+    reason = f"{story(look)} {attempt.name} is {attempt.status}: watching whether it moves past "
+    reason += step_word(incident.target_step)
+    if incident.phase is Phase.OPEN:
+        return look.move("defer.confirm", reason, Phase.HOLDING)
+    said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
+    since = max(incident.phase_entered_at, min(said_at, look.now)) if said_at else incident.phase_entered_at
+    if look.now - since < confirm_limit(look):
+        return look.stay("defer.confirm", reason, until=since + confirm_limit(look))
+    return begin_stop(look, "playbook.restart", story(look))
+
+
+def confirm_limit(look: Look) -> timedelta:
+    """How long a claim that a living run is dead is weighed: two looks at the longest interval."""
+    return 2 * look.policy.look_max
+
+
+def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:
+    """A message says that the run has ended, the platform says that it runs: the platform is asked until they agree."""
+    reason = f"{story(look)} But the platform says that {attempt.name} is {attempt.status}"
+    if look.incident.phase is Phase.OPEN:
+        return look.move("defer.refuted", reason, Phase.HOLDING)
+    if look.in_phase < look.policy.tell_open:
+        return look.stay("defer.refuted", reason)
+    return look.close("defer.refuted_limit", reason, Phase.STOPPED, severity=Severity.WARNING)
+
+
+def heal(look: Look, attempt: AttemptView) -> Decision | None:
+    """A stall, a false alarm or a platform repair whose steps move again needs nobody."""
+    healable = _HEALABLE if look.incident.repaired_at is None else _HEALED_BY_REPAIR
+    if look.incident.fault not in healable or look.incident.order is not None:
+        return None
+    if attempt.status is not AttemptStatus.RUNNING or is_poisoned(look, attempt):
+        return None
+    if not has_passed(attempt.last_step, look.incident.target_step) or _beat_is_older(look, attempt):
+        return None
+    return look.close(
+        "healed",
+        f"{attempt.name} moves again by itself: step {step_word(attempt.last_step)} is past "
+        f"{step_word(look.incident.target_step)}",
+        Phase.RECOVERED,
+        severity=Severity.INFO,
+    )
+
+
+def _beat_is_older(look: Look, attempt: AttemptView) -> bool:
+    """The steps seen are from before the repair or the claim (a restart goes back): no sign that it moves now."""
+    if attempt.beat_at is None:
+        return False
+    claims = [signal.occurred_at for signal in look.incident.signals if signal.fault is look.incident.fault]
+    since = [*claims, *([look.incident.repaired_at] if look.incident.repaired_at else [])]
+    return bool(since) and attempt.beat_at < max(since)
+
+
+def _tell(look: Look) -> Decision:
+    if look.incident.phase is Phase.OPEN:
+        told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: {look.incident.fault}", text=story(look))
+        return look.move("playbook.tell", f"{story(look)} The playbook says: tell, do nothing.", Phase.HOLDING, told)
+    if look.in_phase < look.policy.tell_open:
+        return look.stay("playbook.collect", "told; watching for anything that would change the picture")
+    return look.close("playbook.told", "told; nothing else followed", Phase.STOPPED, severity=Severity.INFO)

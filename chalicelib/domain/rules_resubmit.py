@@ -1,0 +1,167 @@
+"""Resubmitting: one new attempt, under one name, however often the order has to be sent."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chalicelib.domain.actions import Done, ResubmitJob
+from chalicelib.domain.incidents import Incident, Phase, Try
+from chalicelib.domain.known import Known
+from chalicelib.domain.resume import attempt_name, choose_resume_point
+from chalicelib.domain.rules_ended import back_off_for_capacity
+from chalicelib.domain.verdict import Decision, Look, detail, result, span_word, story, why
+from chalicelib.domain.watch import unwatched
+
+# Each name asked for is taken by somebody else's job: that is no chance, and asking on would go on for ever.
+MAX_TAKEN_NAMES = 5
+
+
+def decide_resubmitting(look: Look) -> Decision:
+    """RESUBMITTING."""
+    incident = look.incident
+    if incident.pending is not None and _has_started(look, incident.pending):
+        fresh = look.changed(seen_as="", seen_since=None, **unwatched())
+        begun = fresh.move("resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING)
+        return dataclasses.replace(begun, look_again_in=look.policy.look_max)  # it has to start first
+    answered = _refusals(look)
+    if answered is not None:
+        return answered
+    if result(look, "ResubmitJob", Done.NAME_TAKEN) is not None:
+        look = dataclasses.replace(
+            look, incident=dataclasses.replace(undo_try(incident), name_salt=incident.name_salt + 1)
+        )
+        if look.incident.name_salt > MAX_TAKEN_NAMES:
+            return look.hand_over("resubmit.names_taken", f"{MAX_TAKEN_NAMES} names in a row belong to other jobs")
+        return _resubmit(look)
+    if incident.not_before is not None and look.now < incident.not_before:
+        # The whole back-off in one wait: nothing can be learnt by looking earlier, and a wake still cuts it short.
+        return dataclasses.replace(
+            look.stay("resubmit.waiting", f"backing off until {incident.not_before:%H:%M:%S}"),
+            look_again_in=incident.not_before - look.now,
+        )
+    return _resubmit(look)
+
+
+def _has_started(look: Look, pending: Try) -> bool:
+    """Its submission was answered, or the registry holds it: only our own act puts it there.
+
+    That a job of this name exists proves nothing. It may be somebody else's; and ours is not protected before the
+    registry knows it, so the order is sent again until it does.
+    """
+    if result(look, "ResubmitJob", Done.DONE, Done.ALREADY) is not None:
+        return True
+    return look.seen.next_number > pending.number
+
+
+def _refusals(look: Look) -> Decision | None:
+    incident = look.incident
+    refused = result(look, "ResubmitJob", Done.REFUSED)
+    if refused is not None:
+        look = dataclasses.replace(look, incident=undo_try(incident))
+        return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {refused.detail}")
+    if result(look, "ResubmitJob", Done.UNAVAILABLE) is not None:
+        since = incident.pending.at if incident.pending else incident.phase_entered_at
+        if look.now - since >= look.policy.stop_limit:
+            return look.hand_over(
+                "resubmit.unreachable",
+                f"the platform could not be reached for {span_word(look.now - since)} ({detail(look)}); whether "
+                f"{incident.attempt} was started is not known",
+            )
+        return look.stay("resubmit.unavailable", f"the platform cannot be reached ({detail(look)}); trying again")
+    if result(look, "ResubmitJob", Done.CAPACITY) is not None:
+        return back_off_for_capacity(dataclasses.replace(look, incident=undo_try(incident)), detail(look))
+    return None
+
+
+def undo_try(incident: Incident) -> Incident:
+    """The try on record never started: forget it, so that budgets count real attempts only."""
+    undone = incident.pending
+    if undone is None:
+        return incident
+    return dataclasses.replace(
+        incident, tries=incident.tries[:-1], attempt=undone.clone_of, attempt_number=undone.number - 1
+    )
+
+
+def _resubmit(look: Look) -> Decision:
+    # A try that is recorded, but neither started nor refused: the act crashed, before or after its call took effect.
+    # The same order under the same name is sent again. A new name here would be a second run.
+    resent = look.incident.pending
+    incident = undo_try(look.incident)
+    look = dataclasses.replace(look, incident=incident)
+    old = look.attempt
+    if old is not None and old.name == incident.attempt and not old.status.has_ended:
+        return look.changed(**unwatched()).move(
+            "resubmit.old_lives",
+            f"{old.name} is {old.status} after all: a second copy must not start",
+            Phase.VERIFYING,
+        )
+    checkpoints = look.seen.checkpoints
+    if not isinstance(checkpoints, Known):
+        return _checkpoints_unseen(look, resent)
+    point = choose_resume_point(checkpoints.value, incident, look.policy)
+    if point is None and not checkpoints.value:
+        return look.hand_over(
+            "resume.no_manifest",
+            f"{story(look)} No checkpoint manifest exists, so nothing tells from before which step the trainer's own "
+            "newest checkpoint is; what to resume from is for a person to choose",
+        )
+    if point is None:
+        return look.hand_over(
+            "resume.none_fit",
+            f"{len(checkpoints.value)} checkpoint(s) exist, but none is verified and allowed for "
+            f"{incident.fault}; what to resume from is for a person to choose",
+        )
+    number = resent.number if resent else max(look.seen.next_number, incident.attempt_number + 1)
+    name = resent.name if resent else attempt_name(look.seen.job_name, number, incident.name_salt)
+    clone_of = incident.attempt or ""
+    action = ResubmitJob(
+        clone_of=clone_of,
+        number=number,
+        name=name,
+        resume_step=point.step,
+        resume_root=point.root,
+        resume_manifest=point.manifest,
+        skips=incident.skips,
+        why=f"{incident.fault}: {point.rule}",
+        goes_back=point.goes_back,
+    )
+    attempt = Try(
+        number=number,
+        name=name,
+        clone_of=clone_of,
+        at=resent.at if resent else look.now,
+        resume_step=point.step,
+        resume_manifest=point.manifest,
+    )
+    skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.skips)
+    return look.move(
+        "resubmit.now",
+        f"{name} resumes {point.said}.{skipping}",
+        Phase.RESUBMITTING,
+        action,
+        at_once=True,
+        tries=(*incident.tries, attempt),
+        attempt=name,
+        attempt_number=number,
+        not_before=None,
+    )
+
+
+def _checkpoints_unseen(look: Look, resent: Try | None) -> Decision:
+    reason = f"the checkpoints cannot be read: {why(look.seen.checkpoints)}"
+    # `not_before` is when the last back-off ended: waiting for capacity is no failure to read.
+    since = resent.at if resent else look.incident.not_before or look.incident.phase_entered_at
+    if look.now - since >= look.policy.stop_limit:
+        return look.hand_over("resume.unseen", f"{reason}; starting from nothing is not ours to choose")
+    if resent is not None:  # it stays on record: under this name it may have started
+        look = dataclasses.replace(
+            look,
+            incident=dataclasses.replace(
+                look.incident,
+                tries=(*look.incident.tries, resent),
+                attempt=resent.name,
+                attempt_number=resent.number,
+            ),
+        )
+    return look.stay("resume.unseen", reason)

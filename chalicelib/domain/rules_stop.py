@@ -1,0 +1,179 @@
+"""Checkpointing and stopping: what is done to an attempt before it is replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
+from chalicelib.domain.diagnosis import stalled_at
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.first_steps import begin_stop
+from chalicelib.domain.incidents import CheckpointAsk, Phase
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.playbooks import Response
+from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
+from chalicelib.domain.rules_open import heal
+from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
+from chalicelib.domain.watch import unwatched
+
+# --- checkpointing --------------------------------------------------------------------------------------------------
+
+
+def decide_checkpointing(look: Look) -> Decision:
+    """CHECKPOINTING."""
+    ask = look.incident.ask
+    attempt = look.attempt
+    if ask is None:  # cannot happen from our own transitions; never trust it to stay so
+        return begin_stop(look, "checkpoint.lost", "the request is not on record.")
+    if attempt is not None and attempt.status is AttemptStatus.STOPPING:
+        return _somebody_stops(look, attempt)
+    from_reply = _reply(look, ask)
+    if from_reply is not None:
+        return from_reply
+    if attempt is not None and look.has_ended(attempt):
+        return _after_ask(look, _answered(ask, "late", None, f"{attempt.name} ended before it answered"))
+    if attempt is not None and look.ordered is None:
+        changed = _no_longer_needed(look, attempt)
+        if changed is not None:
+            return changed
+    refused = result(look, "RequestCheckpoint", Done.REFUSED)
+    if refused is not None:
+        return _after_ask(look, _answered(ask, "refused", None, refused.detail))
+    if look.now >= ask.deadline_at:
+        return _after_ask(look, _answered(ask, "late", None, "no answer by the deadline"))
+    if result(look, "RequestCheckpoint", Done.UNAVAILABLE) is not None:
+        action = RequestCheckpoint(
+            request_id=ask.request_id, attempt=ask.attempt, deadline_at=ask.deadline_at, why=f"{look.incident.fault}"
+        )
+        return look.stay(
+            "checkpoint.again", "the request could not be written; trying again", action, until=ask.deadline_at
+        )
+    return look.stay("checkpoint.waiting", "waiting for the checkpoint", until=ask.deadline_at)
+
+
+def _reply(look: Look, ask: CheckpointAsk) -> Decision | None:
+    reply = getattr(look.seen.reply, "value", None)
+    if reply is None or reply.request_id != ask.request_id:
+        return None
+    return _after_ask(look, _answered(ask, reply.outcome, reply.step, reply.why))
+
+
+def _somebody_stops(look: Look, attempt: AttemptView) -> Decision:
+    """Its owner, or its own time limit: how it ends says which, and a stop of ours would hide it."""
+    if look.in_state >= look.policy.stop_limit:
+        return look.hand_over(
+            "checkpoint.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}"
+        )
+    return look.stay("checkpoint.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
+
+
+def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
+    """The picture has changed while the run was asked to save."""
+    if look.incident.is_poisoned and look.policy.playbook(look.incident.fault).response is Response.ROLL_BACK:
+        return begin_stop(look, "checkpoint.poisoned", f"{story(look)} What it would save could not be resumed from.")
+    if attempt.status is AttemptStatus.REPAIRING:
+        to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
+        return look.changed(**unwatched()).move(
+            "defer.platform_repair",
+            f"SageMaker repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
+            to,
+        )
+    if not look.incident.tries:
+        return heal(look, attempt)
+    if look.incident.fault is FaultClass.HANG and has_passed(attempt.last_step, stalled_at(look.incident)):
+        return look.changed(**unwatched()).move(
+            "verify.moves_again",
+            f"{attempt.name} moves again: step {step_word(attempt.last_step)}",
+            Phase.VERIFYING,
+        )
+    return None
+
+
+def _answered(ask: CheckpointAsk, outcome: str, step: int | None, why_so: str) -> CheckpointAsk:
+    return dataclasses.replace(ask, outcome=outcome, step=step, why=why_so[:400])
+
+
+def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
+    look = look.changed(ask=ask)
+    said = f"checkpoint {ask.outcome}" + (f" at step {ask.step}" if ask.step is not None else "")
+    said += f" ({ask.why})." if ask.why else "."
+    if look.ordered == "checkpoint":
+        order = look.incident.order or {}
+        saved = ask.outcome == "saved"
+        return look.close(
+            "order.checkpoint",
+            f"the checkpoint ordered by {order.get('who', 'an operator')}: {said}",
+            Phase.RECOVERED if saved else Phase.STOPPED,
+            severity=Severity.INFO if saved else Severity.WARNING,
+        )
+    attempt = look.attempt
+    if attempt is not None and look.ordered is None:
+        if attempt.status is AttemptStatus.COMPLETED:
+            return look.close(
+                "checkpoint.completed",
+                f"{attempt.name} completed while it was asked to save",
+                Phase.RECOVERED,
+                severity=Severity.INFO,
+            )
+        if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
+            return look.close(
+                "checkpoint.owner_stopped",
+                f"{attempt.name} was stopped, and not by us: it is left alone; {said}",
+                Phase.STOPPED,
+                severity=Severity.INFO,
+            )
+    if look.policy.playbook(look.incident.fault).response in (
+        Response.CHECKPOINT_THEN_HAND_OVER,
+        Response.HAND_OVER,
+    ):
+        return look.hand_over("playbook.saved_then_hand_over", f"{story(look)} {said}")
+    if attempt is not None and look.has_ended(attempt):
+        return prepare_resubmit(look) if look.ordered else attempt_died(look, attempt)
+    return begin_stop(look, f"checkpoint.{ask.outcome}", said)
+
+
+# --- stopping -------------------------------------------------------------------------------------------------------
+
+
+def decide_stopping(look: Look) -> Decision:
+    """STOPPING."""
+    attempt = look.attempt
+    if attempt is not None and attempt.status is AttemptStatus.COMPLETED:
+        return look.close(
+            "stop.completed",
+            f"{attempt.name} completed before the stop reached it",
+            Phase.RECOVERED,
+            severity=Severity.INFO,
+        )
+    if attempt is not None and look.has_ended(attempt):
+        return prepare_resubmit(look)
+    refused = result(look, "StopJob", Done.REFUSED)
+    if refused is not None:
+        return look.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
+    if attempt is None:
+        if look.in_phase >= look.policy.stop_limit:
+            return look.hand_over(
+                "stop.unseen",
+                f"whether it stopped cannot be told: {why(look.seen.attempt)}; a second one could double the run",
+            )
+        return look.stay("stop.unseen", f"the attempt cannot be read: {why(look.seen.attempt)}")
+    if look.in_phase >= look.policy.stop_limit:
+        return look.hand_over(
+            "stop.stuck",
+            f"{attempt.name} is still {attempt.status} after {span_word(look.in_phase)}; a second copy must not start",
+        )
+    if attempt.status not in (AttemptStatus.STOPPING, AttemptStatus.GONE) and _stop_is_overdue(look):
+        again = StopJob(attempt=attempt.name, why="not stopping yet")
+        return look.stay(
+            "stop.again", f"{attempt.name} is still {attempt.status}; asking again", again, stop_asked_at=look.now
+        )
+    return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
+
+
+def _stop_is_overdue(look: Look) -> bool:
+    """The order may never have arrived: it could not be sent, or we died between recording and sending it."""
+    if result(look, "StopJob", Done.UNAVAILABLE) is not None:
+        return True
+    if result(look, "StopJob", Done.DONE, Done.ALREADY) is not None:
+        return False
+    return look.now - (look.incident.stop_asked_at or look.incident.phase_entered_at) >= look.policy.look_max

@@ -1,0 +1,180 @@
+"""Verifying: an Incident is recovered only when the new attempt has passed the step the old one died at."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.first_steps import begin_checkpoint, begin_stop
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.playbooks import FAULT_RANK, Response
+from chalicelib.domain.rules_ended import attempt_died
+from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.verdict import (
+    Decision,
+    Look,
+    has_passed,
+    is_poisoned,
+    span_word,
+    step_word,
+    stop_is_ours,
+    story,
+    subject,
+    why,
+)
+from chalicelib.domain.watch import watch
+
+_ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
+
+
+def decide_verifying(look: Look) -> Decision:
+    """VERIFYING."""
+    attempt = look.attempt
+    if attempt is None:
+        reason = f"the new attempt cannot be read: {why(look.seen.attempt)}"
+        if look.unseen_for >= look.policy.stop_limit:
+            return look.hand_over("verify.unseen_limit", f"{reason} for {span_word(look.unseen_for)}")
+        return look.stay("verify.unseen", reason)
+    if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
+        return look.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
+    if attempt.status is AttemptStatus.COMPLETED:
+        return look.close("verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO)
+    if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
+        return look.close(
+            "verify.owner_stopped",
+            f"{attempt.name} was stopped, and not by us",
+            Phase.STOPPED,
+            severity=Severity.WARNING,
+        )
+    if attempt.status.has_ended:  # however far it came: a dead run is not a recovered one
+        return attempt_died(look, attempt)
+    trouble = _trouble(look, attempt)
+    if trouble is not None:
+        return trouble
+    if attempt.status in _ALIVE and has_passed(attempt.last_step, look.incident.target_step):
+        return look.close(
+            "verify.passed",
+            f"{attempt.name} is at step {step_word(attempt.last_step)}, past {step_word(look.incident.target_step)} "
+            "where the old one ended",
+            Phase.RECOVERED,
+            severity=Severity.INFO,
+        )
+    return _waiting(look, attempt)
+
+
+def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
+    """The new attempt itself is in trouble again. Looked at before its progress: closing would forget the news."""
+    if is_poisoned(look, attempt):
+        if look.policy.playbook(FaultClass.NON_FINITE).response is Response.ROLL_BACK:
+            return begin_stop(look, "verify.non_finite", f"{attempt.name} turned non-finite again.")
+        return look.hand_over("verify.poisoned", f"{attempt.name} turned non-finite again. {story(look)}")
+    standing = [signal for signal in look.incident.signals if _stands(signal, look, attempt)]
+    if not standing or attempt.status not in _ALIVE:
+        return None
+    worst = min(standing, key=lambda signal: FAULT_RANK[signal.fault or FaultClass.UNCLEAR])
+    fault = worst.fault or FaultClass.UNCLEAR
+    row = look.policy.playbook(fault)
+    look = look.changed(fault=fault, fault_rule=f"signal.{worst.kind}")
+    match row.response:
+        case Response.CHECKPOINT_THEN_RESTART | Response.CHECKPOINT_THEN_HAND_OVER:
+            return begin_checkpoint(look, attempt)
+        case Response.ROLL_BACK:
+            return begin_stop(look, "verify.roll_back", story(look))
+        case Response.HAND_OVER:
+            return look.hand_over("playbook.hand_over", story(look))
+        case Response.TELL | Response.RESTART:
+            return _only_news(look, attempt, worst, row.response)
+
+
+def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
+    """It speaks of this very attempt, and what is seen does not refute it."""
+    if signal.attempt != attempt.name or not signal.triggers or signal.fault is None:
+        return False
+    if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
+        return False
+    if look.incident.repaired_at is not None and signal.occurred_at < look.incident.repaired_at:
+        return False
+    is_beat_older = attempt.beat_at is not None and attempt.beat_at < signal.occurred_at
+    if signal.kind is SignalKind.STALL and not is_beat_older:
+        step = signal_step(signal)
+        if isinstance(attempt.last_step, Known) and (isinstance(step, Unknown) or attempt.last_step.value > step.value):
+            return False
+    return True
+
+
+def _only_news(look: Look, attempt: AttemptView, signal: Signal, response: Response) -> Decision | None:
+    """Nothing to do about it while the attempt lives: told once, and one more look before anything is closed."""
+    if signal not in look.seen.new_signals:
+        return None
+    if response is Response.TELL:
+        told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: {signal.fault}", text=story(look))
+        return look.stay("verify.tell", f"{story(look)} The playbook says: tell, do nothing.", told)
+    return look.stay("verify.confirm", f"{story(look)} But {attempt.name} is {attempt.status}; watching its steps")
+
+
+def _waiting(look: Look, attempt: AttemptView) -> Decision:
+    if attempt.status is AttemptStatus.REPAIRING:
+        if look.in_state >= look.policy.repair_grace:
+            return begin_stop(look, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
+        return look.stay("verify.platform_repair", f"SageMaker repairs {attempt.name} by itself")
+    if attempt.status is AttemptStatus.STOPPING:
+        if look.in_state >= look.policy.stop_limit:
+            return look.hand_over(
+                "verify.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}"
+            )
+        return look.stay("verify.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
+    if not isinstance(attempt.last_step, Known):
+        return _blind(look, attempt)
+    look, still = watch(look, attempt)
+    if still >= look.policy.silent_limit:
+        look = look.changed(fault=FaultClass.HANG, fault_rule="verify.silent")
+        return begin_stop(look, "verify.silent", f"{attempt.name} has not moved for {span_word(still)}.")
+    if not isinstance(look.incident.target_step, Known):
+        return _without_target(look, attempt)
+    return look.stay(
+        "verify.waiting",
+        f"{attempt.name} is at step {step_word(attempt.last_step)}; past {step_word(look.incident.target_step)} it "
+        "counts",
+    )
+
+
+def _blind(look: Look, attempt: AttemptView) -> Decision:
+    """No step is visible: either it has not begun, or there is no monitor in it."""
+    if attempt.status is AttemptStatus.STARTING:
+        if look.in_phase < look.policy.start_limit:
+            starting = look.stay("verify.starting", f"{attempt.name} is starting ({attempt.detail})")
+            return dataclasses.replace(starting, look_again_in=look.policy.look_max)  # its first event wakes us
+        return look.hand_over(
+            "verify.never_started",
+            f"{attempt.name} has not started for {span_word(look.in_phase)} ({attempt.detail}); a person must look",
+        )
+    if look.in_state < min(look.policy.look_max, look.policy.verify_blind):
+        return look.stay("verify.blind", f"{attempt.name} has just begun; its first step is not seen yet")
+    if look.in_state < look.policy.verify_blind:
+        return look.stay("verify.blind", f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}")
+    return look.hand_over(
+        "verify.blind_limit",
+        f"{attempt.name} has run for {span_word(look.in_state)} without failing, but its steps cannot be seen "
+        f"({why(attempt.last_step)}): whether it progresses is for a person to check",
+        severity=Severity.WARNING,
+    )
+
+
+def _without_target(look: Look, attempt: AttemptView) -> Decision:
+    """The old attempt's last step is unknown: moving past the resume point is the most that can be shown."""
+    resumed = look.incident.tries[-1].resume_step if look.incident.tries else Unknown("no try on record")
+    known = (step for step in (resumed, attempt.first_step, look.incident.watch_step) if isinstance(step, Known))
+    base = next(known, resumed)
+    if has_passed(attempt.last_step, base) and look.in_phase >= look.policy.look_max:
+        return look.close(
+            "verify.moves",
+            f"{attempt.name} moves: step {step_word(attempt.last_step)}, resumed at {step_word(base)}. Where the old "
+            f"attempt ended is unknown ({why(look.incident.target_step)})",
+            Phase.RECOVERED,
+            severity=Severity.WARNING,
+        )
+    return look.stay("verify.moving", f"{attempt.name} is at step {step_word(attempt.last_step)}")

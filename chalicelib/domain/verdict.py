@@ -1,0 +1,202 @@
+"""What a rule works with and gives back: one look's inputs, the Decision, and the words of both."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from chalicelib.domain.actions import Action, ActionResult, Done, Notify, Severity
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.policy import Policy
+from chalicelib.domain.signals import Signal, SignalKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The verdict of one look.
+
+    `incident` is the Incident as it shall be recorded, before the Actions are carried out.
+    `look_again_in` is None exactly when the Incident is closed; zero means at once.
+    """
+
+    rule: str
+    reason: str
+    incident: Incident
+    actions: tuple[Action, ...] = ()
+    look_again_in: timedelta | None
+    policy_version: str
+
+    def __post_init__(self) -> None:
+        if (self.look_again_in is None) == self.incident.is_open:
+            raise ValueError(f"{self.rule}: an open Incident needs a next look, a closed one has none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One call's inputs, so that rules take one argument."""
+
+    incident: Incident
+    seen: Observation
+    now: datetime
+    policy: Policy
+
+    @property
+    def attempt(self) -> AttemptView | None:
+        """The attempt under care; None while it cannot be read."""
+        return self.seen.attempt.value if isinstance(self.seen.attempt, Known) else None
+
+    @property
+    def in_phase(self) -> timedelta:
+        """How long the Incident has been in its phase."""
+        return self.now - self.incident.phase_entered_at
+
+    @property
+    def in_state(self) -> timedelta:
+        """How long the attempt has been in the state it is seen in."""
+        return self.now - (self.incident.seen_since or self.now)
+
+    @property
+    def unseen_for(self) -> timedelta:
+        """How long the attempt could not be read."""
+        return self.now - (self.incident.unseen_since or self.now)
+
+    @property
+    def ordered(self) -> str | None:
+        """What an operator ordered and is not carried out yet."""
+        order = self.incident.order
+        return None if order is None or self.incident.tries else str(order.get("do"))
+
+    def has_ended(self, attempt: AttemptView) -> bool:
+        """True once it will not run again. One answer "never heard of it" is not yet proof (SkyPilot #10162)."""
+        if attempt.status is AttemptStatus.GONE and self.in_state < self.policy.look_max:
+            return False
+        return attempt.status.has_ended
+
+    def wait(self, *, until: datetime | None = None) -> timedelta:
+        """As long again as we have waited in this phase, within the policy's bounds, never past `until`.
+
+        News wakes the Incident at once; the timer is only for news that got lost, so it may be lazy.
+        """
+        interval = min(max(self.in_phase, self.policy.look_min), self.policy.look_max)
+        if until is not None:
+            interval = min(interval, max(until - self.now, timedelta(0)))
+        return interval
+
+    def changed(self, **changes: object) -> Look:
+        """The same look on an Incident with `changes`."""
+        if not changes:
+            return self
+        return dataclasses.replace(self, incident=dataclasses.replace(self.incident, **changes))  # type: ignore[arg-type]  # field names are checked by the tests of each rule
+
+    def stay(
+        self, rule: str, reason: str, *actions: Action, until: datetime | None = None, **changes: object
+    ) -> Decision:
+        """Nothing moves; look again later."""
+        return self.decided(rule, reason, self.changed(**changes).incident, actions, self.wait(until=until))
+
+    def move(
+        self, rule: str, reason: str, phase: Phase, *actions: Action, at_once: bool = False, **changes: object
+    ) -> Decision:
+        """Enter `phase`."""
+        incident = self.changed(**changes).incident.enter(phase, now=self.now)
+        return self.decided(rule, reason, incident, actions, timedelta(0) if at_once else self.policy.look_min)
+
+    def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
+        """End the Incident and tell people."""
+        incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
+        told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
+        return self.decided(rule, reason, incident, (*actions, told), None)
+
+    def hand_over(self, rule: str, reason: str, *, severity: Severity = Severity.PAGE) -> Decision:
+        """A person decides from here on."""
+        return self.close(rule, reason, Phase.HANDED_OVER, severity=severity)
+
+    def decided(
+        self, rule: str, reason: str, incident: Incident, actions: tuple[Action, ...], again: timedelta | None
+    ) -> Decision:
+        """The Decision, with this look's policy version."""
+        return Decision(
+            rule=rule,
+            reason=reason,
+            incident=incident,
+            actions=actions,
+            look_again_in=again,
+            policy_version=self.policy.version,
+        )
+
+
+_WORDS = {Phase.RECOVERED: "recovered", Phase.STOPPED: "closed", Phase.HANDED_OVER: "needs a person"}
+
+
+def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:
+    """True only if both are known."""
+    return isinstance(step, Known) and isinstance(target, Known) and step.value > target.value
+
+
+def is_poisoned(look: Look, attempt: AttemptView) -> bool:
+    """Its loss is not finite, says its own heartbeat or a Signal."""
+    return attempt.loss_state in ("nan", "inf") or (look.incident.is_poisoned and attempt.name == look.incident.attempt)
+
+
+def stop_is_ours(look: Look, attempt: AttemptView) -> bool:
+    """We asked for this stop, in this Incident."""
+    return attempt.name in look.incident.stopped_attempts
+
+
+def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
+    """The last to arrive of `kind`."""
+    return next((signal for signal in reversed(signals) if signal.kind is kind), None)
+
+
+def result(look: Look, action: str, *ends: Done) -> ActionResult | None:
+    """What the last turn's Action answered, if it ended in one of these ways."""
+    return next((item for item in look.seen.results if item.action == action and item.done in ends), None)
+
+
+def detail(look: Look) -> str:
+    """The platform's own words of the last turn."""
+    return next((item.detail for item in look.seen.results if item.detail), "no reason given")
+
+
+def subject(look: Look) -> str:
+    """What the Incident is about, for a title."""
+    return look.incident.job_id or look.incident.cluster or look.incident.incident_id
+
+
+def story(look: Look) -> str:
+    """One line: the fault, the rule that named it, and the words of the Signal behind it."""
+    incident = look.incident
+    told = next((signal for signal in reversed(incident.signals) if signal.fault is incident.fault), None)
+    if told is None and incident.signals:
+        told = incident.signals[-1]
+    what = told.summary if told else "nothing was reported"
+    return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what}."
+
+
+def state_of_the_run(look: Look) -> str:
+    """How the run is left behind."""
+    attempt = look.attempt
+    if attempt is None:
+        return "the run's state could not be read"
+    if attempt.status.has_ended:
+        return f"{attempt.name} has ended ({attempt.status}) and nothing was started in its place"
+    return f"{attempt.name} is {attempt.status} and left as it is"
+
+
+def why(maybe: Maybe[object]) -> str:
+    """Why it is unknown."""
+    return maybe.why if isinstance(maybe, Unknown) else "known"
+
+
+def step_word(maybe: Maybe[int]) -> str:
+    """A step for people."""
+    return str(maybe.value) if isinstance(maybe, Known) else f"unknown ({maybe.why})"
+
+
+def span_word(span: timedelta) -> str:
+    """A duration for people."""
+    seconds = span.total_seconds()
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

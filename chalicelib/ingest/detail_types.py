@@ -1,0 +1,35 @@
+"""The detail-types that Rekindle reads, apart from the parsers: a rule or a table need not import them all.
+
+Source: EventBridge events reference for AWS's own; `rekindle/monitor` for ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLUSTER_STATE: Final = "SageMaker HyperPod Cluster State Change"
+NODE_HEALTH: Final = "SageMaker HyperPod Cluster Node Health Event"
+CLUSTER_EVENT: Final = "SageMaker HyperPod Cluster Event"
+TRAINING_JOB: Final = "SageMaker Training Job State Change"
+ALARM: Final = "CloudWatch Alarm State Change"
+ALARM_CONTRIBUTOR: Final = "CloudWatch Alarm Contributor State Change"
+HEALTH: Final = "AWS Health Event"
+OBJECT_CREATED: Final = "Object Created"
+MONITOR_SOURCE: Final = "rekindle.monitor"
+
+EC2: Final = (
+    "EC2 Spot Instance Interruption Warning",
+    "EC2 Instance Rebalance Recommendation",
+    "EC2 Instance State-change Notification",
+    "Capacity Block Expiration Warning",
+    "EC2 Capacity Reservation Instance Interruption Warning",
+)
+MONITOR: Final = (
+    "Rekindle Monitor Started",
+    "Rekindle Non-Finite Loss",
+    "Rekindle Stall",
+    "Rekindle Progress Resumed",
+    "Rekindle Save Failed",
+    "Rekindle Checkpoint Reply",
+    "Rekindle Monitor Finished",
+)

@@ -1,0 +1,315 @@
+"""The three HyperPod events (aws.sagemaker, best effort, duplicated, unordered).
+
+    SageMaker HyperPod Cluster State Change
+    "detail": {"ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/k3v9m2x7q1ab", "ClusterName": "pretrain",
+     "ClusterStatus": "Updating", "FailureMessage": "", "NodeRecovery": "Automatic",
+     "InstanceGroups": [{"InstanceGroupName": "gpu", "CurrentCount": 15, "TargetCount": 16, "Status": "Updating"}]}
+
+    SageMaker HyperPod Cluster Node Health Event      (no level, no group: look the group up with DescribeClusterNode)
+    "detail": {"ClusterName": "pretrain", "ClusterArn": "…", "InstanceId": "i-0a1b2c3d4e5f60718",
+     "HealthSummary": {"HealthStatus": "Unhealthy", "RepairAction": "None", "Recommendation": "…",
+      "HealthStatusReason": "… has detected fault type NvidiaErrorTerminate on this node and is unhealthy."}}
+
+    SageMaker HyperPod Cluster Event                  (Continuous mode only; metadata subtrees are JSON null)
+    "detail": {"EventDetails": {"EventId": "0b7d4c52-…", "ClusterArn": "…", "ClusterName": "pretrain",
+     "InstanceGroupName": "gpu", "InstanceId": "i-0a1b2c3d4e5f60718", "ResourceType": "Instance",
+     "EventTime": 1795168800000, "EventLevel": "Error", "Description": "Instance creation in Cluster pretrain …",
+     "EventDetails": {"EventMetadata": {"Cluster": null, "Instance": null}}}}
+
+One fault gives two Error events about a second apart, so the dedupe key joins events of one meaning on (cluster, group,
+instance or logical id, minute). A pair that straddles a full minute stays two Signals of one Incident.
+
+Source: SageMaker developer guide, sagemaker-hyperpod-eventbridge and sagemaker-hyperpod-cluster-events-reference;
+botocore; awslabs/awsome-distributed-ai, hyperpod-mental-model.md (nulls, pairs, noise).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from chalicelib.domain.errors import Noise
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.ingest.envelope import Envelope
+from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
+from chalicelib.ingest.fields import GROUP_NAME, INSTANCE_ID, RESOURCE_NAME, Fields
+from chalicelib.ingest.hyperpod_catalogue import Area, Meaning, read_description
+
+# Source: botocore, sagemaker ClusterStatus
+CLUSTER_STATUSES: Final = ("Creating", "Deleting", "Failed", "InService", "RollingBack", "SystemUpdating", "Updating")
+_BAD_CLUSTER: Final = frozenset({"Failed", "RollingBack"})
+_BAD_GROUP: Final = frozenset({"Failed", "Degraded"})
+_LEVELS: Final = ("Info", "Warn", "Error")
+_RESOURCE_TYPES: Final = ("Cluster", "InstanceGroup", "Instance")
+_CLUSTER_ARN: Final = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]{1,32}:[0-9]{12}:cluster/[a-z0-9]{12}")
+_FAULT_TYPE: Final = re.compile(r"fault type (.{1,128}?) on this node")
+# The repair the health agent wants; "None" is the documented sample. The full list is not documented.
+_REPAIRS: Final = frozenset({"Replace", "Reboot"})
+
+
+def parse_cluster_state(envelope: Envelope) -> Signal:
+    """A cluster's or group's bad state is told (UNCLEAR: no run is named); InService is news.
+
+    Raises:
+        MalformedEvent: names the field.
+        Noise: the cluster is being created or scaled, and nothing in it has failed.
+    """
+    detail = envelope.detail
+    cluster, arn = _cluster(detail)
+    status = detail.word("ClusterStatus", CLUSTER_STATUSES)
+    message = detail.optional_text("FailureMessage")
+    groups = [_group(group) for group in detail.children("InstanceGroups")]
+    bad_groups = [group["name"] for group in groups if group["status"] in _BAD_GROUP]
+    in_motion = any(group["current"] != group["target"] for group in groups)
+    is_bad = status in _BAD_CLUSTER or bool(bad_groups)
+    # InService alone does not mean idle: in Continuous mode only the counts say so.
+    if not is_bad and (status in ("Creating", "Updating") or (status == "InService" and in_motion)):
+        raise Noise("scaling")
+    about = f", groups {', '.join(bad_groups)} in trouble" if bad_groups else ""
+    return Signal(
+        kind=SignalKind.CLUSTER_STATE,
+        source=SignalSource.SAGEMAKER,
+        occurred_at=envelope.time,
+        dedupe_key=dedupe_key("hyperpod-state", arn, status, digest([groups, message]), minute(envelope.time)),
+        summary=one_line(f"cluster {cluster} is {status}{about}{f': {message}' if message else ''}"),
+        cluster=cluster,
+        fault=FaultClass.UNCLEAR if is_bad else None,
+        triggers=is_bad,
+        evidence=bounded(
+            {
+                "status": status,
+                "failure_message": message,
+                "bad_groups": bad_groups or None,
+                "node_recovery": detail.optional_text("NodeRecovery", limit=32),
+                "groups": groups,
+            }
+        ),
+    )
+
+
+def _group(group: Fields) -> dict[str, Any]:
+    return {
+        "name": group.text("InstanceGroupName", limit=63, pattern=GROUP_NAME),
+        "status": group.optional_text("Status", limit=64),
+        "current": group.optional_whole("CurrentCount", high=10**6),
+        "target": group.optional_whole("TargetCount", high=10**6),
+    }
+
+
+def parse_node_health(envelope: Envelope) -> Signal:
+    """The health agent's word about one node. Its `RepairAction` is evidence: it outranks any table of ours.
+
+    The list of `HealthStatus` values is not documented beyond Healthy and Unhealthy: another one is UNCLEAR, which is
+    neither healthy nor a reason to act alone.
+
+    Raises:
+        MalformedEvent: names the field.
+    """
+    detail = envelope.detail
+    cluster, arn = _cluster(detail)
+    node = detail.text("InstanceId", pattern=INSTANCE_ID)
+    health = detail.child("HealthSummary")
+    status = health.text("HealthStatus", limit=128)
+    repair = health.optional_text("RepairAction", limit=128)
+    reason = health.optional_text("HealthStatusReason") or ""
+    named = _FAULT_TYPE.search(reason)
+    fault_type = named[1] if named else None
+    fault = _health_fault(status, repair)
+    return Signal(
+        kind=SignalKind.NODE_HEALTH,
+        source=SignalSource.SAGEMAKER,
+        occurred_at=envelope.time,
+        dedupe_key=dedupe_key("hyperpod-health", arn, node, status, repair, fault_type, minute(envelope.time)),
+        summary=one_line(
+            f"{node} is {status}{f' ({fault_type})' if fault_type else ''}, repair {repair or 'not named'}"
+        ),
+        cluster=cluster,
+        node=node,
+        fault=fault,
+        triggers=fault is FaultClass.NODE_HARDWARE,
+        evidence=bounded(
+            {
+                "health_status": status,
+                "repair_action": repair,
+                "fault_type": fault_type,
+                "needs_group": True,
+                "reason": reason or None,
+                "recommendation": health.optional_text("Recommendation"),
+            }
+        ),
+    )
+
+
+def _health_fault(status: str, repair: str | None) -> FaultClass | None:
+    if status == "Unhealthy" or repair in _REPAIRS:
+        return FaultClass.NODE_HARDWARE
+    return None if status == "Healthy" else FaultClass.UNCLEAR
+
+
+def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = None) -> Signal:
+    """A cluster event, read through its description.
+
+    `groups_in_motion` says whether any group's CurrentCount differs from its TargetCount; None means nobody looked.
+    Only an Error triggers; an unknown description is UNCLEAR at Error and mere news below. `evidence` holds `known`,
+    and `needs_enrichment` where the reason is only in DescribeClusterEvent (see `enrich`).
+
+    Raises:
+        MalformedEvent: names the field.
+        Noise: an Info event, or the chatter of scaling while a group is in motion.
+    """
+    event = envelope.detail.child("EventDetails")
+    event_id = event.text("EventId", limit=128)
+    cluster, arn = _cluster(event)
+    event.word("ResourceType", _RESOURCE_TYPES)
+    level = event.word("EventLevel", _LEVELS)
+    occurred_at = event.moment("EventTime")
+    description = event.optional_text("Description")
+    group = event.optional_text("InstanceGroupName", limit=63, pattern=GROUP_NAME)
+    instance = event.optional_text("InstanceId", pattern=INSTANCE_ID)
+    metadata = event.optional_child("EventDetails").optional_child("EventMetadata")
+    logical_id = metadata.optional_child("Instance").optional_text("NodeLogicalId", limit=128)
+    if level == "Info":
+        raise Noise("info event")
+    meaning = read_description(description)
+    if meaning.area is Area.SCALING and groups_in_motion:
+        raise Noise("scaling")
+    fault = _event_fault(meaning, level, groups_in_motion)
+    node = instance or meaning.instance
+    what = f"{meaning.area}:{meaning.op}:{meaning.outcome}" if meaning.is_known else digest(description or event_id)
+    signal = Signal(
+        kind=SignalKind.CLUSTER_EVENT,
+        source=SignalSource.SAGEMAKER,
+        occurred_at=occurred_at,
+        dedupe_key=dedupe_key("hyperpod-event", arn, group, node or logical_id, what, minute(occurred_at)),
+        summary=one_line(description or f"cluster {cluster}: {level} event without a description"),
+        cluster=cluster,
+        node=node,
+        fault=fault,
+        triggers=fault is not None and (level == "Error" or fault is FaultClass.NODE_LOST),
+        evidence=bounded(
+            {
+                "event_id": event_id,
+                "level": level,
+                "known": meaning.is_known,
+                "area": meaning.area.value,
+                "op": meaning.op or None,
+                "outcome": meaning.outcome.value,
+                "group": group,
+                "logical_id": logical_id,
+                "needs_groups": True if meaning.area is Area.SCALING and groups_in_motion is None else None,
+                "needs_enrichment": True if _is_bare(metadata) else None,
+                "operation_id": event.optional_text("OperationId", limit=128),
+                "cluster_arn": arn,
+                "description": description,
+            }
+        ),
+    )
+    return signal if _is_bare(metadata) else _with_metadata(signal, metadata.body)
+
+
+def _event_fault(meaning: Meaning, level: str, groups_in_motion: bool | None) -> FaultClass | None:
+    if not meaning.is_known:
+        return FaultClass.UNCLEAR if level == "Error" else None
+    if meaning.area is Area.SCALING:
+        # Whether nodes were lost or are merely being added cannot be told without the counts.
+        return FaultClass.NODE_LOST if groups_in_motion is False else None
+    if meaning.fault is FaultClass.NODE_LOST and level != "Error":
+        return FaultClass.UNCLEAR
+    return meaning.fault
+
+
+def _is_bare(metadata: Fields) -> bool:
+    return all(subtree is None for subtree in metadata.body.values())
+
+
+def _cluster(fields: Fields) -> tuple[str, str]:
+    return fields.text("ClusterName", limit=63, pattern=RESOURCE_NAME), fields.text("ClusterArn", pattern=_CLUSTER_ARN)
+
+
+# What a FailureMessage says, by its words. Source: field notes, hyperpod-mental-model.md (capacity is not cured by
+# retrying, EFA is often transient); the meaningless text belongs to the scaling noise.
+MESSAGE_REASONS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(r"sufficient capacity|InsufficientInstanceCapacity|insufficient capacity", re.IGNORECASE), "capacity"),
+    (re.compile(r"EFA health checks? did not run", re.IGNORECASE), "efa"),
+    (re.compile(r"lifecycle script", re.IGNORECASE), "lifecycle_script"),
+    (re.compile(r"Request to service failed\. If failure persists", re.IGNORECASE), "meaningless"),
+)
+_MAX_NODES_WALKED: Final = 2000  # bounds the walk over a foreign answer
+
+
+def enrich(signal: Signal, response: Mapping[str, Any]) -> Signal:
+    """The Signal with what DescribeClusterEvent says: every FailureMessage, and the node's health where it is given.
+
+    `response` is the operation's answer; the metadata sits at EventDetails.EventDetails.EventMetadata. An answer
+    without metadata leaves the fault as it is. The dedupe key never changes.
+
+    Raises:
+        MalformedEvent: the answer's outer objects are not objects.
+    """
+    event = Fields("", response).optional_child("EventDetails")
+    metadata = event.optional_child("EventDetails").optional_child("EventMetadata")
+    return _with_metadata(signal, metadata.body)
+
+
+def _with_metadata(signal: Signal, metadata: Mapping[str, Any]) -> Signal:
+    messages: list[str] = []
+    health: Mapping[str, Any] = {}
+    for subtree in _objects(metadata):
+        message = subtree.get("FailureMessage")
+        if isinstance(message, str) and message and message not in messages:
+            messages.append(message)
+        info = subtree.get("NodeHealthInfo")
+        if isinstance(info, Mapping):
+            health = info
+    reasons = [_message_reason(message) for message in messages]
+    telling = [reason for reason in reasons if reason != "meaningless"]
+    fault, triggers = signal.fault, signal.triggers
+    status, repair = health.get("HealthStatus"), health.get("RepairAction")
+    if status == "Unhealthy" or repair in ("Replace", "Reboot"):
+        fault, triggers = FaultClass.NODE_HARDWARE, True
+    elif "capacity" in telling or "efa" in telling:
+        fault = FaultClass.PLATFORM_ERROR if fault in (None, FaultClass.UNCLEAR) else fault
+    elif telling and fault is None:
+        fault = FaultClass.UNCLEAR
+    evidence = {
+        name: value for name, value in signal.evidence.items() if name not in ("needs_enrichment", "description")
+    }
+    said = messages[reasons.index(telling[0])] if telling else None
+    return dataclasses.replace(
+        signal,
+        fault=fault,
+        triggers=triggers,
+        summary=one_line(f"{signal.summary}: {said}") if said else signal.summary,
+        evidence=bounded(
+            {
+                **evidence,
+                "reason": next((reason for reason in telling if reason != "other"), None),
+                "failure_messages": messages or None,
+                "health_status": status if isinstance(status, str) else None,
+                "repair_action": repair if isinstance(repair, str) else None,
+                "health_reason": health.get("HealthStatusReason"),
+                "description": signal.evidence.get("description"),
+            }
+        ),
+    )
+
+
+def _message_reason(message: str) -> str:
+    return next((reason for pattern, reason in MESSAGE_REASONS if pattern.search(message[:4096])), "other")
+
+
+def _objects(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Every object in a JSON tree, the root first, breadth first, at most _MAX_NODES_WALKED of them."""
+    queue: list[Any] = [root]
+    for index in range(_MAX_NODES_WALKED):
+        if index >= len(queue):
+            return
+        item = queue[index]
+        if isinstance(item, Mapping):
+            yield item
+            queue.extend(value for value in item.values() if isinstance(value, Mapping | list))
+        else:
+            queue.extend(value for value in item if isinstance(value, Mapping | list))

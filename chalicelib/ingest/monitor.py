@@ -1,0 +1,249 @@
+"""What the monitor in the training process says (our own bus, source rekindle.monitor).
+
+    {"detail-type": "Rekindle Non-Finite Loss", "source": "rekindle.monitor", "resources": [],
+     "detail": {"v": 1, "job_id": "lm-7b", "attempt": "lm-7b-a3", "attempt_number": 3, "rank": 0, "world_size": 16,
+      "step": 41200, "at": "2026-11-20T10:00:00Z", "loss_state": "nan", "metric": "loss"}}
+    Rekindle Monitor Started        -
+    Rekindle Stall                  phase, silent_s, limit_s, stacks {rank: text}
+    Rekindle Progress Resumed       silent_s
+    Rekindle Save Failed            why
+    Rekindle Checkpoint Reply       the reply object of rekindle/mailbox.py, beside the common fields or as `reply`
+    Rekindle Monitor Finished       why
+
+The training process is not trusted: ids match the mailbox's own pattern, texts and numbers are bounded, `v` must be 1.
+
+Source: docs/architecture.md, the monitor's events; rekindle/mailbox.py for the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.domain.errors import MalformedEvent
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.ingest.envelope import Envelope
+from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
+from chalicelib.ingest.fields import OUR_ID, Fields
+from rekindle.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
+
+SOURCE: Final = "rekindle.monitor"
+STARTED: Final = "Rekindle Monitor Started"
+NON_FINITE: Final = "Rekindle Non-Finite Loss"
+STALL: Final = "Rekindle Stall"
+RESUMED: Final = "Rekindle Progress Resumed"
+SAVE_FAILED: Final = "Rekindle Save Failed"
+REPLY: Final = "Rekindle Checkpoint Reply"
+FINISHED: Final = "Rekindle Monitor Finished"
+
+MAX_RANKS: Final = 100_000  # four times the largest published run
+MAX_ATTEMPTS: Final = 10_000
+_MAX_SECONDS: Final = 90 * 86400.0  # above any training job's life (28 days)
+_MAX_WORD_CHARS: Final = 128
+_MAX_WHY_CHARS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """The fields that every monitor event carries."""
+
+    job_id: str
+    attempt: str
+    attempt_number: int
+    rank: int
+    world_size: int
+    step: int | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _News:
+    """What one kind of event adds: the fact's own parts, and what it means."""
+
+    kind: SignalKind
+    summary: str
+    facts: tuple[object, ...]
+    fault: FaultClass | None
+    evidence: dict[str, Any]
+
+
+def parse(envelope: Envelope) -> Signal:
+    """One Signal per event; a non-finite loss and a stall trigger, the others are news.
+
+    Raises:
+        MalformedEvent: names the field.
+    """
+    detail = envelope.detail
+    if detail.whole("v", high=10**6) != WIRE_VERSION:
+        raise detail.fail("v", f"is not {WIRE_VERSION}, the only version known here")
+    said = _said(detail)
+    news = PARSERS[envelope.detail_type](detail, said)
+    return Signal(
+        kind=news.kind,
+        source=SignalSource.MONITOR,
+        occurred_at=said.at,
+        dedupe_key=dedupe_key("monitor", news.kind, said.job_id, said.attempt, *news.facts),
+        summary=one_line(news.summary),
+        job_id=said.job_id,
+        attempt=said.attempt,
+        fault=news.fault,
+        triggers=news.fault is not None,
+        evidence=bounded(
+            {
+                "step": said.step,
+                "rank": said.rank,
+                "world_size": said.world_size,
+                "attempt_number": said.attempt_number,
+                **news.evidence,
+            }
+        ),
+    )
+
+
+def _said(detail: Fields) -> _Said:
+    rank = detail.whole("rank", high=MAX_RANKS - 1)
+    world_size = detail.whole("world_size", low=1, high=MAX_RANKS)
+    if rank >= world_size:
+        raise detail.fail("rank", "must be smaller than world_size")
+    return _Said(
+        job_id=detail.text("job_id", limit=128, pattern=OUR_ID),
+        attempt=detail.text("attempt", limit=128, pattern=OUR_ID),
+        attempt_number=detail.whole("attempt_number", high=MAX_ATTEMPTS),
+        rank=rank,
+        world_size=world_size,
+        step=detail.optional_whole("step", high=MAX_STEP),
+        at=detail.moment("at"),
+    )
+
+
+def _at_step(said: _Said) -> str:
+    return f"at step {said.step}" if said.step is not None else "before its first step"
+
+
+def _started(_detail: Fields, said: _Said) -> _News:
+    return _News(
+        kind=SignalKind.MONITOR_STARTED,
+        summary=f"{said.attempt}: the monitor of rank {said.rank} started {_at_step(said)}",
+        facts=(said.rank, said.at),
+        fault=None,
+        evidence={},
+    )
+
+
+def _non_finite(detail: Fields, said: _Said) -> _News:
+    loss_state = detail.word("loss_state", ("nan", "inf"))
+    metric = detail.optional_text("metric", limit=_MAX_WORD_CHARS) or "loss"
+    return _News(
+        kind=SignalKind.NON_FINITE,
+        summary=f"{said.attempt}: {metric} is {loss_state} {_at_step(said)} on rank {said.rank}",
+        # The rank is part of the fact: one rank alone points at its hardware, all ranks at the data.
+        facts=(said.rank, said.step, metric),
+        fault=FaultClass.NON_FINITE,
+        evidence={"loss_state": loss_state, "metric": metric},
+    )
+
+
+def _stall(detail: Fields, said: _Said) -> _News:
+    phase = detail.text("phase", limit=_MAX_WORD_CHARS)
+    silent_s = detail.optional_number("silent_s", high=_MAX_SECONDS)
+    return _News(
+        kind=SignalKind.STALL,
+        summary=f"{said.attempt}: no step for {silent_s or 0:.0f} s {_at_step(said)} ({phase}), says rank {said.rank}",
+        facts=(said.rank, said.step, phase, said.at),
+        fault=FaultClass.HANG,
+        evidence={
+            "phase": phase,
+            "silent_s": silent_s,
+            "limit_s": detail.optional_number("limit_s", high=_MAX_SECONDS),
+            "stacks": _stacks(detail),
+        },
+    )
+
+
+def _stacks(detail: Fields) -> dict[str, str] | None:
+    """Stack texts by rank; each is cut to its last characters, where the frame that hangs stands."""
+    if not detail.has("stacks"):
+        return None
+    stacks = detail.child("stacks")
+    if len(stacks.body) > MAX_RANKS:
+        raise detail.fail("stacks", f"holds more than {MAX_RANKS} ranks")
+    kept: dict[str, str] = {}
+    for rank in list(stacks.body)[:8]:  # evidence is small; the reply object in the mailbox keeps them all
+        if not (rank.isascii() and rank.isdigit() and len(rank) <= 6):
+            raise detail.fail("stacks", "must be named by rank")
+        kept[rank] = stacks.text(rank, limit=MAX_STACKS_CHARS)[-1000:]
+    return kept
+
+
+def _resumed(detail: Fields, said: _Said) -> _News:
+    silent_s = detail.optional_number("silent_s", high=_MAX_SECONDS)
+    return _News(
+        kind=SignalKind.PROGRESS_RESUMED,
+        summary=f"{said.attempt}: steps move again {_at_step(said)} after {silent_s or 0:.0f} s",
+        facts=(said.rank, said.step, said.at),
+        fault=None,
+        evidence={"silent_s": silent_s},
+    )
+
+
+def _save_failed(detail: Fields, said: _Said) -> _News:
+    why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
+    return _News(
+        kind=SignalKind.SAVE_FAILED,
+        summary=f"{said.attempt}: a save {_at_step(said)} failed: {why}",
+        facts=(said.rank, said.step, said.at),
+        fault=None,
+        evidence={"why": why},
+    )
+
+
+def _reply(detail: Fields, said: _Said) -> _News:
+    body = detail.child("reply") if detail.has("reply") else detail
+    wire = {"v": WIRE_VERSION, "job_id": said.job_id, "attempt": said.attempt, "replied_at": said.at.isoformat()}
+    try:
+        reply = CheckpointReply.from_wire({**wire, **body.body})
+    except MailboxError as err:
+        raise MalformedEvent(body.at(err.field), err.problem) from err
+    if (reply.job_id, reply.attempt) != (said.job_id, said.attempt):
+        raise body.fail("attempt", "is not the sender's own")
+    return _News(
+        kind=SignalKind.CHECKPOINT_REPLY,
+        summary=f"{said.attempt}: checkpoint {reply.outcome} {_at_step(said)}{f': {reply.why}' if reply.why else ''}",
+        facts=(reply.request_id, reply.outcome),
+        fault=None,
+        evidence={
+            "request_id": reply.request_id,
+            "outcome": reply.outcome.value,
+            "saved_step": reply.step,
+            "manifest": reply.manifest,
+            "bytes": reply.bytes,
+            "took_s": reply.took_s,
+            "why": reply.why or None,
+            "stacks": reply.stacks[-1000:] if reply.stacks else None,
+        },
+    )
+
+
+def _finished(detail: Fields, said: _Said) -> _News:
+    why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
+    return _News(
+        kind=SignalKind.MONITOR_FINISHED,
+        summary=f"{said.attempt}: the monitor of rank {said.rank} finished {_at_step(said)}: {why}",
+        facts=(said.rank, said.at),
+        fault=None,
+        evidence={"why": why},
+    )
+
+
+PARSERS: Final[dict[str, Callable[[Fields, _Said], _News]]] = {
+    STARTED: _started,
+    NON_FINITE: _non_finite,
+    STALL: _stall,
+    RESUMED: _resumed,
+    SAVE_FAILED: _save_failed,
+    REPLY: _reply,
+    FINISHED: _finished,
+}

@@ -1,0 +1,45 @@
+"""The EventBridge rules as data: which events reach which function. app.py's decorators and the template use these.
+
+Each function has one rule. `monitor_event`'s stands on our own bus, the others on the account's default bus. The S3
+rule does not name the bucket, whose name is only known at deployment: use `mailbox_pattern` where it is.
+
+Source: EventBridge user guide, eb-create-pattern-operators (wildcard); DESIGN §4.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from chalicelib.ingest import detail_types
+
+Pattern = dict[str, Any]
+
+DEFAULT_BUS: Final = "default"
+OWN_BUS: Final = "rekindle"
+
+_MAILBOX_KEYS: Final = ("*/rekindle/replies/*", "*/rekindle/manifests/*")
+
+PATTERNS: Final[dict[str, Pattern]] = {
+    "hyperpod_event": {
+        "source": ["aws.sagemaker"],
+        "detail-type": [detail_types.CLUSTER_STATE, detail_types.NODE_HEALTH, detail_types.CLUSTER_EVENT],
+    },
+    "training_job_event": {"source": ["aws.sagemaker"], "detail-type": [detail_types.TRAINING_JOB]},
+    "alarm_event": {"source": ["aws.cloudwatch"], "detail-type": [detail_types.ALARM, detail_types.ALARM_CONTRIBUTOR]},
+    "health_event": {"source": ["aws.health"], "detail-type": [detail_types.HEALTH]},
+    "ec2_event": {"source": ["aws.ec2"], "detail-type": list(detail_types.EC2)},
+    "monitor_event": {"source": [detail_types.MONITOR_SOURCE], "detail-type": list(detail_types.MONITOR)},
+    "mailbox_event": {
+        "source": ["aws.s3"],
+        "detail-type": [detail_types.OBJECT_CREATED],
+        "detail": {"object": {"key": [{"wildcard": keys} for keys in _MAILBOX_KEYS]}},
+    },
+}
+
+BUSES: Final[dict[str, str]] = {name: OWN_BUS if name == "monitor_event" else DEFAULT_BUS for name in PATTERNS}
+
+
+def mailbox_pattern(bucket: str) -> Pattern:
+    """The S3 rule for one bucket."""
+    pattern = PATTERNS["mailbox_event"]
+    return {**pattern, "detail": {"bucket": {"name": [bucket]}, **pattern["detail"]}}

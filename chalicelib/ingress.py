@@ -1,0 +1,114 @@
+"""The way in for events: parse, complete, hand to the intake; what cannot be read goes to quarantine, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chalicelib.domain.errors import MalformedEvent, Permanent, Skip
+from chalicelib.domain.signals import Signal
+from chalicelib.ingest import dispatch
+from chalicelib.ports import Clock, ClusterReader, Quarantine
+from chalicelib.services.intake import Intake
+from chalicelib.services.outcome import Outcome, What
+
+MAX_RAW_CHARS = 200_000  # an SQS message holds 256 KB; a longer event is kept with its end cut off, and says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingress:
+    """Takes raw events in."""
+
+    intake: Intake
+    clusters: ClusterReader
+    quarantine: Quarantine
+    clock: Clock
+    report: Callable[[Outcome], None]
+    account: str = ""
+
+    def take(self, function: str, raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Everything one event leads to. Returns the outcomes in brief, which is what the trigger answers.
+
+        Raises:
+            Retryable: the platform shall deliver the event again; nothing has been lost.
+        """
+        try:
+            signals = self._parse(raw)
+        except Skip as skip:
+            return self._said(Outcome(what=What.DROPPED, reason=skip.reason))
+        except Permanent as err:
+            return self._said(self._quarantined(function, raw, err))
+        outcomes: list[dict[str, Any]] = []
+        for signal in signals:
+            outcomes += self._said(self._receive(function, raw, signal))
+        return outcomes
+
+    def redrive(self, *, limit: int) -> dict[str, int]:
+        """Feed quarantined events in again; one that fails again goes back as a new entry, so nothing is lost."""
+        taken = again = 0
+        # All are taken before the first is fed in: what goes back would otherwise be taken again, and again.
+        for kept, receipt in list(self.quarantine.take(limit=limit)):
+            taken += 1
+            outcomes = self._redrive_one(kept)
+            again += any(outcome["what"] == What.QUARANTINED for outcome in outcomes)
+            self.quarantine.drop(receipt)
+        return {"taken": taken, "quarantined_again": again}
+
+    def _redrive_one(self, kept: Mapping[str, Any]) -> list[dict[str, Any]]:
+        function, text = str(kept.get("function", "")), str(kept.get("raw", ""))
+        try:
+            raw = json.loads(text)
+        except ValueError:
+            return self._said(self._put_aside(function, text, MalformedEvent("event", "is not JSON")))
+        return self.take(function, raw)
+
+    def _parse(self, raw: Mapping[str, Any]) -> list[Signal]:
+        signals = dispatch.parse(raw, expected_account=self.account or None)
+        unsure = next((signal for signal in signals if signal.evidence.get("needs_groups")), None)
+        if unsure is None or unsure.cluster is None:
+            return signals
+        # Scaling chatter reads like lost nodes; only the groups' counts tell them apart (aws-facts, trap 12).
+        moving = self.clusters.groups_in_motion(unsure.cluster)
+        return dispatch.parse(raw, expected_account=self.account or None, groups_in_motion=moving)
+
+    def _receive(self, function: str, raw: Mapping[str, Any], signal: Signal) -> Outcome:
+        try:
+            return self.intake.receive(self._completed(signal))
+        except Skip as skip:
+            return Outcome(what=What.DROPPED, reason=skip.reason, signal=signal.kind.value)
+        except Permanent as err:
+            return self._quarantined(function, raw, err)
+
+    def _completed(self, signal: Signal) -> Signal:
+        """HyperPod's envelope carries nulls where the reason should be; the API has it (aws-facts, trap 10)."""
+        event_id = signal.evidence.get("event_id")
+        if not signal.evidence.get("needs_enrichment") or event_id is None or signal.cluster is None:
+            return signal
+        from chalicelib.ingest import hyperpod  # loaded only by the one function whose events need it
+
+        answer = self.clusters.describe_event(signal.cluster, str(event_id))
+        return hyperpod.enrich(signal, answer) if answer else signal
+
+    def _quarantined(self, function: str, raw: Mapping[str, Any], err: Permanent) -> Outcome:
+        return self._put_aside(function, json.dumps(raw, default=str), err)
+
+    def _put_aside(self, function: str, text: str, err: Permanent) -> Outcome:
+        field = getattr(err, "field", "event")
+        self.quarantine.put(
+            raw=text[:MAX_RAW_CHARS], function=function, error=str(err)[:500], field=field, at=self.clock.now()
+        )
+        return Outcome(what=What.QUARANTINED, reason=str(err)[:300], facts={"field": field, "function": function})
+
+    def _said(self, outcome: Outcome) -> list[dict[str, Any]]:
+        self.report(outcome)
+        return [
+            {
+                "what": outcome.what.value,
+                "reason": outcome.reason,
+                "incident_id": outcome.incident_id,
+                "job_id": outcome.job_id,
+                "signal": outcome.signal,
+            }
+        ]

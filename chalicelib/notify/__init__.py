@@ -1,0 +1,1 @@
+"""Telling people: one module per channel."""

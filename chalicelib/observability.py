@@ -1,0 +1,89 @@
+"""One structured line and the metrics for every outcome. The log is a projection of a tested value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from chalicelib.adapters.errors import drain_unlisted
+from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.sweep import Swept
+
+NAMESPACE = "Rekindle"
+# Every metric the service emits. Only low-cardinality dimensions: the function's name.
+EVENTS_TAKEN = "EventsTaken"
+EVENTS_DROPPED = "EventsDropped"
+EVENTS_QUARANTINED = "EventsQuarantined"
+INBOX_OVERFLOW = "InboxOverflow"
+INCIDENTS_OPENED = "IncidentsOpened"
+DECISIONS = "Decisions"
+STUCK_EXECUTIONS = "StuckExecutions"
+SWEEPS = "Sweeps"
+JOBS_UNREAD = "JobsUnread"
+UNLISTED_ERRORS = "UnlistedAwsErrors"  # codes that the adapters' table does not hold: each deserves a row
+
+_METRIC_OF = {
+    What.OPENED: INCIDENTS_OPENED,
+    What.JOINED: EVENTS_TAKEN,
+    What.OVERFLOWED: INBOX_OVERFLOW,
+    What.DUPLICATE: EVENTS_TAKEN,
+    What.DROPPED: EVENTS_DROPPED,
+    What.QUARANTINED: EVENTS_QUARANTINED,
+    What.REGISTERED: EVENTS_TAKEN,
+    What.DECIDED: DECISIONS,
+}
+
+
+class Observability:
+    """Logger and metrics of one function. Powertools binds stdout when made, so it is made once, in bootstrap."""
+
+    def __init__(self, *, service: str, level: str) -> None:
+        self.logger = Logger(service=service, level=level)
+        self.metrics = Metrics(namespace=NAMESPACE, service=service)
+
+    def record(self, outcome: Outcome) -> None:
+        """One line, one count."""
+        keys: dict[str, Any] = {
+            "what": outcome.what.value,
+            "reason": outcome.reason,
+            "incident_id": outcome.incident_id,
+            "job_id": outcome.job_id,
+            "signal": outcome.signal,
+            **outcome.facts,
+        }
+        level = "warning" if outcome.what in (What.QUARANTINED, What.OVERFLOWED) else "info"
+        getattr(self.logger, level)(f"outcome {outcome.what}", extra=_present(keys))
+        metric = _METRIC_OF.get(outcome.what)
+        if metric:
+            self._count(metric, 1)
+        for code, count in drain_unlisted().items():
+            self.logger.warning("unlisted AWS error code", extra={"code": code, "count": count})
+            self._count(UNLISTED_ERRORS, count)
+
+    def record_sweep(self, swept: Swept) -> None:
+        """One line per sweep, and what the alarms on Rekindle itself watch."""
+        facts = {
+            "jobs": swept.jobs,
+            "unread": swept.unread,
+            "opened": swept.reopened,
+            "restarted": swept.restarted,
+            "woken": swept.woken,
+            "stuck": swept.stuck,
+        }
+        self.logger.info("outcome swept", extra={"what": What.SWEPT.value, **facts})
+        self._count(SWEEPS, 1)
+        self._count(STUCK_EXECUTIONS, swept.stuck)
+        self._count(JOBS_UNREAD, swept.unread)
+        for outcome in swept.outcomes:
+            self.record(outcome)
+
+    def _count(self, name: str, value: int) -> None:
+        self.metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
+        self.metrics.flush_metrics()
+
+
+def _present(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if value is not None and value != ""}

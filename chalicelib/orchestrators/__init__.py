@@ -1,0 +1,1 @@
+"""How each platform stops, resubmits and reads its jobs."""

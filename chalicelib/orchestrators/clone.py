@@ -1,0 +1,66 @@
+"""From DescribeTrainingJob's answer to a CreateTrainingJob request, by botocore's own model of both.
+
+Deriving the members at run time means that a member AWS adds is copied as soon as botocore knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+OPERATION: Final = "CreateTrainingJob"
+
+# The request's shape has these, but they are what SageMaker chose, not what the user asked for (aws-facts §6).
+CHOSEN_BY_PLATFORM: Final = frozenset({"SelectedInstanceType", "SelectedInstanceCount"})
+
+
+def clone_request(service_model: Any, described: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of `described` that a CreateTrainingJobRequest takes, without null and empty ones.
+
+    Values inside maps (Environment, HyperParameters) are the user's own and are kept as they are, empty ones too.
+    `Tags` are not in a description; the caller adds them.
+    """
+    shape = service_model.operation_model(OPERATION).input_shape
+    request: dict[str, Any] = _pruned(shape, described)
+    resources = request.get("ResourceConfig", {})
+    if resources.get("InstanceGroups"):  # the groups stand instead of these two, which a description fills with zeros
+        resources.pop("InstanceCount", None)
+        resources.pop("InstanceType", None)
+    return request
+
+
+def instance_count(described: Mapping[str, Any]) -> int:
+    """Instances of the whole job; heterogeneous clusters give one count per group."""
+    resources = described.get("ResourceConfig") or {}
+    groups = resources.get("InstanceGroups") or ()
+    if groups:
+        return sum(int(group.get("InstanceCount") or 0) for group in groups)
+    return int(resources.get("InstanceCount") or resources.get("SelectedInstanceCount") or 0)
+
+
+def limit_of(service_model: Any, member: str) -> int:
+    """How many entries a map or list member of the request may have, by the model."""
+    shape = service_model.operation_model(OPERATION).input_shape.members[member]
+    return int(shape.metadata["max"])
+
+
+def _pruned(shape: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if shape.type_name == "structure":
+        pruned = {
+            name: _pruned(member, value[name])
+            for name, member in shape.members.items()
+            if name in value and name not in CHOSEN_BY_PLATFORM
+        }
+        return {name: item for name, item in pruned.items() if not _is_empty(item)}
+    if shape.type_name == "list":
+        return [item for item in (_pruned(shape.member, item) for item in value) if not _is_empty(item)]
+    if shape.type_name == "map":
+        return {name: item for name, item in value.items() if item is not None}
+    return value
+
+
+def _is_empty(value: Any) -> bool:
+    """Null, or nothing in it. False and 0 are values."""
+    return value is None or (isinstance(value, str | list | dict) and not value)

@@ -1,0 +1,320 @@
+"""SageMaker training jobs: describe, discover, stop, resubmit. Source of the facts: aws-facts §2.5 and §6.
+
+Environment values and hyperparameters may hold a user's secrets. They are copied from job to clone and appear in no
+log line, error text or result.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
+from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, Permanent
+from chalicelib.domain.jobs import Job
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.policy import Policy
+from chalicelib.orchestrators.clone import clone_request, instance_count, limit_of
+from chalicelib.ports import Discovered
+from rekindle.mailbox import (
+    ENV_BUS,
+    ENV_MAILBOX,
+    AttemptOrder,
+    MailboxError,
+    ResumePlan,
+    SkipWindow,
+)
+
+_LOG = logging.getLogger(__name__)
+
+TAG_POLICY: Final = "rekindle:policy"
+TAG_JOB: Final = "rekindle:job"
+TAG_INCIDENT: Final = "rekindle:incident"
+TAG_ATTEMPT: Final = "rekindle:attempt"
+
+_NOT_FOUND: Final = "ResourceNotFound"
+_INVALID: Final = "ValidationException"
+_TAKEN: Final = "ResourceInUse"
+_MAX_DETAIL_CHARS: Final = 300
+_MAX_TAG_PAGES: Final = 10  # a resource has at most 50 tags
+
+# Secondary statuses while the job is in progress. One that is not here is new to us: it counts as STARTING, the state
+# that proves nothing, is never healthy, and is bounded by the policy's start_limit.
+_IN_PROGRESS: Final[Mapping[str, AttemptStatus]] = {
+    "Starting": AttemptStatus.STARTING,
+    "LaunchingMLInstances": AttemptStatus.STARTING,
+    "PreparingTrainingStack": AttemptStatus.STARTING,
+    "Downloading": AttemptStatus.STARTING,
+    "DownloadingTrainingImage": AttemptStatus.STARTING,
+    "Pending": AttemptStatus.STARTING,
+    "Training": AttemptStatus.RUNNING,
+    "Updating": AttemptStatus.RUNNING,
+    "Uploading": AttemptStatus.RUNNING,  # the script has ended; the job has not
+    "Interrupted": AttemptStatus.REPAIRING,  # managed Spot: SageMaker restarts it
+    "Restarting": AttemptStatus.REPAIRING,
+    "Stopping": AttemptStatus.STOPPING,
+    "MaxRuntimeExceeded": AttemptStatus.STOPPING,
+    "MaxWaitTimeExceeded": AttemptStatus.STOPPING,
+    "Stopped": AttemptStatus.STOPPING,  # the primary status follows
+    "Completed": AttemptStatus.STOPPING,
+    "Failed": AttemptStatus.STOPPING,
+}
+_ENDED: Final[Mapping[str, AttemptStatus]] = {
+    "Completed": AttemptStatus.COMPLETED,
+    "Failed": AttemptStatus.FAILED,
+    "Stopping": AttemptStatus.STOPPING,
+    "Stopped": AttemptStatus.STOPPED,
+    "Deleting": AttemptStatus.GONE,
+}
+_LIMITS: Final = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+_REPAIR_TEXT: Final = re.compile(r"repairing training cluster", re.IGNORECASE)
+
+
+class TrainingJobScheduler:
+    """ports.Scheduler over a boto3 SageMaker client.
+
+    `bus` is the custom event bus told to new attempts; None keeps what the cloned job was told.
+    """
+
+    def __init__(self, client: Any, *, bus: str | None = None) -> None:
+        self._client = client
+        self._bus = bus
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def describe(self, attempt: str) -> AttemptView:
+        """See ports.Scheduler."""
+        described = self._describe(attempt)
+        if described is None:
+            return AttemptView(name=attempt, status=AttemptStatus.GONE, detail="the platform does not know this name")
+        return view_of(attempt, described)
+
+    def _describe(self, attempt: str) -> dict[str, Any] | None:
+        """DescribeTrainingJob's answer; None for a name that SageMaker does not know.
+
+        The documented answer is ResourceNotFound; the live service says ValidationException "Requested resource not
+        found." for the same [aws-facts §6 lists both as possible].
+        """
+        try:
+            answer: dict[str, Any] = call(
+                self._client.describe_training_job, expect=(_NOT_FOUND, _INVALID), TrainingJobName=attempt
+            )
+        except AwsRefusal as refusal:
+            if refusal.code == _NOT_FOUND or "not found" in refusal.message.lower():
+                return None
+            raise Permanent(f"describe_training_job: {refusal.message}") from refusal
+        return answer
+
+    def discover(self, attempt: str) -> Discovered | None:
+        """See ports.Scheduler."""
+        found = self.find(attempt)
+        if found is None or not (found.policy_name or found.job_id):
+            return None
+        return replace(found, policy_name=found.policy_name or "default")  # a clone whose policy tag was taken off
+
+    def find(self, attempt: str) -> Discovered | None:
+        """See ports.Scheduler."""
+        described = self._describe(attempt)
+        if described is None:
+            return None
+        tags = self._tags(described["TrainingJobArn"])
+        environment = described.get("Environment") or {}
+        mailbox = environment.get(ENV_MAILBOX) or (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
+        return Discovered(
+            name=attempt,
+            policy_name=tags.get(TAG_POLICY, ""),
+            job_id=tags.get(TAG_JOB),
+            mailbox=mailbox,
+            instance_count=instance_count(described),
+            created_at=_at(described["CreationTime"]),
+        )
+
+    def _tags(self, arn: str) -> dict[str, str]:
+        tags: dict[str, str] = {}
+        request = {"ResourceArn": arn}
+        for _ in range(_MAX_TAG_PAGES):
+            page = call(self._client.list_tags, **request)
+            tags |= {tag["Key"]: tag.get("Value", "") for tag in page.get("Tags", ())}
+            if not page.get("NextToken"):
+                break
+            request["NextToken"] = page["NextToken"]
+        return tags
+
+    # ---- stopping --------------------------------------------------------------------------------------------------
+
+    def stop(self, attempt: str) -> ActionResult:
+        """See ports.Scheduler. SageMaker sends SIGTERM, then SIGKILL after 120 s."""
+        before = self.describe(attempt)
+        if _is_over(before):
+            return _result("StopJob", Done.ALREADY, before.detail)
+        try:
+            call(self._client.stop_training_job, expect=(_NOT_FOUND, _INVALID), TrainingJobName=attempt)
+        except AwsRefusal as refusal:
+            after = self.describe(attempt)  # it may have ended between the two calls
+            if _is_over(after):
+                return _result("StopJob", Done.ALREADY, after.detail)
+            return _result("StopJob", Done.REFUSED, refusal.message)
+        except NotAuthorized as refused:
+            return _result("StopJob", Done.REFUSED, str(refused))
+        return _result("StopJob", Done.DONE, f"{attempt} was {before.status}")
+
+    # ---- resubmitting ----------------------------------------------------------------------------------------------
+
+    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
+        """See ports.Scheduler.
+
+        The name is deterministic, so a repetition finds the first one's job. After *any* refusal the name is looked up
+        before the refusal is believed: a quota that our own lost-answer job has used up is no want of capacity.
+        """
+        described = self._describe(action.clone_of)
+        if described is None:
+            return _result("ResubmitJob", Done.REFUSED, f"{action.clone_of} is not known, so it cannot be cloned")
+        tags = self._tags(described["TrainingJobArn"])
+        try:
+            request = self._request(described, tags, action, job=job, policy=policy, incident_id=incident_id)
+        except MailboxError as err:
+            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be told where to resume: {err}")
+        if problem := self._too_much(request):
+            return _result("ResubmitJob", Done.REFUSED, problem)
+        try:
+            call(self._client.create_training_job, expect=(_TAKEN, _INVALID, _NOT_FOUND), **request)
+        except AwsRefusal as refusal:
+            done = Done.NAME_TAKEN if refusal.code == _TAKEN else Done.REFUSED
+            return self._refused(action, incident_id, done, refusal.message, request)
+        except CapacityUnavailable as refused:
+            return self._refused(action, incident_id, Done.CAPACITY, str(refused), request)
+        except Permanent as refused:
+            return self._refused(action, incident_id, Done.REFUSED, str(refused), request)
+        return _result("ResubmitJob", Done.DONE, f"{action.name} from {action.clone_of}")
+
+    def _request(
+        self,
+        described: Mapping[str, Any],
+        tags: Mapping[str, str],
+        action: ResubmitJob,
+        *,
+        job: Job,
+        policy: Policy,
+        incident_id: str,
+    ) -> dict[str, Any]:
+        environment = dict(described.get("Environment") or {})
+        order = AttemptOrder(
+            job_id=job.job_id,
+            attempt_number=action.number,
+            mailbox=job.mailbox or environment.get(ENV_MAILBOX),
+            bus=self._bus or environment.get(ENV_BUS),
+            incident_id=incident_id,
+            resume=ResumePlan(
+                step=action.resume_step.value if isinstance(action.resume_step, Known) else None,
+                uri=action.resume_root,
+                manifest_uri=action.resume_manifest,
+                skip=tuple(SkipWindow(from_step=item.from_step, to_step=item.to_step) for item in action.skips),
+            ),
+        )
+        request = clone_request(self._client.meta.service_model, described)
+        request["TrainingJobName"] = action.name
+        request["Environment"] = order.apply(environment)
+        ours = {
+            TAG_POLICY: tags.get(TAG_POLICY) or job.policy_name,
+            TAG_JOB: job.job_id,
+            TAG_INCIDENT: incident_id,
+            TAG_ATTEMPT: str(action.number),
+        }
+        kept = {name: value for name, value in tags.items() if not name.lower().startswith("aws:")}
+        request["Tags"] = [{"Key": name, "Value": value} for name, value in sorted((kept | ours).items())]
+        if instance_count(described) >= policy.large_instances and not request.get("RetryStrategy"):
+            request["RetryStrategy"] = {"MaximumRetryAttempts": policy.retry_attempts}
+        return request
+
+    def _too_much(self, request: Mapping[str, Any]) -> str | None:
+        for member, what in (("Environment", "environment variables"), ("Tags", "tags")):
+            limit = limit_of(self._client.meta.service_model, member)
+            if len(request[member]) > limit:
+                return f"the clone would have {len(request[member])} {what}; SageMaker takes {limit}"
+        return None
+
+    def _refused(
+        self, action: ResubmitJob, incident_id: str, done: Done, text: str, request: Mapping[str, Any]
+    ) -> ActionResult:
+        if self._is_ours(action, incident_id):
+            return _result("ResubmitJob", Done.ALREADY, f"{action.name} was submitted before")
+        return _result("ResubmitJob", done, redact(text, request))
+
+    def _is_ours(self, action: ResubmitJob, incident_id: str) -> bool:
+        described = self._describe_quietly(action.name)
+        if described is None:
+            return False
+        tags = self._tags(described["TrainingJobArn"])
+        return tags.get(TAG_INCIDENT) == incident_id and tags.get(TAG_ATTEMPT) == str(action.number)
+
+    def _describe_quietly(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self._describe(name)
+        except Permanent:  # a name that SageMaker refuses to look up is not ours
+            return None
+
+
+def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
+    """What DescribeTrainingJob (or an event of the same shape, with datetimes) says about an attempt."""
+    primary = str(described.get("TrainingJobStatus") or "")
+    secondary = str(described.get("SecondaryStatus") or "")
+    transitions = described.get("SecondaryStatusTransitions") or ()
+    message = str(transitions[-1].get("StatusMessage") or "") if transitions else ""
+    status = status_of(primary, secondary, message)
+    ended_at = described.get("TrainingEndTime") or described.get("LastModifiedTime")
+    detail = f"{primary}/{secondary}" + (f": {message}" if message else "")
+    return AttemptView(
+        name=name,
+        status=status,
+        detail=detail[:_MAX_DETAIL_CHARS],
+        failure_reason=str(described.get("FailureReason") or ""),
+        ended_at=_at(ended_at) if status.has_ended and ended_at is not None else None,
+    )
+
+
+def status_of(primary: str, secondary: str, message: str = "") -> AttemptStatus:
+    """SageMaker's two statuses as one of ours.
+
+    A primary status that SageMaker does not document reads as STARTING: not training, not ended, so that nothing is
+    taken as healthy, stopped or resubmitted on the strength of a word we do not know.
+    """
+    if primary in _ENDED:
+        if secondary in _LIMITS and _ENDED[primary].has_ended and primary != "Failed":
+            return AttemptStatus.EXPIRED
+        return _ENDED[primary]
+    if primary != "InProgress":
+        _LOG.warning("unknown training job status", extra={"status": primary[:64], "secondary": secondary[:64]})
+        return AttemptStatus.STARTING
+    if _REPAIR_TEXT.search(message):
+        return AttemptStatus.REPAIRING
+    if secondary not in _IN_PROGRESS:
+        _LOG.warning("unknown secondary status", extra={"secondary": secondary[:64]})
+    return _IN_PROGRESS.get(secondary, AttemptStatus.STARTING)
+
+
+def redact(text: str, request: Mapping[str, Any]) -> str:
+    """A refusal's text without the values that it quotes from the request's environment and hyperparameters."""
+    for section in ("Environment", "HyperParameters"):
+        for value in sorted((request.get(section) or {}).values(), key=len, reverse=True):
+            if len(value) >= 6:  # shorter ones are numbers and flags, and would maim the text
+                text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
+    return text[:800]
+
+
+def _is_over(view: AttemptView) -> bool:
+    return view.status.has_ended or view.status is AttemptStatus.STOPPING
+
+
+def _result(action: str, done: Done, detail: str) -> ActionResult:
+    return ActionResult(action=action, done=done, detail=detail[:800])
+
+
+def _at(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,343 @@
+"""What the service needs from the world, as Protocols. Adapters make them real; tests use fakes that keep the contract.
+
+Every method may raise Retryable (Throttled, DependencyUnavailable) and NotAuthorized (domain/errors.py) besides what
+its docstring names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from chalicelib.domain.actions import ActionResult, RequestCheckpoint, ResubmitJob, Severity
+from chalicelib.domain.incidents import Incident, TimelineEntry
+from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.policy import Policy
+from chalicelib.domain.signals import Signal
+
+
+class Clock(Protocol):
+    """The time, aware UTC."""
+
+    def now(self) -> datetime: ...
+
+
+class Joined(StrEnum):
+    """How a Signal met an Incident."""
+
+    OPENED = "opened"
+    JOINED = "joined"
+    DUPLICATE = "duplicate"  # this very fact was taken in before
+    CLOSED = "closed"  # the Incident has closed meanwhile; ask again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Where a Signal went. `callback_id` is the pending wake-up callback, None while nothing waits.
+
+    `is_full`: there was no room for it; it wakes the Incident, and is not kept.
+    """
+
+    outcome: Joined
+    incident_id: str
+    generation: int = 1
+    callback_id: str | None = None
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """An Incident as stored, with the Signals its workflow has not absorbed yet, in order of arrival."""
+
+    incident: Incident
+    inbox: tuple[Signal, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of Incidents, newest first; `cursor` is opaque, None on the last page."""
+
+    incidents: tuple[Incident, ...]
+    cursor: str | None
+
+
+class IncidentStore(Protocol):
+    """Incidents with inbox and timeline."""
+
+    def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
+        """Create `incident` with `signal` in its inbox, unless its Job (or cluster) has an open one.
+
+        Atomic: the Incident, the Job's pointer and the Signal's dedupe mark appear together or not at all. With an
+        open Incident there already, the Signal joins that one instead (two writes). Outcomes: OPENED, JOINED,
+        DUPLICATE (this fact was seen before, in whatever Incident; its id is returned), CLOSED (lost a race; retry).
+        """
+        ...
+
+    def join(self, incident_id: str, signal: Signal, *, now: datetime) -> Entry:
+        """Add `signal` to the inbox of an open Incident: at most two writes. JOINED, DUPLICATE or CLOSED.
+
+        A DUPLICATE still returns the callback id, so that a lost wake is healed by the platform's own redelivery.
+        """
+        ...
+
+    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> Looked:
+        """Publish `callback_id` and read the whole Incident in one write (strongly consistent).
+
+        `look_by` is when the sweep may conclude that the next look is overdue; `record` may move it later.
+
+        Published before it is read: a Signal that arrives later completes this callback, an earlier one is in the
+        answer; so no wake is ever lost in between.
+
+        Raises:
+            VersionConflict: a newer generation has taken over; this execution must end.
+            UnknownEntity: no such Incident.
+        """
+        ...
+
+    def record(
+        self,
+        incident: Incident,
+        *,
+        expected_version: int,
+        token: str,
+        absorbed: int,
+        entry: TimelineEntry,
+        look_by: datetime | None,
+    ) -> Incident:
+        """Write the Incident's new state and timeline line, fenced by version and generation; returns it as stored.
+
+        Drops the first `absorbed` Signals of the inbox. Closing also frees the Job's pointer, in the same
+        transaction. `look_by` is when the sweep may conclude that the next look is overdue. Writing again with the
+        `token` that was written last is a no-op that returns the stored Incident.
+
+        Raises:
+            VersionConflict: somebody else wrote in between.
+        """
+        ...
+
+    def append(self, incident_id: str, *, token: str, entry: TimelineEntry) -> None:
+        """Add a line to the timeline without touching the Incident; the same token twice writes once."""
+        ...
+
+    def load(self, incident_id: str) -> Looked:
+        """Read without publishing anything. Raises UnknownEntity."""
+        ...
+
+    def callback_of(self, incident_id: str) -> str | None:
+        """The callback published by the newest look, None if there was none yet."""
+        ...
+
+    def timeline(self, incident_id: str) -> tuple[TimelineEntry, ...]:
+        """The whole story in order."""
+        ...
+
+    def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
+        """Every open Incident with its `look_by`. For the sweep: an index query, never a scan."""
+        ...
+
+    def list_closed(self, *, limit: int, cursor: str | None = None) -> Page:
+        """Closed Incidents, newest first."""
+        ...
+
+    def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
+        """A Job's Incidents, newest first."""
+        ...
+
+    def next_generation(self, incident_id: str, *, generation: int) -> int:
+        """Take over from `generation`: returns generation + 1. Raises VersionConflict if somebody else did."""
+        ...
+
+
+class JobRegistry(Protocol):
+    """Jobs, their Attempts, and the two global switches."""
+
+    def register(self, job: Job, attempt: Attempt) -> Job:
+        """Create the Job with its first Attempt; if the Job exists, return it as it is."""
+        ...
+
+    def get(self, job_id: str) -> Job:
+        """Raises UnknownEntity."""
+        ...
+
+    def job_of_attempt(self, attempt_name: str) -> str | None:
+        """The job id of a platform name, None if nobody registered it."""
+        ...
+
+    def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
+        """Make `attempt` the Job's current one, fenced by the Job's version; marks the old one superseded.
+
+        Adding the attempt that is current already is a no-op. Raises VersionConflict.
+        """
+        ...
+
+    def update_attempt(self, attempt: Attempt) -> None:
+        """Write what is known of an Attempt (status, steps, end)."""
+        ...
+
+    def attempts(self, job_id: str) -> tuple[Attempt, ...]:
+        """All Attempts in order."""
+        ...
+
+    def active(self) -> Iterator[Job]:
+        """Every Job the sweep looks after: an index query, never a scan."""
+        ...
+
+    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
+        """Jobs, active first page by page."""
+        ...
+
+    def deactivate(self, job_id: str, *, now: datetime) -> None:
+        """The run is over: the sweep stops looking. Idempotent."""
+        ...
+
+    def reactivate(self, job_id: str) -> None:
+        """The run goes on (a resubmission of an ended one). Idempotent."""
+        ...
+
+    def is_paused(self) -> bool:
+        """The global pause."""
+        ...
+
+    def set_paused(self, paused: bool, *, who: str, now: datetime) -> None:
+        """Set or lift the global pause."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovered:
+    """A platform job that asks for protection by its tags."""
+
+    name: str
+    policy_name: str
+    job_id: str | None  # rekindle:job, set on clones
+    mailbox: str
+    instance_count: int
+    created_at: datetime
+
+
+class Scheduler(Protocol):
+    """The platform that runs attempts (SageMaker training jobs; later Slurm, EKS)."""
+
+    def describe(self, attempt: str) -> AttemptView:
+        """Status without steps (they come from the Mailbox). A name the platform does not know has status GONE."""
+        ...
+
+    def discover(self, attempt: str) -> Discovered | None:
+        """Read tags and settings of a job we do not know; None if it does not ask for protection or is unknown."""
+        ...
+
+    def find(self, attempt: str) -> Discovered | None:
+        """Like `discover`, whether or not the job asks for protection; `policy_name` is then empty. None if unknown."""
+        ...
+
+    def stop(self, attempt: str) -> ActionResult:
+        """Ask for the stop. DONE, ALREADY (ended or stopping), or REFUSED with the platform's reason."""
+        ...
+
+    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
+        """Start the clone. DONE; ALREADY (a job of this name with our tags exists); NAME_TAKEN; CAPACITY; REFUSED."""
+        ...
+
+
+class Mailbox(Protocol):
+    """The meeting place with the training process, under the Job's own prefix (rekindle/mailbox.py)."""
+
+    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
+        """`attempt` with first and last step, loss state and beat time added from its heartbeat, if there is one."""
+        ...
+
+    def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
+        """Write the request. DONE, ALREADY (the same request is there), REFUSED (no mailbox)."""
+        ...
+
+    def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
+        """The answer so far: Known(None) if there is none yet."""
+        ...
+
+    def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:
+        """The newest checkpoints, verified against their manifests, newest first."""
+        ...
+
+    def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
+        """Name the only attempt that may write from now on. Idempotent."""
+        ...
+
+
+class Policies(Protocol):
+    """Policy documents."""
+
+    def load(self, name: str) -> Policy:
+        """Raises UnknownEntity, InvalidPolicy. "default" always exists: the built-in one where none is stored."""
+        ...
+
+
+class Executions(Protocol):
+    """The durable executions of `recover`."""
+
+    def start(self, incident_id: str, *, generation: int) -> None:
+        """Start the Incident's execution; one that exists under the same name is left alone."""
+        ...
+
+    def wake(self, callback_id: str, *, why: str) -> bool:
+        """Complete the callback that a look waits on. False if it is gone (answered, or its execution ended)."""
+        ...
+
+    def running(self) -> frozenset[str]:
+        """Names of all running executions."""
+        ...
+
+
+class Quarantine(Protocol):
+    """Where events go that could not be read. Nothing is lost, nothing is retried in a storm."""
+
+    def put(self, *, raw: str, function: str, error: str, field: str, at: datetime) -> None: ...
+
+    def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
+        """Up to `limit` quarantined events, left where they are."""
+        ...
+
+    def take(self, *, limit: int) -> Iterator[tuple[Mapping[str, Any], str]]:
+        """Events with their receipts; each stays hidden until `drop`, or comes back."""
+        ...
+
+    def drop(self, receipt: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One message to people. `token` is equal for the same message sent twice."""
+
+    token: str
+    severity: Severity
+    title: str
+    text: str
+    incident_id: str
+    job_id: str | None
+    at: datetime
+
+
+class Announcer(Protocol):
+    """Tells people. Losing a message must never fail a recovery: adapters raise only Retryable."""
+
+    def announce(self, notice: Notice) -> None: ...
+
+
+class ClusterReader(Protocol):
+    """What HyperPod's envelope leaves out."""
+
+    def describe_event(self, cluster: str, event_id: str) -> Mapping[str, Any] | None:
+        """DescribeClusterEvent's answer; None on a legacy-mode cluster or when the event is unknown."""
+        ...
+
+    def groups_in_motion(self, cluster: str) -> bool | None:
+        """True while any instance group scales (CurrentCount != TargetCount); None if it cannot be told."""
+        ...
+
+    def policy_of(self, cluster: str) -> str | None:
+        """The `rekindle:policy` tag of a cluster; None if it asks for no protection."""
+        ...

@@ -1,0 +1,24 @@
+"""`recover` as Lambda calls it: the workflow under the durable SDK's decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from aws_durable_execution_sdk_python import DurableContext, durable_execution
+
+from chalicelib.recovery.workflow import Reporter, run_recovery
+from chalicelib.services.look import Look
+from chalicelib.services.perform import Perform
+
+
+@lru_cache(maxsize=4)  # one service a process, but for tests that build several
+def durable_recovery(look: Look, perform: Perform, report: Reporter) -> Callable[[Any, Any], Any]:
+    """The handler (event, Lambda context) of one service."""
+
+    @durable_execution
+    def recover(event: Any, context: DurableContext) -> Any:
+        return run_recovery(event, context, look=look, perform=perform, report=report)
+
+    return recover

@@ -1,0 +1,216 @@
+"""The one loop: observe, decide, record, act, wait; until the Incident is closed.
+
+Runs as an AWS Lambda durable execution, one per Incident and generation. Everything that touches the world is inside
+a step; everything between steps is deterministic, because it runs again from the top at every resume.
+
+Operations of one turn: [callback] observe [record] [act …] [wait = parallel + timer]. The callback is created before
+the look and published by it, so that whatever arrives after the look completes it and whatever arrived before is in
+the look; it is used again by the next turn if only the timer ran out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from aws_durable_execution_sdk_python.config import (
+    CallbackConfig,
+    CompletionConfig,
+    Duration,
+    NestingType,
+    ParallelConfig,
+    StepConfig,
+)
+from aws_durable_execution_sdk_python.context import DurableContext
+from aws_durable_execution_sdk_python.exceptions import StepError
+from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
+
+from chalicelib.domain.actions import Action, ActionResult, Done, action_from_wire, action_name, action_to_wire
+from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.errors import Retryable, VersionConflict
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.observations import Observation
+from chalicelib.domain.policy import Policy
+from chalicelib.services.look import Look, needs_record
+from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.perform import Perform
+
+# A turn is 3 to 8 durable operations. 400 turns at the longest default interval are more than six hours of watching;
+# an Incident that needs more ends its execution and the sweep continues it under the next generation.
+MAX_TURNS = 400
+# A callback must outlive any look; the timer beside it always ends the wait first (style §4.2: never wait for ever).
+CALLBACK_TIMEOUT = Duration.from_days(30)
+
+_PATIENT = StepConfig(
+    retry_strategy=create_retry_strategy(
+        RetryStrategyConfig(
+            max_attempts=6,
+            initial_delay=Duration.from_seconds(1),
+            max_delay=Duration.from_seconds(30),
+            backoff_rate=2.0,
+            retryable_error_types=[Retryable],
+        )
+    )
+)
+# An Action is tried less often in one go: the next look re-reads the truth and decides again.
+_BRIEF = StepConfig(
+    retry_strategy=create_retry_strategy(
+        RetryStrategyConfig(
+            max_attempts=3,
+            initial_delay=Duration.from_seconds(1),
+            max_delay=Duration.from_seconds(10),
+            backoff_rate=2.0,
+            retryable_error_types=[Retryable],
+        )
+    )
+)
+_RACE = ParallelConfig(
+    completion_config=CompletionConfig.first_successful(),  # type: ignore[no-untyped-call]  # the SDK's, untyped there
+    nesting_type=NestingType.FLAT,
+)
+
+
+class Reporter(Protocol):
+    """Where outcomes go: one structured line each."""
+
+    def __call__(self, outcome: Outcome) -> None: ...
+
+
+def run_recovery(
+    event: Mapping[str, Any], context: DurableContext, *, look: Look, perform: Perform, report: Reporter
+) -> dict[str, Any]:
+    """Bring one Incident to its end. `event` is `{"incident_id": …, "generation": n}`.
+
+    Returns a summary; the Incident's own record and timeline are the result that counts.
+    """
+    incident_id = str(event["incident_id"])
+    generation = int(event.get("generation", 1))
+    policy = Policy.from_wire(
+        context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT)
+    )
+    callback: Any = None
+    results: tuple[ActionResult, ...] = ()
+    for turn in range(MAX_TURNS):
+        if callback is None:
+            callback = context.create_callback(f"wake-{turn}", CallbackConfig(timeout=CALLBACK_TIMEOUT))
+        seen = _observe(context, look, incident_id, generation, callback.callback_id, policy, turn)
+        if seen is None:
+            return {"incident_id": incident_id, "ended": "superseded"}
+        before = Incident.from_wire(seen["incident"])
+        observation = Observation.from_wire(seen["seen"], results=results)
+        decision = decide(before, observation, now=observation.observed_at, policy=policy)
+        token = f"{incident_id}.{generation}.{turn}"
+        changed = needs_record(before, decision, observation, quiet_limit=policy.look_max)
+        if changed and not _record(context, look, before, decision, observation, token, turn, report):
+            continue  # somebody else wrote: look again, with what the last Actions answered still in hand
+        results = _act(context, perform, decision, policy, token, turn)
+        if decision.look_again_in is None:
+            return {"incident_id": incident_id, "ended": decision.incident.phase.value, "rule": decision.rule}
+        if decision.look_again_in > timedelta(0) and _wait(context, callback, decision.look_again_in, turn):
+            callback = None
+    return {"incident_id": incident_id, "ended": "turns_exhausted"}
+
+
+def _observe(
+    context: DurableContext,
+    look: Look,
+    incident_id: str,
+    generation: int,
+    callback_id: str,
+    policy: Policy,
+    turn: int,
+) -> dict[str, Any] | None:
+    def observe(_: object) -> dict[str, Any] | None:
+        try:
+            incident, seen = look.observe(
+                incident_id, generation=generation, callback_id=callback_id, quiet_limit=policy.look_max
+            )
+        except VersionConflict:
+            return None
+        return {"incident": incident.to_wire(), "seen": seen.to_wire()}
+
+    return context.step(observe, name=f"observe-{turn}", config=_PATIENT)
+
+
+def _record(
+    context: DurableContext,
+    look: Look,
+    before: Incident,
+    decision: Decision,
+    seen: Observation,
+    token: str,
+    turn: int,
+    report: Reporter,
+) -> bool:
+    def record(_: object) -> bool:
+        try:
+            stored = look.record(before, decision, seen, token=token)
+        except VersionConflict:
+            return False
+        report(
+            Outcome(
+                what=What.DECIDED,
+                reason=decision.rule,
+                incident_id=stored.incident_id,
+                job_id=stored.job_id,
+                facts={
+                    "phase_before": before.phase.value,
+                    "phase": stored.phase.value,
+                    "fault": stored.fault.value,
+                    "text": decision.reason[:400],
+                    "actions": [action_name(action) for action in decision.actions],
+                    "policy_version": decision.policy_version,
+                },
+            )
+        )
+        return True
+
+    return bool(context.step(record, name=f"record-{turn}", config=_PATIENT))
+
+
+def _act(
+    context: DurableContext, perform: Perform, decision: Decision, policy: Policy, token: str, turn: int
+) -> tuple[ActionResult, ...]:
+    results: list[ActionResult] = []
+    for index, action in enumerate(decision.actions):
+        wire = action_to_wire(action)
+        one = _one_action(perform, wire, decision.incident, policy, f"{token}.{index}")
+        try:
+            answer = context.step(one, name=f"act-{turn}-{index}-{action_name(action)}", config=_BRIEF)
+        except StepError as err:
+            results.append(_unavailable(action, err))
+        else:
+            results.append(ActionResult.from_wire(answer))
+    return tuple(results)
+
+
+def _one_action(
+    perform: Perform, wire: Mapping[str, Any], incident: Incident, policy: Policy, token: str
+) -> Callable[[object], dict[str, Any]]:
+    def act(_: object) -> dict[str, Any]:
+        result = perform.act(action_from_wire(wire), incident=incident, policy=policy, token=token)
+        return result.to_wire()
+
+    return act
+
+
+def _unavailable(action: Action, err: StepError) -> ActionResult:
+    """Retries are spent. Whether it took effect is not known; the next look finds out."""
+    return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=f"{err}"[:300])
+
+
+def _wait(context: DurableContext, callback: Any, span: timedelta, turn: int) -> bool:
+    """Wait for `span` or a wake, whichever comes first. True if woken."""
+    seconds = max(1, round(span.total_seconds()))  # the engine waits whole seconds, at least one
+
+    def woken(_: DurableContext) -> str:
+        callback.result()
+        return "woken"
+
+    def timer(branch: DurableContext) -> str:
+        branch.wait(Duration.from_seconds(seconds), name=f"timer-{turn}")
+        return "timer"
+
+    first = context.parallel([woken, timer], name=f"wait-{turn}", config=_RACE)
+    return "woken" in first.get_results()

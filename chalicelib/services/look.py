@@ -1,0 +1,244 @@
+"""One look at the world for an Incident, and the record of what was decided. Called from durable steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from chalicelib.domain.actions import ActionResult, action_name
+from chalicelib.domain.decide import Decision
+from chalicelib.domain.diagnosis import died_at
+from chalicelib.domain.errors import Permanent, RecoveryError
+from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
+from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
+from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation, ReplyView
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.resume import mark_abandoned
+from chalicelib.domain.signals import Signal
+from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+
+OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Reads the world; writes decisions. Failing to read one thing makes that thing Unknown, not the look fail."""
+
+    store: IncidentStore
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    policies: Policies
+    clock: Clock
+
+    def policy_for(self, incident_id: str) -> Policy:
+        """The policy pinned on the Incident, else the one its Job names now.
+
+        A policy that is missing or invalid must not stop protection, and must not act beyond what the user meant:
+        the built-in limits apply, in shadow mode.
+        """
+        incident = self.store.load(incident_id).incident
+        if incident.policy_document is not None:
+            return Policy.from_wire(incident.policy_document)
+        try:
+            return self.policies.load(incident.policy_name)
+        except Permanent as err:
+            # Cut to what a policy document may hold: this one is pinned on the Incident and read again.
+            name = incident.policy_name[:64] or DEFAULT_POLICY.name
+            return replace(DEFAULT_POLICY, name=name, version=f"unusable: {err}"[:64], shadow=True)
+
+    def observe(
+        self, incident_id: str, *, generation: int, callback_id: str, quiet_limit: timedelta
+    ) -> tuple[Incident, Observation]:
+        """Publish the wake-up callback, then read everything the next decision needs.
+
+        `quiet_limit` is the longest that the next look may be away unless `record` says later.
+
+        Raises:
+            VersionConflict: a newer generation has taken over.
+        """
+        now = self.clock.now()
+        looked = self.store.look(
+            incident_id, generation=generation, callback_id=callback_id, look_by=now + quiet_limit + OVERDUE_SLACK
+        )
+        incident = looked.incident
+        paused = self.registry.is_paused()
+        if incident.job_id is None:
+            return incident, Observation(observed_at=now, has_job=False, paused=paused, new_signals=looked.inbox)
+        job = self.registry.get(incident.job_id)
+        attempt = self._attempt(job, incident.attempt or job.current_attempt)
+        best_before, fruitless_before = self._history(job, incident, attempt)
+        return incident, Observation(
+            observed_at=now,
+            has_job=True,
+            paused=paused,
+            job_name=job.name,
+            attempt=attempt,
+            best_before=best_before,
+            fruitless_before=fruitless_before,
+            checkpoints=self._checkpoints(job, incident, attempt),
+            reply=self._reply(job, incident),
+            new_signals=looked.inbox,
+            next_number=job.attempt_number + 1,
+        )
+
+    def _attempt(self, job: Job, name: str) -> Maybe[AttemptView]:
+        try:
+            view = self.scheduler.describe(name)
+        except RecoveryError as err:
+            return Unknown(f"{name} cannot be described: {err}"[:200])
+        try:
+            return Known(self.mailbox.beat(job, view))
+        except RecoveryError as err:
+            return Known(replace(view, last_step=Unknown(f"the heartbeat cannot be read: {err}"[:200])))
+
+    def _history(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Maybe[int], int]:
+        """What the Job's earlier attempts reached, read only when a fresh Incident is about a dead attempt."""
+        if incident.tries or not isinstance(seen, Known) or not seen.value.status.has_ended:
+            return Unknown("not needed yet"), 0
+        return reached_before(self.registry.attempts(job.job_id), seen.value.name)
+
+    def _checkpoints(
+        self, job: Job, incident: Incident, attempt: Maybe[AttemptView]
+    ) -> Maybe[tuple[CheckpointView, ...]]:
+        has_ended = isinstance(attempt, Known) and attempt.value.status.has_ended
+        if incident.phase is not Phase.RESUBMITTING and not has_ended:
+            return Unknown("not needed yet")
+        try:
+            attempts = self.registry.attempts(job.job_id)
+            return Known(mark_abandoned(self.mailbox.checkpoints(job, attempts).value, attempts))
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+
+    def _reply(self, job: Job, incident: Incident) -> Maybe[ReplyView | None]:
+        if incident.ask is None or incident.ask.outcome is not None:
+            return Unknown("nothing asked")
+        try:
+            return self.mailbox.reply(job, incident.ask.request_id)
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+
+    def record(self, before: Incident, decision: Decision, seen: Observation, *, token: str) -> Incident:
+        """Write the decision before it is carried out, fenced by the Incident's version.
+
+        Raises:
+            VersionConflict: somebody else wrote in between; look again.
+        """
+        look_by = None
+        if decision.look_again_in is not None:
+            look_by = seen.observed_at + decision.look_again_in + OVERDUE_SLACK
+        attempt = seen.attempt.value if isinstance(seen.attempt, Known) else None
+        if attempt is not None and decision.incident.job_id is not None:
+            self._keep_attempt(decision.incident.job_id, before, attempt, closing=not decision.incident.is_open)
+        return self.store.record(
+            decision.incident,
+            expected_version=before.version,
+            token=token,
+            absorbed=len(seen.new_signals),
+            entry=_entry(decision, seen),
+            look_by=look_by,
+        )
+
+    def _keep_attempt(self, job_id: str, before: Incident, view: AttemptView, *, closing: bool) -> None:
+        """Bring the registry's record of the attempt up to date at the moments that end something."""
+        if not (view.status.has_ended or closing):
+            return
+        for attempt in self.registry.attempts(job_id):
+            if attempt.name == view.name:
+                self.registry.update_attempt(_updated(attempt, before, view))
+        if closing and view.status.has_ended:
+            self.registry.deactivate(job_id, now=self.clock.now())
+
+    def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
+        """Put what the last Actions of a closed Incident answered into its timeline."""
+        facts = {"results": [result.to_wire() for result in results]}
+        entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
+        self.store.append(incident_id, token=token, entry=entry)
+
+
+def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], int]:
+    """The mark for `name`: the furthest known end before it, and how many attempts in a row, the last, gained nothing.
+
+    One that went back on purpose gives up the ground beyond its resume step: that step is the mark from then on.
+    """
+    best: Maybe[int] = Unknown("no earlier attempt's end is known")
+    fruitless = 0
+    for attempt in attempts:
+        resumed = attempt.resume_step
+        if attempt.went_back and isinstance(resumed, Known) and isinstance(best, Known) and resumed.value < best.value:
+            best, fruitless = resumed, 0
+        if attempt.name == name:
+            break
+        if not isinstance(attempt.last_step, Known):
+            continue
+        if isinstance(best, Known) and attempt.last_step.value <= best.value:
+            fruitless += 1
+            continue
+        best, fruitless = attempt.last_step, 0
+    return best, fruitless
+
+
+def needs_record(before: Incident, decision: Decision, seen: Observation, *, quiet_limit: timedelta) -> bool:
+    """False for a look that changed nothing: no write, no line in the timeline.
+
+    A wait longer than `quiet_limit` is always recorded, because the sweep must know not to expect a look before.
+    """
+    if not before.is_open:
+        return False  # a closed Incident never moves, whatever still arrives for it
+    is_long = decision.look_again_in is not None and decision.look_again_in > quiet_limit
+    return bool(is_long or decision.actions or seen.new_signals or seen.results or decision.incident != before)
+
+
+def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt:
+    ended_at: datetime | None = view.ended_at if view.status.has_ended else None
+    return replace(
+        attempt,
+        status=view.status.value,
+        first_step=view.first_step,
+        last_step=died_at(incident, view) if view.status.has_ended else view.last_step,
+        ended_at=ended_at,
+    )
+
+
+def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
+    facts: dict[str, Any] = {"policy_version": decision.policy_version}
+    if isinstance(seen.attempt, Known):
+        view = seen.attempt.value
+        facts["attempt"] = {
+            "name": view.name,
+            "status": view.status.value,
+            "last_step": maybe_to_wire(view.last_step),
+            "loss_state": view.loss_state,
+        }
+        if view.status is AttemptStatus.FAILED:
+            facts["failure_reason"] = view.failure_reason[:500]
+    elif seen.has_job:
+        facts["attempt"] = {"unknown": seen.attempt.why}
+    if seen.new_signals:
+        facts["signals"] = [_signal_fact(signal) for signal in seen.new_signals[:10]]
+        facts["signals_count"] = len(seen.new_signals)
+    if seen.results:
+        facts["results"] = [result.to_wire() for result in seen.results]
+    if decision.look_again_in is not None:
+        facts["look_again_in_s"] = decision.look_again_in.total_seconds()
+    return TimelineEntry(
+        at=seen.observed_at,
+        phase=decision.incident.phase,
+        rule=decision.rule,
+        text=decision.reason,
+        actions=tuple(action_name(action) for action in decision.actions),
+        facts=facts,
+    )
+
+
+def _signal_fact(signal: Signal) -> dict[str, Any]:
+    return {
+        "kind": signal.kind.value,
+        "source": signal.source.value,
+        "at": signal.occurred_at.isoformat(),
+        "summary": signal.summary,
+        "fault": signal.fault.value if signal.fault else None,
+    }

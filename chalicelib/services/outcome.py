@@ -1,0 +1,34 @@
+"""What a service call did: one value, from which the log line and the metrics are projected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class What(StrEnum):
+    """How a call ended; low-cardinality, a metric dimension."""
+
+    OPENED = "opened"
+    JOINED = "joined"
+    OVERFLOWED = "overflowed"  # woke its Incident, whose inbox had no room to keep it
+    DUPLICATE = "duplicate"
+    DROPPED = "dropped"
+    QUARANTINED = "quarantined"
+    REGISTERED = "registered"
+    SWEPT = "swept"
+    DECIDED = "decided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One outcome. `reason` is a stable word group; `facts` are small and safe to log."""
+
+    what: What
+    reason: str = ""
+    incident_id: str | None = None
+    job_id: str | None = None
+    signal: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)

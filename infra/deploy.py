@@ -1,0 +1,310 @@
+"""Deploy or remove the stack: `python -m infra.deploy --stage STAGE [--remove]`.
+
+Deploying twice changes nothing; a second run after a change shows and applies the change. Removing leaves the table and
+the mailbox bucket in place, says so, and the next deployment takes them up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from infra.package import BUNDLE, ROOT, TEMPLATE
+
+NAME: Final = "rekindle"
+STAGES: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
+CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
+# A stack in one of these has never worked, and CloudFormation refuses to update it.
+_STILLBORN: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
+_NO_CHANGES: Final = ("didn't contain changes", "No updates are to be performed")
+_WAIT: Final = {"Delay": 5, "MaxAttempts": 360}  # half an hour
+
+
+class DeploymentError(Exception):
+    """The deployment stopped; the message says why and what to do."""
+
+
+def stack_name(stage: str) -> str:
+    """`rekindle` for prod, `rekindle-<stage>` for every other: several stages can live in one account.
+
+    Raises:
+        DeploymentError: the stage cannot be part of an AWS name.
+    """
+    if not STAGES.fullmatch(stage):
+        raise DeploymentError(f"stage {stage!r} must be lower-case letters, digits and dashes, 20 at most")
+    return NAME if stage == "prod" else f"{NAME}-{stage}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One stack in one account and Region. `session` is a boto3 Session with both settled."""
+
+    session: Any
+    stack: str
+
+    def deploy(self, package: Path, *, parameters: Mapping[str, str], bucket: str | None = None) -> dict[str, str]:
+        """Create or update the stack from the files in `package`; returns its outputs.
+
+        Raises:
+            DeploymentError: no package there, or CloudFormation refused; with the resources' own reasons.
+        """
+        for name in (TEMPLATE, BUNDLE):
+            if not (package / name).is_file():
+                raise DeploymentError(f"{package / name} is missing: run `make package` first")
+        bucket = bucket or self._artefact_bucket()
+        url = self._upload(package, bucket)
+        status = self._status()
+        if status in _STILLBORN:
+            raise DeploymentError(f"{self.stack} is {status}: remove it first (--remove), then deploy again")
+        is_new = status in (None, "REVIEW_IN_PROGRESS")
+        if self._change(url, parameters, is_new=is_new):
+            self._wait("stack_create_complete" if is_new else "stack_update_complete")
+        return self.outputs()
+
+    def remove(self) -> tuple[str, ...]:
+        """Delete the stack; returns the physical names of what stays. Removing what is not there is no error.
+
+        Raises:
+            DeploymentError: CloudFormation could not delete everything else.
+        """
+        if self._status() is None:
+            return ()
+        cloud = self._cloud()
+        kept = self._kept()
+        cloud.delete_stack(StackName=self.stack)
+        self._wait("stack_delete_complete")
+        return kept
+
+    def outputs(self) -> dict[str, str]:
+        """What the stack tells people."""
+        stack = self._cloud().describe_stacks(StackName=self.stack)["Stacks"][0]
+        return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+    def _cloud(self) -> Any:
+        return self.session.client("cloudformation")
+
+    def _status(self) -> str | None:
+        from botocore.exceptions import ClientError
+
+        try:
+            stacks = self._cloud().describe_stacks(StackName=self.stack)["Stacks"]
+        except ClientError as err:
+            if err.response["Error"]["Code"] == "ValidationError" and "does not exist" in str(err):
+                return None
+            raise
+        status = str(stacks[0]["StackStatus"]) if stacks else None
+        return None if status == "DELETE_COMPLETE" else status
+
+    def _kept(self) -> tuple[str, ...]:
+        """What the template retains, by physical name. A function's versions go with the function all the same."""
+        cloud = self._cloud()
+        body = cloud.get_template(StackName=self.stack, TemplateStage="Processed")["TemplateBody"]
+        template = json.loads(body) if isinstance(body, str) else body
+        retained = {
+            name for name, resource in template["Resources"].items() if resource.get("DeletionPolicy") == "Retain"
+        }
+        pages = cloud.get_paginator("list_stack_resources").paginate(StackName=self.stack)
+        return tuple(
+            f"{found['ResourceType']} {found['PhysicalResourceId']}"
+            for page in pages
+            for found in page["StackResourceSummaries"]
+            if found["LogicalResourceId"] in retained and found["ResourceType"] != "AWS::Lambda::Version"
+        )
+
+    def _artefact_bucket(self) -> str:
+        """A private bucket for bundles, made on first use, one per account and Region."""
+        from botocore.exceptions import ClientError
+
+        account = self.session.client("sts").get_caller_identity()["Account"]
+        region = self.session.region_name
+        name = f"{NAME}-artefacts-{account}-{region}"
+        s3 = self.session.client("s3")
+        try:
+            s3.head_bucket(Bucket=name, ExpectedBucketOwner=account)
+        except ClientError as err:
+            if err.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
+                raise DeploymentError(f"the artefact bucket {name} cannot be used: {err}") from err
+            where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            s3.create_bucket(Bucket=name, **where)
+            s3.put_public_access_block(
+                Bucket=name,
+                PublicAccessBlockConfiguration={
+                    "BlockPublicAcls": True,
+                    "BlockPublicPolicy": True,
+                    "IgnorePublicAcls": True,
+                    "RestrictPublicBuckets": True,
+                },
+            )
+        return name
+
+    def _upload(self, package: Path, bucket: str) -> str:
+        """Bundle and template under names made from their content: an unchanged bundle makes no new version."""
+        s3 = self.session.client("s3")
+        bundle = (package / BUNDLE).read_bytes()
+        key = f"{hashlib.sha256(bundle).hexdigest()}.zip"
+        s3.put_object(Bucket=bucket, Key=key, Body=bundle)
+        template = json.loads((package / TEMPLATE).read_text(encoding="utf-8"))
+        self._settle(template, code={"Bucket": bucket, "Key": key})
+        body = json.dumps(template, sort_keys=True).encode()
+        # By URL: a template given inline may have 51,200 bytes only (CloudFormation quotas).
+        template_key = f"{hashlib.sha256(body).hexdigest()}.json"
+        s3.put_object(Bucket=bucket, Key=template_key, Body=body)
+        suffix = "amazonaws.com.cn" if self.session.region_name.startswith("cn-") else "amazonaws.com"
+        return f"https://{bucket}.s3.{self.session.region_name}.{suffix}/{template_key}"
+
+    def _settle(self, template: dict[str, Any], *, code: Mapping[str, str]) -> None:
+        """Write into the template what only this deployment knows.
+
+        The names of what is kept become plain text: CloudFormation takes up an existing resource only where its name
+        is no function. Source: CloudFormation guide, import-resources-automatically.
+        """
+        for resource in template["Resources"].values():
+            properties = resource.get("Properties", {})
+            if resource["Type"] == "AWS::Serverless::Function":
+                properties["CodeUri"] = dict(code)
+            if resource.get("DeletionPolicy") == "Retain":
+                for name in ("TableName", "BucketName"):
+                    if name in properties:
+                        properties[name] = self._plain(properties[name])
+
+    def _plain(self, name: Any) -> str:
+        text = name["Fn::Sub"] if "Fn::Sub" in name else f"${{{name['Ref']}}}"
+        known = {
+            "AWS::StackName": self.stack,
+            "AWS::AccountId": self.session.client("sts").get_caller_identity()["Account"],
+            "AWS::Region": self.session.region_name,
+        }
+        return re.sub(r"\$\{([A-Za-z:]+)\}", lambda found: known[found[1]], text)
+
+    def _change(self, url: str, parameters: Mapping[str, str], *, is_new: bool) -> bool:
+        """Make and execute a change set. False when there is nothing to change."""
+        from botocore.exceptions import WaiterError
+
+        cloud = self._cloud()
+        name = f"deploy-{uuid.uuid4().hex[:12]}"  # an interrupted deployment may have left one behind
+        request: dict[str, Any] = {
+            "StackName": self.stack,
+            "ChangeSetName": name,
+            "ChangeSetType": "CREATE" if is_new else "UPDATE",
+            "TemplateURL": url,
+            "Capabilities": list(CAPABILITIES),
+            "Parameters": self._parameters(parameters, is_new=is_new),
+            "Tags": [{"Key": "rekindle:stack", "Value": self.stack}],
+        }
+        if is_new:
+            request["ImportExistingResources"] = True  # the table and the bucket of an earlier deployment
+        cloud.create_change_set(**request)
+        try:
+            cloud.get_waiter("change_set_create_complete").wait(
+                StackName=self.stack, ChangeSetName=name, WaiterConfig=_WAIT
+            )
+        except WaiterError as err:
+            reason = cloud.describe_change_set(StackName=self.stack, ChangeSetName=name).get("StatusReason", "")
+            cloud.delete_change_set(StackName=self.stack, ChangeSetName=name)
+            if any(text in reason for text in _NO_CHANGES):
+                return False
+            raise DeploymentError(f"CloudFormation refused the template: {reason or err}") from err
+        cloud.execute_change_set(StackName=self.stack, ChangeSetName=name)
+        return True
+
+    def _parameters(self, given: Mapping[str, str], *, is_new: bool) -> list[dict[str, Any]]:
+        """What was chosen once stays chosen until it is given anew."""
+        wanted: list[dict[str, Any]] = [
+            {"ParameterKey": key, "ParameterValue": value} for key, value in sorted(given.items())
+        ]
+        if not is_new:
+            stack = self._cloud().describe_stacks(StackName=self.stack)["Stacks"][0]
+            earlier = {parameter["ParameterKey"] for parameter in stack.get("Parameters", [])}
+            wanted += [{"ParameterKey": key, "UsePreviousValue": True} for key in sorted(earlier - given.keys())]
+        return wanted
+
+    def _wait(self, waiter: str) -> None:
+        from botocore.exceptions import WaiterError
+
+        try:
+            self._cloud().get_waiter(waiter).wait(StackName=self.stack, WaiterConfig=_WAIT)
+        except WaiterError as err:
+            raise DeploymentError(f"{self.stack}: {err}\n{self._failures()}") from err
+
+    def _failures(self) -> str:
+        events = self._cloud().describe_stack_events(StackName=self.stack)["StackEvents"]
+        failed = [event for event in events if str(event["ResourceStatus"]).endswith("_FAILED")]
+        return "\n".join(
+            f"  {event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
+            for event in reversed(failed)
+        )
+
+
+def _session(region: str | None) -> Any:
+    """A session that can work, or one error that says what is missing."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        session = boto3.session.Session(region_name=region)
+    except BotoCoreError as err:
+        raise DeploymentError(f"AWS settings cannot be read: {err}") from err
+    if session.region_name is None:
+        raise DeploymentError("no AWS Region: give --region, or set AWS_REGION or a profile's region")
+    if session.get_credentials() is None:
+        raise DeploymentError("no AWS credentials: run `aws configure` or `aws sso login`, or set AWS_PROFILE")
+    try:
+        session.client("sts").get_caller_identity()
+    except (BotoCoreError, ClientError) as err:
+        raise DeploymentError(f"AWS does not accept these credentials: {err}") from err
+    return session
+
+
+def _parse_parameter(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return key, value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line. 0 when done, 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy or remove the stack.")
+    parser.add_argument("--stage", default="prod", help="prod makes the stack `rekindle`, any other `rekindle-<stage>`")
+    parser.add_argument("--remove", action="store_true", help="delete the stack; table and bucket stay")
+    parser.add_argument("--region", help="AWS Region; the profile's when not given")
+    parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
+    parser.add_argument("--bucket", help="bucket for the bundle; one is made when not given")
+    parser.add_argument(
+        "--parameter", type=_parse_parameter, action="append", default=[], help="NAME=VALUE, may be repeated"
+    )
+    args = parser.parse_args(argv)
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        deployment = Deployment(stack=stack_name(args.stage), session=_session(args.region))
+        if args.remove:
+            _tell_removed(deployment.stack, deployment.remove())
+        else:
+            outputs = deployment.deploy(args.package, parameters=dict(args.parameter), bucket=args.bucket)
+            for key, value in sorted(outputs.items()):
+                print(f"{key:20} {value}")
+    except (DeploymentError, BotoCoreError, ClientError) as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tell_removed(stack: str, kept: tuple[str, ...]) -> None:
+    print(f"{stack} is removed.")
+    for name in kept:
+        print(f"kept: {name}")
+    if kept:
+        print("The next deployment takes these up again. How to delete them for good: docs/deploy.md")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

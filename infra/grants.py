@@ -1,0 +1,223 @@
+"""One policy per function: `python -m infra.grants` writes infra/policies/<function>.json anew.
+
+The actions come from the code (infra/reach.py); on what each may be used stands here. The files are committed, so that
+a change of the code that needs more rights shows the new right in its diff, and a test fails until it does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from infra.functions import FUNCTIONS, Function, Trigger
+from infra.merge import ALIAS, INFRA
+from infra.reach import actions_of_functions
+
+POLICIES: Final = INFRA / "policies"
+
+# Actions that AWS offers for no smaller resource than all of them.
+# Source: service authorization reference (the copy that cfn-lint carries).
+EVERYWHERE: Final[Mapping[str, str]] = {
+    "cloudwatch:PutMetricData": "a plain metric has no ARN, only a data set has; narrowed to one namespace",
+}
+
+
+def _arn(service: str, resource: str) -> dict[str, str]:
+    return {"Fn::Sub": f"arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{resource}"}
+
+
+def _own(resource: str) -> dict[str, list[str]]:
+    return {"Fn::GetAtt": [resource, "Arn"]}
+
+
+def _in_training_buckets(*suffixes: str) -> dict[str, Any]:
+    """The same objects in each bucket of the parameter; Split makes a list of what Join has put together.
+
+    The partition is a wildcard, because Join takes no function as its delimiter.
+    """
+    start = "arn:*:s3:::"
+    each = [
+        {"Fn::Join": ["", [start, {"Fn::Join": [f"{suffix},{start}", {"Ref": "TrainingBuckets"}]}, suffix]]}
+        for suffix in suffixes
+    ]
+    return {"Fn::Split": [",", {"Fn::Join": [",", each]}]}
+
+
+# A fixed name instead of a reference: the role must exist before the function that it belongs to.
+_RECOVER: Final = _arn("lambda", "function:${AWS::StackName}-recover")
+_RECOVER_ALIAS: Final = _arn("lambda", f"function:${{AWS::StackName}}-recover:{ALIAS}")
+_EXECUTIONS: Final = _arn(
+    "lambda", "function:${AWS::StackName}-recover:*"
+)  # a durable execution's ARN goes on from here
+_TRAINING_JOBS: Final = _arn("sagemaker", "training-job/*")
+_CLUSTERS: Final = _arn("sagemaker", "cluster/*")
+_MAILBOXES: Final = ("/rekindle/*", "/*/rekindle/*")  # at the bucket's root, or under a Job's prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Where some actions may be used: one statement of a policy."""
+
+    sid: str
+    actions: tuple[str, ...]
+    resource: Any
+    condition: Mapping[str, Any] | None = None
+    only_if: str | None = None  # a condition of the template
+
+    def statement(self, wanted: frozenset[str]) -> dict[str, Any] | None:
+        """The statement with those of its actions that are wanted, None without any."""
+        actions = [action for action in self.actions if action in wanted]
+        if not actions:
+            return None
+        body: dict[str, Any] = {"Sid": self.sid, "Effect": "Allow", "Action": actions, "Resource": self.resource}
+        if self.condition is not None:
+            body["Condition"] = dict(self.condition)
+        return {"Fn::If": [self.only_if, body, {"Ref": "AWS::NoValue"}]} if self.only_if else body
+
+
+_S3_READ: Final = ("s3:GetObject",)
+_S3_WRITE: Final = ("s3:PutObject",)
+_S3_LIST: Final = ("s3:ListBucket",)
+_IN_TABLE: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query")
+
+GRANTS: Final = (
+    Grant(
+        sid="Registry",
+        actions=tuple(f"dynamodb:{name}" for name in _IN_TABLE),
+        resource=_own("RegistryTable"),
+    ),
+    Grant(
+        sid="RegistryIndex",
+        actions=("dynamodb:Query",),
+        resource={"Fn::Sub": "${RegistryTable.Arn}/index/GSI1"},
+    ),
+    Grant(sid="StartRecovery", actions=("lambda:InvokeFunction",), resource=_RECOVER_ALIAS),
+    Grant(
+        sid="WakeRecovery",
+        actions=("lambda:SendDurableExecutionCallbackSuccess",),
+        resource=_EXECUTIONS,
+    ),
+    Grant(
+        sid="ListRecoveries",
+        actions=("lambda:ListDurableExecutionsByFunction",),
+        resource=[_RECOVER, _EXECUTIONS],
+    ),
+    Grant(
+        sid="TrainingJobs",
+        actions=("sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob"),
+        resource=_TRAINING_JOBS,
+    ),
+    Grant(
+        sid="Resubmit",
+        actions=("sagemaker:CreateTrainingJob", "sagemaker:AddTags"),
+        # A job on reserved capacity names its plan, and the plan must allow it too.
+        resource=[_TRAINING_JOBS, _arn("sagemaker", "training-plan/*"), _arn("sagemaker", "reserved-capacity/*")],
+    ),
+    Grant(
+        sid="HandOverTrainingRole",
+        actions=("iam:PassRole",),
+        resource={
+            "Fn::If": [
+                "HasTrainingRoles",
+                {"Ref": "TrainingRoleArns"},
+                [{"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/*SageMaker*"}],
+            ]
+        },
+        condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+    ),
+    Grant(
+        sid="Clusters",
+        actions=("sagemaker:DescribeCluster", "sagemaker:DescribeClusterEvent"),
+        resource=_CLUSTERS,
+    ),
+    Grant(sid="Tags", actions=("sagemaker:ListTags",), resource=[_TRAINING_JOBS, _CLUSTERS]),
+    # Manifests name files anywhere under the Job's prefix; their sizes are compared before a resume.
+    Grant(sid="ReadCheckpoints", actions=_S3_READ, resource={"Fn::Sub": "${MailboxBucket.Arn}/*"}),
+    Grant(
+        sid="WriteMailbox",
+        actions=_S3_WRITE,
+        resource=[{"Fn::Sub": f"${{MailboxBucket.Arn}}{keys}"} for keys in _MAILBOXES],
+    ),
+    Grant(sid="ListMailbox", actions=_S3_LIST, resource=_own("MailboxBucket")),
+    Grant(
+        sid="ReadOtherCheckpoints", actions=_S3_READ, resource=_in_training_buckets("/*"), only_if="HasTrainingBuckets"
+    ),
+    Grant(
+        sid="WriteOtherMailboxes",
+        actions=_S3_WRITE,
+        resource=_in_training_buckets(*_MAILBOXES),
+        only_if="HasTrainingBuckets",
+    ),
+    Grant(sid="ListOtherMailboxes", actions=_S3_LIST, resource=_in_training_buckets(""), only_if="HasTrainingBuckets"),
+    Grant(
+        sid="Policies",
+        actions=("ssm:GetParameter",),
+        resource=_arn("ssm", "parameter/${AWS::StackName}/policies/*"),
+    ),
+    Grant(
+        sid="Quarantine",
+        actions=("sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage"),
+        resource=_own("QuarantineQueue"),
+    ),
+    Grant(sid="Notices", actions=("sns:Publish",), resource={"Ref": "NoticesTopic"}),
+    Grant(sid="Bus", actions=("events:PutEvents",), resource=_own("MonitorBus")),
+)
+
+
+def platform_grants(function: Function) -> Iterator[Grant]:
+    """What Lambda itself does in the function's name, and no code of ours calls."""
+    yield Grant(
+        sid="Logs",
+        actions=("logs:CreateLogStream", "logs:PutLogEvents"),
+        resource=_arn("logs", f"log-group:/aws/lambda/${{AWS::StackName}}-{function.name}:*"),
+    )
+    if function.is_asynchronous:
+        yield Grant(sid="KeepFailures", actions=("sqs:SendMessage",), resource=_own("FailuresQueue"))
+    if function.trigger is Trigger.DURABLE:
+        yield Grant(
+            sid="DurableState",
+            actions=("lambda:CheckpointDurableExecution", "lambda:GetDurableExecutionState"),
+            resource=_EXECUTIONS,
+        )
+
+
+def policy_of(function: Function, actions: frozenset[str]) -> dict[str, Any]:
+    """The function's whole policy.
+
+    Raises:
+        ValueError: the code calls an action for which nobody has said where it may be used.
+    """
+    granted = {action for grant in GRANTS for action in grant.actions}
+    if unknown := sorted(actions - granted):
+        raise ValueError(f"{function.name} calls {', '.join(unknown)}: say in infra/grants.py on what")
+    statements = [
+        statement
+        for grant in platform_grants(function)
+        if (statement := grant.statement(frozenset(grant.actions))) is not None
+    ]
+    statements += [statement for grant in GRANTS if (statement := grant.statement(actions)) is not None]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def policies() -> dict[str, dict[str, Any]]:
+    """Function name -> policy, from the code as it is."""
+    reached = actions_of_functions()
+    return {function.name: policy_of(function, reached[function.name].actions()) for function in FUNCTIONS}
+
+
+def main(folder: Path = POLICIES) -> int:
+    """Write all files; prints those that changed."""
+    for name, policy in policies().items():
+        path, text = folder / f"{name}.json", json.dumps(policy, indent=2) + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"changed: {path.relative_to(INFRA.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The merge template: everything that Chalice's decorators cannot say, made from data.
+
+`chalice package --merge-template` lays it over the template made from app.py: dicts merge, lists and values of this
+document win. Static resources stand in infra/template/*.yaml; what is the same for every function is made here from
+infra/functions.py, so that a new function cannot be forgotten by its alarms or its failure queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from infra.functions import DELIVERY_AGE_S, DELIVERY_ATTEMPTS, FUNCTIONS, SHORTEST_AGE_S, Function, Trigger
+
+INFRA: Final = Path(__file__).resolve().parent
+PARTS: Final = ("parameters", "storage", "messaging", "alarms", "outputs")
+
+RUNTIME: Final = "python3.13"  # Chalice would write the packing interpreter's; the bundle is pure Python (DESIGN §3)
+# The longest training job lasts 28 days (botocore, MaxRuntimeInSeconds); an Incident may span most of it. Both figures
+# can only be set when the function is created: renaming it is the migration (style guide §4.2).
+EXECUTION_TIMEOUT_S: Final = 31 * 24 * 3600
+EXECUTION_RETENTION_DAYS: Final = 31
+ALIAS: Final = "live"
+
+_STACK: Final = {"Ref": "AWS::StackName"}
+_FAILURES: Final = {"Fn::GetAtt": ["FailuresQueue", "Arn"]}
+_TOPIC: Final = [{"Ref": "NoticesTopic"}]
+
+# What Settings.from_env reads, the same for all; AWS_REGION is Lambda's own. The recovery's name is spelt out, not
+# referenced: it needs these variables too, and a function cannot wait for its own alias.
+ENVIRONMENT: Final[Mapping[str, Any]] = {
+    "REKINDLE_TABLE": {"Ref": "RegistryTable"},
+    "REKINDLE_BUS": {"Fn::GetAtt": ["MonitorBus", "Name"]},
+    "REKINDLE_BUCKET": {"Ref": "MailboxBucket"},
+    "REKINDLE_QUARANTINE_URL": {"Ref": "QuarantineQueue"},
+    "REKINDLE_TOPIC": {"Ref": "NoticesTopic"},
+    "REKINDLE_POLICY_PREFIX": {"Fn::Sub": "/${AWS::StackName}/policies"},
+    "REKINDLE_RECOVER_FUNCTION": {"Fn::Sub": f"${{AWS::StackName}}-recover:{ALIAS}"},
+    "REKINDLE_STAGE": _STACK,
+    "REKINDLE_ACCOUNT": {"Ref": "AWS::AccountId"},
+    "POWERTOOLS_SERVICE_NAME": _STACK,
+    "POWERTOOLS_METRICS_NAMESPACE": "Rekindle",
+}
+
+# Every request is signed with AWS credentials, whatever a route in app.py says or forgets: who may call what is
+# then an IAM question. The version keeps SAM from adding a second stage named "Stage".
+REST_API: Final[Mapping[str, Any]] = {
+    "Auth": {"DefaultAuthorizer": "AWS_IAM"},
+    "OpenApiVersion": "2.0",
+    "DefinitionBody": {"info": {"description": "Jobs, Incidents and orders of Rekindle"}},
+}
+
+
+def merge_template() -> dict[str, Any]:
+    """The whole document, ready for `--merge-template`.
+
+    Raises:
+        ValueError: two parts define the same resource.
+    """
+    template: dict[str, Any] = {"Description": "Rekindle: brings dead, stuck or poisoned training runs back"}
+    for part in PARTS:
+        _add(template, _read_yaml(INFRA / "template" / f"{part}.yaml"))
+    policy = json.loads((INFRA / "policies" / "training-role.json").read_text(encoding="utf-8"))
+    template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = policy
+    template["Resources"]["RestAPI"] = {"Properties": dict(REST_API)}
+    template["Globals"] = {"Function": {"Environment": {"Variables": dict(ENVIRONMENT)}}}
+    for function in FUNCTIONS:
+        _add(template, {"Resources": _resources(function)})
+    return template
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))  # type: ignore[no-untyped-call]  # PyYAML has no types
+
+
+def _add(template: dict[str, Any], part: Mapping[str, Any]) -> None:
+    for section, entries in part.items():
+        there = template.setdefault(section, {})
+        if twice := there.keys() & entries.keys():
+            raise ValueError(f"defined twice in {section}: {', '.join(sorted(twice))}")
+        there.update(entries)
+
+
+def _resources(function: Function) -> dict[str, Any]:
+    return {
+        function.logical_id: {"Properties": _function_properties(function)},
+        f"{function.base_id}LogGroup": {
+            # Chalice names it after the function's logical id; for the API that id does not exist after its renaming.
+            "Properties": {
+                "LogGroupName": {"Fn::Sub": f"/aws/lambda/${{AWS::StackName}}-{function.name}"},
+                "RetentionInDays": {"Ref": "LogRetentionDays"},
+            }
+        },
+        f"{function.base_id}ErrorsAlarm": _alarm(
+            function,
+            metric="Errors",
+            page="function-errors",
+            text="failed: an exception left the handler, or it ran out of time.",
+        ),
+        f"{function.base_id}ThrottlesAlarm": _alarm(
+            function,
+            metric="Throttles",
+            page="function-throttles",
+            text="was throttled: the account's concurrency is used up.",
+        ),
+    }
+
+
+def _function_properties(function: Function) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        # A fixed name lets each role name exactly its own function and log group without a circular reference.
+        "FunctionName": {"Fn::Sub": f"${{AWS::StackName}}-{function.name}"},
+        "Runtime": RUNTIME,
+        # Chalice's own tag names the stage it packed; the same package serves every stage.
+        "Tags": {"rekindle:stack": _STACK, "aws-chalice": {"Ref": "AWS::StackName"}},
+    }
+    if function.is_asynchronous:
+        properties["EventInvokeConfig"] = {
+            "MaximumRetryAttempts": function.invoke_retries,
+            "MaximumEventAgeInSeconds": function.invoke_age_s,
+            "DestinationConfig": {"OnFailure": {"Type": "SQS", "Destination": _FAILURES}},
+        }
+    if function.event_id is not None:
+        properties["Events"] = {function.event_id: _event(function)}
+    if function.trigger is Trigger.DURABLE:
+        properties["DurableConfig"] = {
+            "ExecutionTimeout": EXECUTION_TIMEOUT_S,
+            "RetentionPeriodInDays": EXECUTION_RETENTION_DAYS,
+        }
+        # An execution stays on the version it began with, whatever is deployed meanwhile.
+        properties["AutoPublishAlias"] = ALIAS
+        properties["AutoPublishAliasAllProperties"] = True  # or a changed variable would never reach the alias
+    return properties
+
+
+def _event(function: Function) -> dict[str, Any]:
+    """What the decorator's event lacks. The pattern stays the decorator's, but for names that only the stack knows."""
+    retry = {"MaximumRetryAttempts": DELIVERY_ATTEMPTS, "MaximumEventAgeInSeconds": DELIVERY_AGE_S}
+    properties: dict[str, Any] = {"DeadLetterConfig": {"Arn": _FAILURES}, "RetryPolicy": retry}
+    match function.trigger:
+        case Trigger.SCHEDULE:
+            properties["RetryPolicy"] = {
+                "MaximumRetryAttempts": 0,
+                "MaximumEventAgeInSeconds": SHORTEST_AGE_S,
+            }  # the next one comes in a minute
+            return {"Properties": properties}
+        case Trigger.CUSTOM_BUS:
+            properties["EventBusName"] = {"Fn::GetAtt": ["MonitorBus", "Name"]}
+        case _ if function.name == "mailbox_event":
+            properties["Pattern"] = {"detail": {"bucket": {"name": _mailbox_buckets()}}}
+        case _:
+            pass
+    return {"Type": "EventBridgeRule", "Properties": properties}
+
+
+def _mailbox_buckets() -> dict[str, Any]:
+    """The stack's own bucket and those of the parameter, as one list."""
+    own = {"Ref": "MailboxBucket"}
+    both = {"Fn::Split": [",", {"Fn::Join": [",", [own, {"Fn::Join": [",", {"Ref": "TrainingBuckets"}]}]]}]}
+    return {"Fn::If": ["HasTrainingBuckets", both, [own]]}
+
+
+def _alarm(function: Function, *, metric: str, page: str, text: str) -> dict[str, Any]:
+    return {
+        "Type": "AWS::CloudWatch::Alarm",
+        "Properties": {
+            "AlarmName": {"Fn::Sub": f"${{AWS::StackName}}-{function.name}-{metric.lower()}"},
+            "AlarmDescription": f"The function {function.name} {text} See docs/runbook/{page}.md",
+            "Namespace": "AWS/Lambda",
+            "MetricName": metric,
+            "Dimensions": [{"Name": "FunctionName", "Value": {"Ref": function.logical_id}}],
+            "Statistic": "Sum",
+            "Period": 60,
+            # One bad minute is what retries are for; two in five are news.
+            "EvaluationPeriods": 5,
+            "DatapointsToAlarm": 2,
+            "Threshold": 1,
+            "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+            "TreatMissingData": "notBreaching",
+            "AlarmActions": _TOPIC,
+            "OKActions": _TOPIC,
+        },
+    }

@@ -1,0 +1,393 @@
+"""The embedded cloud, put together: one object that has the clock, AWS, the functions, the events and the jobs.
+
+with Cloud() as cloud:                      # virtual time, everything in this process: for tests
+    cloud.deploy({"recover": recover}, durable={"recover": "live"})
+    cloud.clock.run_until(lambda: ..., limit=timedelta(hours=1))
+
+with Cloud(http=True, clock=RealClock()):   # real time, real HTTP: for the demo and for real processes
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import boto3
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.config import Config
+from moto import mock_aws
+from moto.moto_api._internal.models import moto_api_backend
+
+from localcloud import aws_wire
+from localcloud.aws import HttpServer, extended_moto, operations_of
+from localcloud.aws_wire import Wire
+from localcloud.clock import Clock, RealClock, SimClock
+from localcloud.cloud_app import ApiServer, deployment_of
+from localcloud.durable import Handler
+from localcloud.engine import DurableEngine
+from localcloud.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
+from localcloud.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
+from localcloud.hyperpod import Clusters
+from localcloud.lambdas import Functions, LambdaApi
+from localcloud.processes import Processes
+from localcloud.sagemaker import TrainingJobs
+from localcloud.sagemaker_simulated import Simulated
+from localcloud.snapshot import Snapshot
+
+REGION = "us-west-2"
+ACCOUNT_ID = "123456789012"
+STACK = "rekindle"
+_SAVE_EVERY = timedelta(seconds=5)  # what a killed cloud may lose of the story; the durable store loses nothing
+RECOVER_FUNCTION = "rekindle-recover"
+ALIAS = "live"
+
+TRAINING_OPERATIONS = (
+    "CreateTrainingJob",
+    "DescribeTrainingJob",
+    "StopTrainingJob",
+    "UpdateTrainingJob",
+    "ListTrainingJobs",
+)
+
+
+class Cloud:
+    """An AWS account on one machine.
+
+    http: serve AWS on a loopback port, for other processes too; otherwise clients of this process are answered
+    directly, which is much faster. clock: SimClock unless given. store: folder of what must outlive the process.
+    set_environ: put `environ()` into this process's environment while the cloud is open. resumes: take up durable
+    executions that an earlier cloud on the same store left running, as soon as their function is deployed.
+    """
+
+    def __init__(
+        self,
+        *,
+        http: bool = False,
+        clock: Clock | None = None,
+        store: Path | None = None,
+        chaos: Chaos | None = None,
+        set_environ: bool = True,
+        resumes: bool = True,
+        port: int = 0,
+        retry_after: timedelta | None = None,
+        max_failed_attempts: int = 5,
+    ) -> None:
+        self.clock: Clock = clock or SimClock()
+        self.store = store
+        self.functions = Functions()
+        self.wire = Wire(in_process=not http)
+        self._http = http
+        self._port = port
+        self._set_environ = set_environ
+        self._resumes = resumes
+        self._stack = ExitStack()
+        self._clients: dict[str, Any] = {}
+        self._client_lock = threading.Lock()
+        self.server: HttpServer | None = None
+        virtual = isinstance(self.clock, SimClock)
+        default_retry = timedelta(seconds=5) if virtual else timedelta(seconds=1)
+        self.engine = DurableEngine(
+            clock=self.clock,
+            resolve=self.functions.__getitem__,
+            store=store / "durable.sqlite" if store is not None else None,
+            region=REGION,
+            account_id=ACCOUNT_ID,
+            retry_after=retry_after or default_retry,
+            max_failed_attempts=max_failed_attempts,
+        )
+        self.lambdas = LambdaApi(functions=self.functions, engine=self.engine, clock=self.clock)
+        self.events = EventBridge(
+            clock=self.clock,
+            invoke=self.invoke,
+            region=REGION,
+            account_id=ACCOUNT_ID,
+            chaos=chaos,
+            retry_after=timedelta(seconds=30) if virtual else timedelta(seconds=1),
+        )
+        self.training = TrainingJobs(
+            clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID
+        )
+        self.clusters = Clusters(clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID)
+        self.simulated = Simulated(
+            clock=self.clock,
+            jobs=self.training,
+            s3=lambda: self.client("s3"),
+            events=lambda: self.client("events"),
+        )
+        self.training.backend = self.simulated
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self.store is not None:
+            self.store.mkdir(parents=True, exist_ok=True)
+        with self._stack:
+            self._open()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything that runs; what is in the store stays."""
+        self._stack.close()
+
+    def _open(self) -> None:
+        stack = self._stack
+        stack.enter_context(aws_wire.installed(self.wire))
+        stack.enter_context(
+            extended_moto(
+                clock=self.clock,
+                sagemaker=operations_of(self.training, TRAINING_OPERATIONS)
+                | operations_of(self.clusters, CLUSTER_OPERATIONS),
+                tags_of=self._tags_of,
+                put_events=self._put_events,
+                on_object_created=self._on_object_created,
+            )
+        )
+        if self._http:
+            self.server = HttpServer(wire=self.wire, lambdas=self.lambdas, port=self._port)
+            moto_api_backend.reset()  # its state is the process's, not the server's
+            self.server.start()
+            stack.callback(self.server.close)
+        else:
+            self.wire.lambda_handler = self._answer_lambda
+            stack.enter_context(mock_aws())
+        if self._set_environ:
+            stack.enter_context(_environment(self.environ()))
+        self.create_resources()
+        self.engine.open()
+        stack.callback(self.clock.close)
+        if self.store is not None:
+            Snapshot(self.store / "cloud.sqlite").load(self)
+            stack.callback(self.save)
+            if isinstance(self.clock, RealClock):  # virtual seconds pass by the thousand; its tests save at the end
+                self._save_again()
+        stack.callback(self.engine.close)
+        stack.callback(self.events.stop_schedules)
+
+    def environ(self) -> dict[str, str]:
+        """All that a process needs to use this cloud: endpoint, credentials, region, and the app's own settings."""
+        account = {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",  # moto takes any
+            "AWS_SESSION_TOKEN": "testing",
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            # boto3 would wait real seconds between its own retries; the durable engine's retries are what is tested.
+            "AWS_MAX_ATTEMPTS": "1",
+            "REKINDLE_TABLE": STACK,
+            "REKINDLE_BUCKET": f"{STACK}-mailbox",
+            "REKINDLE_BUS": STACK,
+            "REKINDLE_QUARANTINE_URL": self._queue_url(f"{STACK}-quarantine"),
+            "REKINDLE_POLICY_PREFIX": f"/{STACK}/policies",
+            "REKINDLE_RECOVER_FUNCTION": f"{RECOVER_FUNCTION}:{ALIAS}",
+        }
+        if self.server is not None:
+            account["AWS_ENDPOINT_URL"] = self.server.url
+        return account
+
+    def client(self, service: str) -> Any:
+        """A real boto3 client of this account, made once."""
+        with self._client_lock:
+            if service not in self._clients:
+                url = self.server.url if self.server is not None else None
+                self._clients[service] = _in_process_client(service) if url is None else _make_client(service, url)
+            return self._clients[service]
+
+    def create_resources(self) -> None:
+        """Table, bucket, bus and queue, as the merge template makes them."""
+        self.client("dynamodb").create_table(
+            TableName=STACK,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[
+                {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "gsi1pk", "gsi1sk")
+            ],
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            GlobalSecondaryIndexes=[
+                {
+                    "IndexName": "GSI1",
+                    "KeySchema": [
+                        {"AttributeName": "gsi1pk", "KeyType": "HASH"},
+                        {"AttributeName": "gsi1sk", "KeyType": "RANGE"},
+                    ],
+                    "Projection": {"ProjectionType": "ALL"},
+                }
+            ],
+        )
+        self.client("dynamodb").update_time_to_live(
+            TableName=STACK, TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"}
+        )
+        self.create_bucket(f"{STACK}-mailbox")
+        self.client("sqs").create_queue(QueueName=f"{STACK}-quarantine")
+        self.client("events").create_event_bus(Name=STACK)
+
+    def create_bucket(self, name: str, *, notifies: bool = True) -> None:
+        """A bucket, which tells EventBridge about new objects where it `notifies`."""
+        self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+        if notifies:
+            self.client("s3").put_bucket_notification_configuration(
+                Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
+            )
+
+    def save(self) -> None:
+        """Write down now what must outlive this process; done by itself every few seconds, and at the end."""
+        if self.store is not None:
+            Snapshot(self.store / "cloud.sqlite").save(self)
+
+    def _save_again(self) -> None:
+        def again() -> None:
+            self.save()
+            self._save_again()
+
+        self.clock.after(_SAVE_EVERY, again, label="save the cloud")
+
+    # ---- functions and events --------------------------------------------------------------------------------------
+
+    def deploy(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        rules: Iterable[Rule] = (),
+        schedules: Iterable[Schedule] = (),
+        durable: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have these functions in the account. durable: function name to the alias it is invoked by."""
+        self.functions.handlers |= handlers
+        self.functions.durable |= dict(durable or {})
+        self.events.rules.extend(rules)
+        for function in (durable or {}) if self._resumes else ():
+            self.engine.resume(function)
+        for schedule in schedules:
+            self.events.start_schedule(schedule)
+
+    def deploy_app(self, app: Any, *, schedules: bool = True) -> None:
+        """Have a whole Chalice app in the account, with its rules; and its schedules, unless the test runs them."""
+        deployment = deployment_of(app, bus=STACK, alias=ALIAS, stack=STACK)
+        self.deploy(
+            deployment.handlers,
+            rules=deployment.rules,
+            schedules=deployment.schedules if schedules else (),
+            durable=deployment.durable,
+        )
+
+    def serve_api(self, app: Any, *, port: int = 0) -> str:
+        """Serve the app's REST API over HTTP; where."""
+        server = ApiServer(app, port=port)
+        server.start()
+        self._stack.callback(server.close)
+        return server.url
+
+    def run_processes(self, folder: Path, **options: Any) -> Processes:
+        """Back training jobs by real processes from now on (options: see `Processes`). Needs HTTP."""
+        processes = Processes(clock=self.clock, jobs=self.training, folder=folder, environ=self.environ(), **options)
+        self.training.backend = processes
+        self._stack.callback(processes.close)
+        return processes
+
+    def invoke(self, function: str, event: Any) -> Any:
+        """Run one function, as Lambda would, and wait for it."""
+        return self.functions[function](event, self.engine.context_for(function))
+
+    def log_batch_event(self, *, group: str, stream: str, messages: Iterable[str]) -> dict[str, Any]:
+        """What a CloudWatch Logs subscription sends for these lines. Source: aws-facts §2.9."""
+        at_ms = int(self.clock.now().timestamp() * 1000)
+        batch = {
+            "messageType": "DATA_MESSAGE",
+            "owner": ACCOUNT_ID,
+            "logGroup": group,
+            "logStream": stream,
+            "subscriptionFilters": [STACK],
+            "logEvents": [{"id": str(n), "timestamp": at_ms, "message": text} for n, text in enumerate(messages)],
+        }
+        return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(batch).encode(), mtime=0)).decode()}}
+
+    # ---- what moto calls -------------------------------------------------------------------------------------------
+
+    def _put_events(self, request: dict[str, Any]) -> dict[str, Any]:
+        buses = frozenset(rule.bus for rule in self.events.rules) | {DEFAULT_BUS, STACK}
+        return put_events_answer(self.events, request, buses)
+
+    def _tags_of(self, arn: str) -> dict[str, str] | None:
+        tags = self.training.tags_of(arn)
+        return tags if tags is not None else self.clusters.tags_of(arn)
+
+    def _on_object_created(self, bucket: str, key: str, size: int, etag: str, to_bus: bool) -> None:
+        self.simulated.on_object_created(bucket, key)
+        if to_bus:
+            created = ObjectCreated(bucket=bucket, key=key, size=size, etag=etag)
+            self.events.publish("aws.s3", "Object Created", created.detail(), [f"arn:aws:s3:::{bucket}"])
+
+    def _answer_lambda(self, request: AWSPreparedRequest) -> AWSResponse | None:
+        body = request.body or b""
+        answer = self.lambdas.handle(
+            request.method,
+            request.url,
+            {k: v.decode() if isinstance(v, bytes) else v for k, v in request.headers.items()},
+            body if isinstance(body, bytes) else str(body).encode(),
+        )
+        if answer is None:
+            return aws_wire.response(request.url, 404, {}, b'{"message": "not implemented here"}')
+        status, headers, content = answer
+        return aws_wire.response(request.url, status, headers, content)
+
+    def _queue_url(self, name: str) -> str:
+        root = self.server.url if self.server is not None else f"https://sqs.{REGION}.amazonaws.com"
+        return f"{root}/{ACCOUNT_ID}/{name}"
+
+
+@cache
+def _session() -> Any:
+    """One for all clouds: reading botocore's models takes most of a second, and they do not change."""
+    return boto3.Session(region_name=REGION)
+
+
+def _make_client(service: str, url: str | None) -> Any:
+    return _session().client(
+        service,
+        endpoint_url=url,
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",  # noqa: S106  moto takes any
+        config=Config(retries={"max_attempts": 0}, max_pool_connections=32),
+    )
+
+
+@cache
+def _in_process_client(service: str) -> Any:
+    """Clients that never open a connection hold nothing of the cloud they talk to, so they serve every one."""
+    return _make_client(service, None)
+
+
+class _environment:
+    """Environment variables for as long as a block lasts."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = dict(variables)
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in self._variables}
+        os.environ.update(self._variables)
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def real_cloud(**options: Any) -> Cloud:
+    """A cloud in real time behind HTTP."""
+    return Cloud(http=True, clock=RealClock(), **options)

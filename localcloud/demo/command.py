@@ -1,0 +1,189 @@
+"""The command line of the demo.
+
+Exit status: 0 when every recovery succeeded and every loss is what it would have been, 1 when not, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from localcloud.demo.director import Director
+from localcloud.demo.picture import draw
+from localcloud.demo.report import Result, as_json, write
+from localcloud.demo.stage import EXAMPLE, WORKERS, raised, write_dataset
+from localcloud.demo.story import Fault
+from localcloud.demo.trace import Trace
+from localcloud.demo.undisturbed import Undisturbed
+from localcloud.demo.view import plain_console, results, view_for
+
+ALL = (Fault.KILL, Fault.FREEZE, Fault.NAN)  # and a planned restart, where there is time
+DEFAULT_SEED = 7
+MAX_SEED = 2**31 - 1
+MARK = ".rekindle-demo"  # in every folder that a demo has made, so that no other folder is ever cleared
+LARGE_PARTS = ("data", "jobs", "trace")  # what nothing needs afterwards
+# The folder itself is the cloud's store, where `rekindle` looks when no other service is named.
+PARTS = (*LARGE_PARTS, "report.json", "recovery.svg", "service.log")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    faults, extra = (ALL, Fault.CHECKPOINT) if options.fault == "all" else ((Fault(options.fault),), None)
+    out = Path(options.out).resolve()
+    with contextlib.ExitStack() as held:
+        try:
+            problem = _clear(out, held)
+        except OSError as err:
+            problem = f"{out}: {err.strerror}: choose another --out"
+        if problem:
+            print(problem, file=sys.stderr)
+            return 2
+        return _run(out, faults, extra, options)
+
+
+def _run(out: Path, faults: tuple[Fault, ...], extra: Fault | None, options: argparse.Namespace) -> int:
+    # With --json, standard output is the report's alone.
+    stream = sys.stderr if options.json else sys.stdout
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        with _service_log(out / "service.log"):
+            result = _play(out, faults, extra, seed=options.seed, stream=stream)
+    except KeyboardInterrupt:
+        print("interrupted: every process of the demo has been ended", file=sys.stderr)
+        return 130
+    write(result, out / "report.json")
+    (out / "recovery.svg").write_text(draw(Trace(out / "trace").read(), result))
+    if options.json:
+        json.dump(as_json(result), sys.stdout, indent=2)
+        print()
+    _conclude(result, out, stream)
+    if result.ok and not options.keep:
+        _remove(out / name for name in LARGE_PARTS)
+    return 0 if result.ok else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m localcloud.demo",
+        description="A real training run on the embedded cloud is killed, frozen and poisoned. It comes back.",
+    )
+    choices = [*(fault.value for fault in Fault), "all"]
+    parser.add_argument(
+        "--fault", choices=choices, default="all", help="which fault; all: kill, freeze and nan in turn"
+    )
+    parser.add_argument("--seed", type=_seed, default=DEFAULT_SEED, help="of the model and of the order of the data")
+    parser.add_argument("--json", action="store_true", help="print the report on standard output, the rest on stderr")
+    parser.add_argument("--keep", action="store_true", help="keep data, worker logs and the trace of every step")
+    parser.add_argument(
+        "--out", default="build/demo", help="folder for report.json and the rest (default: %(default)s)"
+    )
+    return parser
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEED)) and int(text) <= MAX_SEED):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to {MAX_SEED}")
+    return int(text)
+
+
+def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: int, stream: TextIO) -> Result:
+    data = out / "data"
+    write_dataset(data)
+    reference = Undisturbed(EXAMPLE / "reference.py", data=data, seed=seed, workers=WORKERS)
+    with (
+        contextlib.closing(reference),
+        raised(out=out, data=data, seed=seed) as stage,
+        view_for(stream) as view,
+    ):
+        return Director(stage, view, reference, seed=seed).run(faults, extra=extra)
+
+
+def _conclude(result: Result, out: Path, stream: TextIO) -> None:
+    console = plain_console(stream)
+    console.print()
+    console.print(results(result.recoveries, width=console.width))
+    compared = result.comparison
+    if compared is not None and compared.equal:
+        console.print(
+            f"Same loss at the same step: {compared.steps_compared} steps of {len(result.attempts)} attempts are, bit "
+            f"for bit, those of a run that was never disturbed (step {compared.last_step}: {compared.last_loss:.6f})."
+        )
+    elif compared is not None:
+        console.print(
+            f"[bold red]The loss differs from the undisturbed run's from step {compared.first_difference} on."
+        )
+    if result.problem:
+        console.print(f"[bold red]Broke off: {result.problem}. See {out / 'service.log'} and {out / 'jobs'}.")
+    console.print(
+        f"Took {(result.ended_at - result.started_at).total_seconds():.0f} s. Report: {_shown(out / 'report.json')}"
+    )
+    if result.recoveries and result.recoveries[-1].incident is not None:
+        incident_id = result.recoveries[-1].incident.incident_id
+        console.print("The same story, from the same store:")
+        for command in ("incidents --all", f"show {incident_id}"):
+            console.print(f"  {_rekindle()} {command} --store {_shown(out)}", highlight=False, soft_wrap=True)
+
+
+def _rekindle() -> str:
+    """How the reader calls the command line: by name where the shell finds it, else by its place."""
+    beside = Path(sys.executable).with_name("rekindle")
+    return "rekindle" if shutil.which("rekindle") or not beside.exists() else _shown(beside)
+
+
+def _shown(path: Path) -> str:
+    """Relative to where the reader stands, where that is shorter."""
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def _clear(out: Path, held: contextlib.ExitStack) -> str:
+    """Have an empty place for this demo alone. Returns why not, where the folder is not ours to clear."""
+    if out.exists() and not out.is_dir():
+        return f"{out} is not a folder: choose another --out"
+    if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
+        return f"{out} exists and was not made by the demo: choose another --out"
+    out.mkdir(parents=True, exist_ok=True)
+    mark = held.enter_context((out / MARK).open("a"))
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back when this process ends, however it ends
+    except BlockingIOError:
+        return f"another demo is running in {out}: wait for it, or choose another --out"
+    _remove([*(out / name for name in PARTS), *out.glob("*.sqlite*")])
+    return ""
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _service_log(path: Path) -> Iterator[None]:
+    """The app logs to standard output, as on Lambda; here that goes to a file, and the screen is the view's."""
+    with path.open("w", buffering=1) as log, contextlib.redirect_stdout(log):
+        logging.basicConfig(stream=log, level=logging.INFO, force=True)
+        logging.captureWarnings(capture=True)
+        try:
+            yield
+        finally:
+            logging.captureWarnings(capture=False)
+            logging.basicConfig(stream=sys.stderr, force=True)
+
+
+def _terminated(*_: object) -> None:
+    """SIGTERM ends the demo as Ctrl-C does: through every `finally`, so that no process is left behind."""
+    raise KeyboardInterrupt

@@ -1,0 +1,176 @@
+"""The demo's stage: the embedded cloud in real time, the app deployed on it, and one training job under its care."""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from localcloud.clock import RealClock
+from localcloud.cloud import STACK, Cloud
+from localcloud.demo.trace import Trace
+from localcloud.demo.watch import Watch
+from localcloud.processes import Processes
+
+PROJECT = Path(__file__).resolve().parents[2]
+EXAMPLE = PROJECT / "examples" / "numpy_lm"
+WORKERS = 2
+SAVE_EVERY = 40
+MAX_STEPS = 20_000  # far beyond what the demo needs: it ends when everybody has recovered, not at a step
+PACE_S = 0.03  # a step in about 30 ms, whatever the machine: slow enough to be watched
+POLICY = "demo"
+# What takes minutes on a real cluster takes seconds here, so the policy looks every second or two.
+POLICY_DOCUMENT: Mapping[str, Any] = {
+    "schema": 1,
+    "name": POLICY,
+    "backoff_s": [0, 1, 2],
+    "checkpoint_deadline_s": 8,
+    "hang_deadline_s": 2,
+    "stop_limit_s": 30,
+    "start_limit_s": 30,
+    "silent_limit_s": 20,
+    "look_min_s": 1,
+    "look_max_s": 2,
+    "same_data_retries": 1,
+    "skip_steps": 2,
+}
+# The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/settings.py) down to this run's.
+MONITOR = {
+    "REKINDLE_BEAT_S": "0.5",
+    "REKINDLE_POLL_S": "0.25",
+    "REKINDLE_WATCH_S": "0.25",
+    "REKINDLE_METRICS_S": "5",
+    "REKINDLE_STALL_FLOOR_S": "4",
+    "REKINDLE_STALL_STARTUP_S": "30",
+}
+# SIGTERM to SIGKILL takes 120 s on SageMaker; a frozen worker never answers SIGTERM, and nobody wants to watch that.
+STOP_GRACE = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Everything the director needs."""
+
+    cloud: Cloud
+    processes: Processes
+    watch: Watch
+    job_id: str
+    data: Path
+    api_url: str
+
+    def poison(self, step: int) -> None:
+        """Break one batch's record in the dataset: NaN in place of its weight, for every attempt that reads it."""
+        with (self.data / "weights.f32").open("r+b") as file:
+            file.seek(4 * step)
+            file.write(struct.pack("=f", math.nan))
+
+    def order_resubmission(self) -> None:
+        """Order a planned restart, through the REST API as an operator does."""
+        request = urllib.request.Request(  # noqa: S310  loopback
+            f"{self.api_url}/jobs/{self.job_id}/resubmit",
+            data=b"{}",
+            headers={"Content-Type": "application/json", "Idempotency-Key": "demo"},
+            method="POST",
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  loopback
+            answer.read()
+
+    def stop_job(self, attempt: str) -> None:
+        """Stop the run as its owner would."""
+        self.cloud.client("sagemaker").stop_training_job(TrainingJobName=attempt)
+
+
+@contextmanager
+def raised(*, out: Path, data: Path, seed: int, workers: int = WORKERS) -> Iterator[Stage]:
+    """Raise the cloud, deploy Rekindle, submit the job; take everything down again, processes first."""
+    if str(PROJECT) not in sys.path:  # app.py stands in no package: found from wherever the demo is called
+        sys.path.insert(0, str(PROJECT))
+    # The app reads nothing at import, but imports everything: only a demo that really runs shall pay for it.
+    from app import app
+    from chalicelib import bootstrap
+    from localcloud.stack import deploy_rekindle
+
+    with Cloud(http=True, clock=RealClock(), store=out) as cloud:
+        try:
+            service = deploy_rekindle(cloud, policies={POLICY: POLICY_DOCUMENT})
+            api_url = cloud.serve_api(app)
+            processes = cloud.run_processes(out / "jobs", grace=STOP_GRACE)
+            job_id = f"numpy-lm-{seed}"
+            cloud.client("sagemaker").create_training_job(
+                **training_job(job_id, data=data, trace=out / "trace", seed=seed, workers=workers)
+            )
+            watch = Watch(
+                job_id=job_id,
+                store=service.look.store,
+                registry=service.look.registry,
+                trace=Trace(out / "trace"),
+                now=cloud.clock.now,
+                status_of=lambda attempt: status_of(cloud, attempt),
+                workers_of=lambda attempt: workers_of(processes, attempt),
+            )
+            yield Stage(cloud=cloud, processes=processes, watch=watch, job_id=job_id, data=data, api_url=api_url)
+        finally:
+            bootstrap.install(None)
+
+
+def write_dataset(data: Path) -> None:
+    """Have the example write its own dataset, by its own code, which lives outside every package."""
+    code = "import pathlib, sys, corpus; corpus.write_dataset(pathlib.Path(sys.argv[1]), batches=int(sys.argv[2]))"
+    subprocess.run([sys.executable, "-c", code, str(data), str(MAX_STEPS)], cwd=EXAMPLE, check=True)
+
+
+def training_job(name: str, *, data: Path, trace: Path, seed: int, workers: int) -> dict[str, Any]:
+    """The request for CreateTrainingJob, as a user of SageMaker writes it; the tag is what asks for protection."""
+    mailbox = f"s3://{STACK}-mailbox/{name}"
+    return {
+        "TrainingJobName": name,
+        "RoleArn": "arn:aws:iam::123456789012:role/training",
+        "AlgorithmSpecification": {
+            "TrainingImage": "123456789012.dkr.ecr.us-west-2.amazonaws.com/numpy-lm:latest",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["python3"],
+            "ContainerArguments": [str(EXAMPLE / "train.py")],
+        },
+        "OutputDataConfig": {"S3OutputPath": f"{mailbox}/output"},
+        "ResourceConfig": {"InstanceType": "ml.c7i.large", "InstanceCount": workers, "VolumeSizeInGB": 10},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+        "CheckpointConfig": {"S3Uri": mailbox},
+        "Environment": {
+            "NUMPY_LM_DATA": str(data),
+            "NUMPY_LM_TRACE": str(trace),
+            "NUMPY_LM_STEPS": str(MAX_STEPS),
+            "NUMPY_LM_SAVE_EVERY": str(SAVE_EVERY),
+            "NUMPY_LM_SEED": str(seed),
+            "NUMPY_LM_PACE_S": str(PACE_S),
+            "REKINDLE_MAILBOX": mailbox,
+            "REKINDLE_BUS": STACK,
+            **MONITOR,
+        },
+        "Tags": [{"Key": "rekindle:policy", "Value": POLICY}],
+    }
+
+
+def status_of(cloud: Cloud, attempt: str) -> str:
+    """SageMaker's word for an attempt's state; "Unknown" where it does not know the attempt."""
+    try:
+        return str(cloud.client("sagemaker").describe_training_job(TrainingJobName=attempt)["TrainingJobStatus"])
+    except ClientError:
+        return "Unknown"
+
+
+def workers_of(processes: Processes, attempt: str) -> dict[int, int]:
+    """Process ids by rank; empty before the workers have begun."""
+    try:
+        return processes.pids(attempt)
+    except KeyError:
+        return {}

@@ -1,0 +1,46 @@
+"""Rekindle itself on the embedded cloud: the real app, its real composition root, the cloud's clients and clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from chalicelib import bootstrap
+from localcloud.cloud import STACK, Cloud
+from localcloud.cloud_app import deployment_of
+
+
+class _CloudSession:
+    """What bootstrap asks of a boto3 Session, answered with the cloud's own clients."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def client(self, name: str, config: object = None) -> Any:  # noqa: ARG002  the cloud sets its own timeouts
+        return self._cloud.client(name)
+
+
+def deploy_rekindle(
+    cloud: Cloud, *, policies: Mapping[str, Mapping[str, Any]] | None = None, log_level: str = "WARNING"
+) -> bootstrap.Service:
+    """Deploy the app to `cloud` and store `policies` (name -> document). Returns the service that its triggers use."""
+    environ = {**cloud.environ(), "REKINDLE_LOG_LEVEL": log_level}
+    service = bootstrap.build(environ, clock=cloud.clock, session=_CloudSession(cloud))
+    for function in ("recover", "sweep", "app", "training_job_event"):
+        service.prepare(function)  # before several threads ask for the same part at once
+    bootstrap.install(service)
+    from app import app
+
+    deployment = deployment_of(app, bus=STACK)
+    cloud.deploy(
+        deployment.handlers,
+        rules=deployment.rules,
+        schedules=deployment.schedules,
+        durable=deployment.durable,
+    )
+    for name, document in (policies or {}).items():
+        cloud.client("ssm").put_parameter(
+            Name=f"{service.settings.policy_prefix}/{name}", Value=json.dumps(document), Type="String", Overwrite=True
+        )
+    return service

@@ -1,0 +1,1 @@
+"""Rekindle beside the training: monitor, command line, and the pure parts both sides share."""

@@ -1,0 +1,226 @@
+"""Commands that only look: status, jobs, incidents, show, quarantine list."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rekindle.cli.client import Client, path
+from rekindle.cli.shapes import day_and_time, member, objects, short_step, windows, word
+from rekindle.cli.story import tell
+from rekindle.cli.table import Column, Style, clean, render
+from rekindle.cli.target import connected
+
+PAGE = 100  # the API's largest page
+CLOSED_BESIDE = 10  # closed Incidents shown below the open ones: how yesterday ended
+CLOSED_ALONE = 50
+MAX_PAGES = 1_000  # 100,000 rows; a cursor that never ends must not hold a terminal for ever
+
+
+def out(text: str) -> None:
+    """Print for people or machines; the one place where commands write."""
+    print(text, flush=True)
+
+
+def out_json(body: Any) -> None:
+    """One JSON document. Everything beyond ASCII is escaped, so that no name can obey a terminal here either."""
+    out(json.dumps(body, indent=2))
+
+
+def wants_json(args: argparse.Namespace) -> bool:
+    """`--json` was given."""
+    return bool(getattr(args, "json", False))
+
+
+def status(args: argparse.Namespace) -> int:
+    """What is going on now."""
+    with connected(args, only_look=True) as client:
+        body = client.get("/status")
+    if wants_json(args):
+        out_json(body)
+        return 0
+    style = Style.of(sys.stdout)
+    paused = member(body, "paused") is True
+    out(
+        f"protection  {style.paint('paused', 'yellow') if paused else 'on'}\n"
+        f"jobs        {clean(word(body, 'jobs_active'))} active\n"
+        f"incidents   {clean(word(body, 'incidents_open'))} open"
+    )
+    if objects(body, "incidents"):
+        out("\n" + incident_table(objects(body, "incidents"), style))
+    return 0
+
+
+def jobs(args: argparse.Namespace) -> int:
+    """All Jobs, or one with its Attempts and Incidents."""
+    if args.job is not None:
+        return _one_job(args)
+    with connected(args, only_look=True) as client:
+        found = [job for page in _pages(client, "/jobs") for job in objects(page, "jobs")]
+    if wants_json(args):
+        out_json({"jobs": found})
+        return 0
+    if not found:
+        out("No Jobs. A training job is protected by its tag rekindle:policy, or by `rekindle register`.")
+        return 0
+    titles = ("job", "state", "attempt", "running as", "policy", "incident")
+    out(render([Column(title) for title in titles], [_job_row(job) for job in found], Style.of(sys.stdout)))
+    return 0
+
+
+def _job_row(job: Mapping[str, Any]) -> Sequence[str]:
+    state = "active" if member(job, "active") is True else "over"
+    attempt, name = word(job, "attempt_number"), word(job, "current_attempt")
+    return (word(job, "job_id"), state, attempt, name, word(job, "policy"), word(job, "open_incident"))
+
+
+def _one_job(args: argparse.Namespace) -> int:
+    with connected(args, only_look=True) as client:
+        job = client.get(path("jobs", args.job))
+    if wants_json(args):
+        out_json(job)
+        return 0
+    style = Style.of(sys.stdout)
+    facts = (
+        ("state", "active" if member(job, "active") is True else "over"),
+        ("runs on", word(job, "orchestrator")),
+        ("policy", word(job, "policy")),
+        ("mailbox", word(job, "mailbox")),
+        ("known since", day_and_time(job, "created_at")),
+        ("incident", word(job, "open_incident")),
+    )
+    out("\n".join([style.paint(clean(word(job, "job_id")), "bold"), *(f"  {k:<11}  {clean(v)}" for k, v in facts)]))
+    attempts = objects(job, "attempts")
+    if attempts:
+        out("\n" + _attempt_table(attempts, style))
+    if objects(job, "incidents"):
+        out("\n" + incident_table(objects(job, "incidents"), style))
+    return 0
+
+
+def _attempt_table(attempts: Sequence[Mapping[str, Any]], style: Style) -> str:
+    columns = (
+        Column("attempt", right=True),
+        Column("name"),
+        Column("submitted"),
+        Column("status"),
+        Column("resumed at", right=True),
+        Column("first step", right=True),
+        Column("last step", right=True),
+        Column("skips"),
+    )
+    rows = [
+        (
+            word(item, "number"),
+            word(item, "name"),
+            day_and_time(item, "submitted_at"),
+            word(item, "status"),
+            short_step(item, "resume_step"),
+            short_step(item, "first_step"),
+            short_step(item, "last_step"),
+            windows(member(item, "skips")) or "-",
+        )
+        for item in attempts
+    ]
+    return render(columns, rows, style)
+
+
+def incidents(args: argparse.Namespace) -> int:
+    """Open Incidents, then closed ones, newest first."""
+    found: list[Mapping[str, Any]] = []
+    limit = args.limit or (MAX_PAGES * PAGE if args.all else CLOSED_ALONE if args.closed else CLOSED_BESIDE)
+    more = False
+    with connected(args, only_look=True) as client:
+        if not args.closed:
+            found += objects(client.get("/incidents", state="open"), "incidents")
+        if not args.open:
+            closed, more = _closed(client, limit)
+            found += closed
+    if wants_json(args):
+        out_json({"incidents": found})
+    elif found:
+        out(incident_table(found, Style.of(sys.stdout)))
+    else:
+        out("No open Incidents." if args.open else "No closed Incidents." if args.closed else "No Incidents.")
+    if more:
+        how = "a larger --limit" if args.all else "--limit or --all"
+        print(f"rekindle: only the newest {limit} closed ones; {how} shows more", file=sys.stderr)
+    return 0
+
+
+def _closed(client: Client, limit: int) -> tuple[list[Mapping[str, Any]], bool]:
+    """The newest closed Incidents, and whether there are more."""
+    closed: list[Mapping[str, Any]] = []
+    for page in _pages(client, "/incidents", state="closed"):
+        closed += objects(page, "incidents")
+        if len(closed) >= limit:
+            return closed[:limit], len(closed) > limit or bool(member(page, "cursor"))
+    return closed, False
+
+
+def incident_table(found: Sequence[Mapping[str, Any]], style: Style) -> str:
+    """Incidents in rows."""
+    columns = (
+        Column("incident"),
+        Column("about"),
+        Column("fault"),
+        Column("phase"),
+        Column("opened"),
+        Column("tries", right=True),
+        Column("ended by"),
+    )
+    rows = [
+        (
+            word(item, "incident_id"),
+            word(item, "job_id") if member(item, "job_id") else word(item, "cluster"),
+            word(item, "fault"),
+            word(item, "phase"),
+            day_and_time(item, "opened_at"),
+            word(item, "tries"),
+            word(item, "outcome"),
+        )
+        for item in found
+    ]
+    return render(columns, rows, style)
+
+
+def show(args: argparse.Namespace) -> int:
+    """One Incident's story."""
+    with connected(args, only_look=True) as client:
+        incident = client.get(path("incidents", args.incident))
+    if wants_json(args):
+        out_json(incident)
+    else:
+        out(tell(incident, Style.of(sys.stdout)))
+    return 0
+
+
+def quarantine_list(args: argparse.Namespace) -> int:
+    """Events that could not be read."""
+    with connected(args, only_look=True) as client:
+        body = client.get("/quarantine", limit=10)
+    events = objects(body, "events")
+    if wants_json(args):
+        out_json(body)
+        return 0
+    if not events:
+        out("Nothing is in quarantine.")
+        return 0
+    titles = ("since", "function", "field", "error")
+    rows = [(day_and_time(item, "at"), *(word(item, name) for name in titles[1:])) for item in events]
+    out(render([Column(title) for title in titles], rows, Style.of(sys.stdout)))
+    return 0
+
+
+def _pages(client: Client, route: str, **query: str) -> Iterator[Mapping[str, Any]]:
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = client.get(route, limit=PAGE, cursor=cursor, **query)
+        yield page
+        following = member(page, "cursor")
+        if not isinstance(following, str) or following == cursor:
+            return
+        cursor = following

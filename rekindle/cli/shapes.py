@@ -1,0 +1,82 @@
+"""Reading the API's answers without trusting their shape: a newer or older service must not end in a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+NOTHING = "-"
+
+
+def member(body: Any, *names: str) -> Any:
+    """The member at this path, None where anything on the way is missing or no object."""
+    for name in names:
+        if not isinstance(body, Mapping):
+            return None
+        body = body.get(name)
+    return body
+
+
+def objects(body: Any, *names: str) -> list[Mapping[str, Any]]:
+    """The objects in the list at this path; an empty list where there is none."""
+    found = member(body, *names)
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+
+
+def word(body: Any, *names: str) -> str:
+    """The member as text, a dash where there is none."""
+    value = member(body, *names)
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def step(body: Any, *names: str) -> str:
+    """A step that is known, or not: `{"known": 7}` is 7, `{"unknown": why}` says why."""
+    value = member(body, *names)
+    if isinstance(value, Mapping):
+        if "known" in value:
+            return str(value["known"])
+        return f"unknown ({value.get('unknown', 'no reason given')})"
+    return NOTHING
+
+
+def short_step(body: Any, *names: str) -> str:
+    """As `step`, for a column: a question mark where it is unknown."""
+    value = member(body, *names)
+    return str(value["known"]) if isinstance(value, Mapping) and "known" in value else "?"
+
+
+def windows(value: Any) -> str:
+    """Step windows as people type them: `100:120 300:310`."""
+    pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []
+    return " ".join(f"{low}:{high}" for low, high in pairs)
+
+
+def moment(body: Any, *names: str) -> datetime | None:
+    """An aware UTC time, None where there is none that can be read."""
+    value = member(body, *names)
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return at.astimezone(UTC) if at is not None and at.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def day_and_time(body: Any, *names: str) -> str:
+    """`2026-11-20 10:00:00Z`, or a dash."""
+    at = moment(body, *names)
+    return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else NOTHING
+
+
+def span(seconds: float) -> str:
+    """A duration for people."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,1 @@
+"""Streaming detectors: pure, standard library only."""

@@ -1,0 +1,171 @@
+"""Rekindle beside the training loop.
+
+    import rekindle.monitor as rekindle
+
+    mon = rekindle.start(save=save)          # save(step, kind) -> path; everything else comes from the environment
+    if mon.resume_path: load(mon.resume_path)
+    for step in range((mon.resume.step or 0) + 1, last_step + 1):
+        if mon.should_skip(step): continue
+        loss = train_step(step)
+        mon.step(step, loss=loss)
+        if mon.should_stop: break
+    mon.finish()
+
+The names below are the whole public face; the modules beside it are private.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rekindle.mailbox import (
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_NAME,
+    ENV_BUS,
+    ENV_CHECKPOINT_DIR,
+    ENV_CHECKPOINT_URI,
+    ENV_JOB_ID,
+    ENV_MAILBOX,
+    MailboxError,
+    ResumePlan,
+    check_id,
+)
+from rekindle.monitor.agree import AllReduceMax, Coordinator, Solo
+from rekindle.monitor.aws import Clients
+from rekindle.monitor.boxes import Box, open_box
+from rekindle.monitor.clock import Clock, SystemClock
+from rekindle.monitor.identity import Identity
+from rekindle.monitor.live import LiveMonitor
+from rekindle.monitor.saving import SaveFunction, SaveResult, Upload
+from rekindle.monitor.settings import Config, process_environment, rank_from_env
+from rekindle.monitor.silent import Monitor
+from rekindle.monitor.trouble import logger
+
+__all__ = ["start", "Monitor", "SaveResult", "Config", "Coordinator", "AllReduceMax", "Solo"]
+
+ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
+ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
+
+
+def start(
+    *,
+    save: SaveFunction | None = None,
+    mailbox: str | Box | None = None,
+    job_id: str | None = None,
+    attempt: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    coordinator: Coordinator | None = None,
+    config: Config | None = None,
+    handle_sigterm: bool = False,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> Monitor:
+    """A monitor for this process; a silent one where it is switched off or not told what to watch. Never raises.
+
+    save: see `SaveFunction`; without one, emergency checkpoints are answered with "cannot".
+    mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
+    coordinator: needed where `world_size` > 1 (see `AllReduceMax`); without it only stalls and losses are reported.
+    """
+    given = process_environment() if env is None else env
+    resume = _resume_plan(given)
+    try:
+        return _start(
+            save=save,
+            mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
+            job_id=job_id or given.get(ENV_JOB_ID) or given.get(ENV_ATTEMPT_NAME) or None,
+            attempt=attempt or given.get(ENV_ATTEMPT_NAME) or None,
+            ranks=(rank, world_size),
+            coordinator=coordinator,
+            config=config,
+            handle_sigterm=handle_sigterm,
+            env=given,
+            clock=clock or SystemClock(),
+            resume=resume,
+        )
+    except Exception as err:
+        logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
+        return Monitor(resume)
+
+
+def _start(
+    *,
+    save: SaveFunction | None,
+    mailbox: str | Box | None,
+    job_id: str | None,
+    attempt: str | None,
+    ranks: tuple[int | None, int | None],
+    coordinator: Coordinator | None,
+    config: Config | None,
+    handle_sigterm: bool,
+    env: Mapping[str, str],
+    clock: Clock,
+    resume: ResumePlan,
+) -> Monitor:
+    bus = env.get(ENV_BUS) or None
+    if env.get(ENV_SWITCH, "").lower() in ("off", "0", "false", "no") or job_id is None or not (mailbox or bus):
+        logger.info("Rekindle's monitor is silent: it is off, or was told no job, or neither mailbox nor bus")
+        return Monitor(resume)
+    if config is None:
+        config = Config.from_env(env)
+        if config.problems:
+            logger.warning("Rekindle's monitor ignores settings that it cannot read: %s", ", ".join(config.problems))
+    number = _attempt_number(env)
+    env_rank, env_world = rank_from_env(env)
+    rank = env_rank if ranks[0] is None else ranks[0]
+    world_size = max(env_world if ranks[1] is None else ranks[1], rank + 1)
+    clients = Clients()
+    box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
+    if coordinator is None:
+        coordinator = Solo()
+        if world_size > 1 and save is not None:
+            logger.warning("Rekindle's monitor has no coordinator for %d ranks: it will not ask for saves", world_size)
+            save = None
+    monitor = LiveMonitor(
+        identity=Identity(
+            job_id=check_id(job_id, "job_id"),
+            attempt=check_id(attempt or f"{job_id[:118]}-a{number}", "attempt"),
+            attempt_number=number,
+            rank=rank,
+            world_size=world_size,
+        ),
+        resume=resume,
+        config=config,
+        save=save,
+        coordinator=coordinator,
+        box=box,
+        upload=_upload(env),
+        bus=bus,
+        sends_metrics=_sends_metrics(env, mailbox, bus),
+        clients=clients,
+        clock=clock,
+    )
+    monitor.begin(handle_sigterm=handle_sigterm)
+    return monitor
+
+
+def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
+    try:
+        return ResumePlan.from_env(env)
+    except MailboxError as err:
+        logger.warning("Rekindle's resume plan cannot be read, so the run starts as the script alone would: %s", err)
+        return ResumePlan()
+
+
+def _attempt_number(env: Mapping[str, str]) -> int:
+    text = env.get(ENV_ATTEMPT, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else 1
+
+
+def _upload(env: Mapping[str, str]) -> Upload | None:
+    directory, uri = env.get(ENV_CHECKPOINT_DIR), env.get(ENV_CHECKPOINT_URI)
+    return Upload(directory=directory, uri=uri) if directory and uri else None
+
+
+def _sends_metrics(env: Mapping[str, str], mailbox: str | Box | None, bus: str | None) -> bool:
+    """CloudWatch is used where AWS is in use anyway: a directory mailbox alone needs no AWS account."""
+    switch = env.get(ENV_METRICS, "").lower()
+    if switch:
+        return switch not in ("off", "0", "false", "no")
+    return bus is not None or (isinstance(mailbox, str) and mailbox.startswith("s3://"))

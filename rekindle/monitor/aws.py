@@ -1,0 +1,51 @@
+"""boto3 clients of the monitor: imported and made late, never on the training thread, impatient."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any
+
+CONNECT_TIMEOUT_S = 3  # the monitor would rather miss a beat than wait; the next one comes in seconds
+READ_TIMEOUT_S = 5
+ATTEMPTS = 2
+
+
+class AwsUnavailable(Exception):
+    """boto3 is not installed: only a directory mailbox works."""
+
+
+class Clients:
+    """One client per AWS service, made on first use. Endpoint, region and credentials come from the environment.
+
+    boto3 clients are thread-safe, making them is not: one lock around that.
+    """
+
+    def __init__(self, region: str | None = None) -> None:
+        self._region = region
+        self._lock = threading.Lock()
+        self._made: dict[str, Any] = {}
+
+    def get(self, service: str) -> Any:
+        """Raises: AwsUnavailable; botocore's errors where region or credentials are missing."""
+        client = self._made.get(service)
+        if client is not None:
+            return client
+        with self._lock:
+            if service not in self._made:
+                self._made[service] = self._make(service)
+            return self._made[service]
+
+    def _make(self, service: str) -> Any:
+        try:
+            boto3: Any = importlib.import_module("boto3")
+            botocore_config: Any = importlib.import_module("botocore.config")
+        except ImportError as err:
+            raise AwsUnavailable("boto3 is not installed") from err
+        config = botocore_config.Config(
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=READ_TIMEOUT_S,
+            retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+            user_agent_extra="rekindle-monitor",
+        )
+        return boto3.session.Session(region_name=self._region).client(service, config=config)

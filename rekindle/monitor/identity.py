@@ -1,0 +1,16 @@
+"""Who this process is: which Job, which attempt of it, which rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """`attempt` is the platform's own name of the attempt (TRAINING_JOB_NAME on SageMaker)."""
+
+    job_id: str
+    attempt: str
+    attempt_number: int
+    rank: int
+    world_size: int

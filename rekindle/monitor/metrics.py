@@ -1,0 +1,122 @@
+"""From steps to CloudWatch metric data. Pure: no threads, no clock, no AWS."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+NAMESPACE = "Rekindle/Training"
+# Source: CloudWatch API reference, PutMetricData: 1000 metrics per request, 1 MB, 150 values per metric;
+# values within ±2**360, and closer to zero than 2**-360 only zero itself
+MAX_DATA_PER_CALL = 1000
+MAX_VALUES_PER_DATUM = 150
+MAX_BYTES_PER_CALL = 900_000
+MAX_MAGNITUDE = 2.0**360
+MIN_MAGNITUDE = 2.0**-360
+MAX_NAME_CHARS = 255
+NON_FINITE = "NonFinite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One step, as the training thread handed it over. Values may still be anything with `__float__`."""
+
+    step: int
+    step_s: float | None
+    loss: object
+    grad_norm: object = None
+    tokens: object = None
+    extra: Mapping[str, object] | None = None
+
+
+def aggregate(
+    samples: Iterable[Sample], *, at: datetime, dimensions: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], int]:
+    """(metric data for PutMetricData, how many values could not be read as numbers).
+
+    Equal values are folded into counts, and more than 150 different ones are split over several data. Non-finite and
+    out-of-range values are never sent as values: they are a `NonFinite` count.
+    """
+    values: dict[str, Counter[float]] = defaultdict(Counter)
+    unreadable = 0
+    seconds = tokens = 0.0
+    last_step: int | None = None
+    for sample in samples:
+        last_step = sample.step
+        for name, raw in _named(sample):
+            number = as_number(raw)
+            if number is None:
+                unreadable += 1
+            elif not math.isfinite(number) or abs(number) > MAX_MAGNITUDE:
+                values[NON_FINITE][1.0] += 1
+            else:
+                values[name][0.0 if abs(number) < MIN_MAGNITUDE else number] += 1
+        count = as_number(sample.tokens) if sample.tokens is not None else None
+        if sample.step_s is not None and count is not None and math.isfinite(count):
+            seconds, tokens = seconds + sample.step_s, tokens + count
+    if seconds > 0 and tokens / seconds <= MAX_MAGNITUDE:
+        values["TokensPerSecond"][tokens / seconds] += 1
+    if last_step is not None:
+        values["Step"][float(last_step)] += 1
+    dims = [{"Name": name, "Value": value} for name, value in dimensions.items()]
+    data = [
+        {
+            "MetricName": name,
+            "Dimensions": dims,
+            "Timestamp": at,
+            "Unit": _UNITS.get(name, "None"),
+            "Values": [value for value, _ in part],
+            "Counts": [float(count) for _, count in part],
+        }
+        for name in sorted(values)
+        for part in _parts(list(values[name].items()))
+    ]
+    return data, unreadable
+
+
+_UNITS = {"StepSeconds": "Seconds", "TokensPerSecond": "Count/Second", NON_FINITE: "Count", "Step": "Count"}
+
+
+def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Lists that each fit one PutMetricData call."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for datum in data:
+        weight = len(json.dumps(datum, default=str))
+        if batch and (len(batch) == MAX_DATA_PER_CALL or size + weight > MAX_BYTES_PER_CALL):
+            yield batch
+            batch, size = [], 0
+        batch.append(datum)
+        size += weight
+    if batch:
+        yield batch
+
+
+def _named(sample: Sample) -> Iterator[tuple[str, object]]:
+    if sample.loss is not None:
+        yield "Loss", sample.loss
+    if sample.grad_norm is not None:
+        yield "GradNorm", sample.grad_norm
+    if sample.step_s is not None:
+        yield "StepSeconds", sample.step_s
+    for name, value in (sample.extra or {}).items():
+        if value is not None:
+            yield name[:MAX_NAME_CHARS], value
+
+
+def as_number(value: object) -> float | None:
+    """The value as a float, NaN and infinities included; None where it is no number."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # whatever the trainer handed over; the except says no
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+
+
+def _parts(pairs: list[tuple[float, int]]) -> Iterator[list[tuple[float, int]]]:
+    for start in range(0, len(pairs), MAX_VALUES_PER_DATUM):
+        yield pairs[start : start + MAX_VALUES_PER_DATUM]

@@ -1,0 +1,83 @@
+"""The monitor's face, as the training script sees it. The base class does nothing: it is the monitor switched off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from rekindle.mailbox import ResumePlan
+
+
+class Monitor:
+    """Watches one training process. Nothing here raises, and nothing here waits for the network.
+
+    resume: where this attempt goes on (`resume.step`, `resume.uri`), and which steps' batches it leaves out.
+    resume_path: `resume.uri` as a local path, where it is one.
+    """
+
+    def __init__(self, resume: ResumePlan, resume_path: str | None = None) -> None:
+        self.resume = resume
+        self.resume_path = resume_path
+
+    def step(
+        self,
+        step: int,
+        *,
+        loss: object = None,
+        grad_norm: object = None,
+        tokens: object = None,
+        **metrics: object,
+    ) -> None:
+        """Call after each step, on every rank, on the training thread.
+
+        `step` is the number of the step just finished. Values may be numbers, NumPy scalars or tensors; a tensor is
+        read on another thread, so that no step waits for the device. An emergency save happens inside this call.
+        """
+
+    def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
+        """`with mon.phase("evaluation")` or `"saving"`: other limits hold in there than between two steps."""
+        return nullcontext()
+
+    def alive(self) -> None:
+        """Say that something moves, in a long stretch without steps."""
+
+    def saved(
+        self,
+        path: str | os.PathLike[str],
+        step: int,
+        files: Sequence[str] | None = None,
+        kind: str = "periodic",
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The trainer's own save of `step` is complete, on all ranks: rank 0 measures it and writes its manifest."""
+
+    def should_skip(self, step: int) -> bool:
+        """Whether the batch that `step` would use belongs to a window to leave out."""
+        return self.resume.should_skip(step)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the loop should end now; the same on all ranks, at the same step."""
+        return False
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another attempt owns this Job's checkpoints now."""
+        return False
+
+    @property
+    def is_silent(self) -> bool:
+        return True
+
+    def flush(self, timeout_s: float = 10.0) -> bool:  # noqa: ARG002 - the face's argument
+        """Wait until all saves are sealed and all replies written; whether that was so in time. Not for the loop."""
+        return True
+
+    def health(self) -> dict[str, int]:
+        """What went wrong or was dropped so far, as counts."""
+        return {}
+
+    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
+        """The run is over: seal what was saved, send what waits, for at most `timeout_s`."""

@@ -1,0 +1,1 @@
+"""Log-line signatures and the XID table, as data."""

@@ -1,0 +1,160 @@
+"""ports.JobRegistry's contract, over the fake and over DynamoDB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.ports import JobRegistry
+from tests.adapters.conftest import Shelf
+from tests.adapters.samples import T0, at, attempt, incident, job, signal
+
+
+@pytest.fixture
+def registry(shelf: Shelf) -> JobRegistry:
+    return shelf.registry
+
+
+def test_a_registered_job_is_found_by_its_id_and_by_its_attempts_name(registry: JobRegistry) -> None:
+    assert registry.register(job(), attempt()) == job()
+    assert registry.get("lm-7b") == job()
+    assert registry.job_of_attempt("lm-7b") == "lm-7b"
+    assert registry.attempts("lm-7b") == (attempt(),)
+    assert registry.job_of_attempt("nobody") is None
+    assert registry.attempts("nobody") == ()
+
+
+def test_registering_again_returns_the_job_as_it_is(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    registry.add_attempt(job(), attempt(2), now=at(100))
+    assert registry.register(job(policy_name="other"), attempt()).current_attempt == "lm-7b-r2"
+    assert registry.get("lm-7b").policy_name == "default"
+
+
+def test_an_attempt_that_belongs_to_a_job_makes_no_second_job(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    taken = attempt(1, of="other", name="lm-7b")
+    assert registry.register(job("other"), taken).job_id == "lm-7b"
+    with pytest.raises(UnknownEntity):
+        registry.get("other")
+
+
+def test_a_new_attempt_becomes_the_current_one_and_supersedes_the_old(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    second = attempt(
+        2, incident_id="inc-a", resume_step=Known(120), went_back=True, skips=(SkipWindow(from_step=121, to_step=140),)
+    )
+    updated = registry.add_attempt(job(), second, now=at(100))
+    assert (updated.current_attempt, updated.attempt_number, updated.attempt_started_at, updated.version) == (
+        "lm-7b-r2",
+        2,
+        second.submitted_at,
+        1,
+    )
+    assert registry.get("lm-7b") == updated
+    assert registry.attempts("lm-7b") == (replace(attempt(), superseded_at=at(100)), second)
+    assert registry.job_of_attempt("lm-7b-r2") == "lm-7b"
+
+
+def test_adding_the_current_attempt_again_changes_nothing(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    updated = registry.add_attempt(job(), attempt(2), now=at(100))
+    assert registry.add_attempt(job(), attempt(2), now=at(200)) == updated
+    assert registry.add_attempt(updated, attempt(2), now=at(200)) == updated
+    assert [item.superseded_at for item in registry.attempts("lm-7b")] == [at(100), None]
+
+
+def test_two_who_add_different_attempts_cannot_both_win(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    registry.add_attempt(job(), attempt(2), now=at(100))
+    with pytest.raises(VersionConflict):
+        registry.add_attempt(job(), replace(attempt(2), name="lm-7b-other"), now=at(100))
+    assert registry.job_of_attempt("lm-7b-other") is None
+
+
+def test_attempts_stay_in_order_beyond_nine(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    current = job()
+    for number in range(2, 13):
+        current = registry.add_attempt(current, attempt(number), now=at(number))
+    assert [item.number for item in registry.attempts("lm-7b")] == list(range(1, 13))
+
+
+def test_updating_an_attempt_never_wipes_out_a_step_that_is_known(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    known = replace(attempt(), status="running", first_step=Known(1), last_step=Known(50))
+    registry.update_attempt(known)
+    ended = replace(attempt(), status="failed", last_step=Unknown("the heartbeat is unreadable"), ended_at=at(70))
+    registry.update_attempt(ended)
+    (stored,) = registry.attempts("lm-7b")
+    assert (stored.status, stored.first_step, stored.last_step) == ("failed", Known(1), Known(50))
+    assert stored.ended_at == at(70)
+    registry.update_attempt(attempt())  # nothing known: nothing changed
+    assert registry.attempts("lm-7b") == (stored,)
+
+
+def test_updating_an_attempt_that_is_not_registered_is_refused(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    with pytest.raises(UnknownEntity):
+        registry.update_attempt(replace(attempt(2), status="running"))
+    with pytest.raises(UnknownEntity):
+        registry.update_attempt(replace(attempt(), name="somebody-else", status="running"))
+
+
+def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
+    for name in ("a", "b", "c"):
+        registry.register(job(name), attempt(of=name))
+    registry.deactivate("b", now=at(1))
+    registry.deactivate("b", now=at(2))
+    assert [item.job_id for item in registry.active()] == ["a", "c"]
+    registry.reactivate("b")
+    registry.reactivate("b")
+    assert [item.job_id for item in registry.active()] == ["a", "b", "c"]
+    with pytest.raises(UnknownEntity):
+        registry.deactivate("nobody", now=T0)
+    with pytest.raises(UnknownEntity):
+        registry.reactivate("nobody")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 50])
+def test_jobs_are_listed_active_first_page_by_page(registry: JobRegistry, limit: int) -> None:
+    for name in "abcde":
+        registry.register(job(name), attempt(of=name))
+    for name in "ac":
+        registry.deactivate(name, now=at(1))
+    seen: list[str] = []
+    cursor: str | None = None
+    for _ in range(12):
+        jobs, cursor = registry.list_jobs(limit=limit, cursor=cursor)
+        assert len(jobs) <= limit
+        seen += [item.job_id for item in jobs]
+        if cursor is None:
+            break
+    assert seen == ["b", "d", "e", "a", "c"]
+
+
+def test_a_foreign_cursor_is_an_invalid_request(registry: JobRegistry) -> None:
+    for cursor in ("", "x", "%%%", "bnVsbA=="):
+        with pytest.raises(InvalidRequest):
+            registry.list_jobs(limit=1, cursor=cursor)
+
+
+def test_an_open_incident_survives_changes_of_the_job(shelf: Shelf) -> None:
+    shelf.registry.register(job(), attempt())
+    shelf.store.open(incident(), signal(), now=T0)
+    shelf.registry.add_attempt(shelf.registry.get("lm-7b"), attempt(2), now=at(3))
+    shelf.registry.deactivate("lm-7b", now=at(4))
+    stored = shelf.registry.get("lm-7b")
+    assert (stored.open_incident, stored.active, stored.attempt_number) == ("inc-a", False, 2)
+
+
+def test_the_pause_is_global_and_can_be_lifted(registry: JobRegistry) -> None:
+    assert not registry.is_paused()
+    registry.set_paused(True, who="ann", now=T0)
+    assert registry.is_paused()
+    registry.set_paused(False, who="ben", now=at(5))
+    assert not registry.is_paused()

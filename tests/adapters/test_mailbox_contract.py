@@ -1,0 +1,245 @@
+"""ports.Mailbox's contract, over the fake and over S3. `Desk` is the training process's side of the mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from chalicelib.adapters.mailbox_s3 import S3Mailbox
+from chalicelib.domain.actions import Done, RequestCheckpoint
+from chalicelib.domain.errors import VersionConflict
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.ports import Mailbox
+from rekindle.mailbox import (
+    Beat,
+    CheckpointReply,
+    LossState,
+    Manifest,
+    ManifestFile,
+    ReplyOutcome,
+    RunPhase,
+    SaveKind,
+    beat_key,
+    manifest_key,
+    reply_key,
+)
+from tests.adapters.conftest import REGION, make_client
+from tests.adapters.samples import T0, at, attempt, job
+from tests.fakes.world import FakeMailbox
+
+BUCKET = "training"
+PREFIX = "runs/lm-7b"
+VIEW = AttemptView(name="lm-7b", status=AttemptStatus.RUNNING)
+
+
+@dataclass
+class S3Desk:
+    """Writes what a monitor would write."""
+
+    client: Any
+
+    def put(self, key: str, body: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}", Body=body)
+
+    def beat(self, step: int, first_step: int, beat_at: datetime) -> None:
+        body = Beat(
+            job_id="lm-7b",
+            attempt="lm-7b",
+            attempt_number=1,
+            step=step,
+            first_step=first_step,
+            loss=None,
+            loss_state=LossState.NAN,
+            phase=RunPhase.TRAINING,
+            step_s_median=0.4,
+            rank=0,
+            world_size=8,
+            at=beat_at,
+        )
+        self.put(beat_key("lm-7b"), body.to_json())
+
+    def reply(self, request_id: str, step: int) -> None:
+        body = CheckpointReply(
+            request_id=request_id,
+            job_id="lm-7b",
+            attempt="lm-7b",
+            outcome=ReplyOutcome.SAVED,
+            step=step,
+            manifest=manifest_key(step, "lm-7b"),
+            why="asked",
+            replied_at=T0,
+        )
+        self.put(reply_key(request_id), body.to_json())
+
+    def checkpoint(
+        self, step: int, *, by: str = "lm-7b", saved_at: datetime = T0, lose: bool = False, **changes: Any
+    ) -> None:
+        folder = f"ckpt/step-{step}-{by}"
+        self.put(f"{folder}/rank-0.bin", b"x" * 10)
+        if not lose:
+            self.put(f"{folder}/rank-1.bin", b"y" * 20)
+        values: dict[str, Any] = {
+            "job_id": "lm-7b",
+            "attempt": by,
+            "attempt_number": 1,
+            "step": step,
+            "kind": SaveKind.PERIODIC,
+            "root": f"s3://{BUCKET}/{PREFIX}/{folder}",
+            "files": (
+                ManifestFile(path="rank-0.bin", bytes=10, sha256=None),
+                ManifestFile(path="rank-1.bin", bytes=20, sha256=None),
+            ),
+            "world_size": 2,
+            "saved_at": saved_at,
+        }
+        self.put(manifest_key(step, by), Manifest(**(values | changes)).to_json())
+
+
+@dataclass
+class FakeDesk:
+    """The same for the fake."""
+
+    mailbox: FakeMailbox
+
+    def beat(self, step: int, first_step: int, beat_at: datetime) -> None:
+        self.mailbox.beats["lm-7b"] = replace(
+            VIEW,
+            first_step=Known(first_step),
+            last_step=Known(step),
+            beat_at=beat_at,
+            loss_state="nan",
+            work="training",
+        )
+
+    def reply(self, request_id: str, step: int) -> None:
+        self.mailbox.replies[request_id] = ReplyView(request_id=request_id, outcome="saved", step=step, why="asked")
+
+    def checkpoint(self, step: int, *, by: str = "lm-7b", saved_at: datetime = T0, lose: bool = False) -> None:
+        self.mailbox.stored.append(
+            CheckpointView(
+                step=step,
+                root=f"s3://{BUCKET}/{PREFIX}/ckpt/step-{step}-{by}",
+                manifest=f"s3://{BUCKET}/{PREFIX}/{manifest_key(step, by)}",
+                attempt=by,
+                kind="periodic",
+                saved_at=saved_at,
+                problems=("rank-1.bin is missing",) if lose else (),
+            )
+        )
+
+
+def s3_side() -> tuple[S3Mailbox, S3Desk]:
+    client = make_client("s3")
+    client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    return S3Mailbox(client), S3Desk(client)
+
+
+@pytest.fixture(params=["fake", "s3"])
+def sides(request: pytest.FixtureRequest, aws: None) -> Iterator[tuple[Mailbox, S3Desk | FakeDesk]]:
+    if request.param == "s3":
+        yield s3_side()
+    else:
+        fake = FakeMailbox()
+        yield fake, FakeDesk(fake)
+
+
+@pytest.fixture
+def s3(aws: None) -> tuple[S3Mailbox, S3Desk]:
+    return s3_side()
+
+
+def ask(number: int = 1, **changes: Any) -> RequestCheckpoint:
+    values: dict[str, Any] = {
+        "request_id": f"inc-a.{number}",
+        "attempt": "lm-7b",
+        "deadline_at": at(300),
+        "why": "a GPU is failing",
+    }
+    return RequestCheckpoint(**(values | changes))
+
+
+Sides = tuple[Mailbox, S3Desk | FakeDesk]
+
+
+def test_without_a_heartbeat_the_steps_stay_unknown(sides: Sides) -> None:
+    mailbox, _ = sides
+    assert mailbox.beat(job(), VIEW) == VIEW
+
+
+def test_a_heartbeat_adds_steps_loss_state_and_time(sides: Sides) -> None:
+    mailbox, desk = sides
+    desk.beat(step=120, first_step=101, beat_at=at(40))
+    seen = mailbox.beat(job(), VIEW)
+    assert (seen.first_step, seen.last_step, seen.beat_at) == (Known(101), Known(120), at(40))
+    assert (seen.loss_state, seen.work, seen.status) == ("nan", "training", AttemptStatus.RUNNING)
+
+
+def test_a_request_is_written_once(sides: Sides) -> None:
+    mailbox, _ = sides
+    assert mailbox.ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.DONE
+    assert mailbox.ask(job(), ask(why="again"), incident_id="inc-a", now=at(5)).done is Done.ALREADY
+    other = mailbox.ask(job(), ask(attempt="lm-7b-r2"), incident_id="inc-a", now=T0)
+    assert other.done is Done.REFUSED
+    assert mailbox.ask(job(), ask(2), incident_id="inc-a", now=T0).done is Done.DONE
+
+
+def test_a_run_without_a_mailbox_is_refused_and_unknown(sides: Sides) -> None:
+    mailbox, _ = sides
+    bare = job(mailbox="")
+    assert mailbox.ask(bare, ask(), incident_id="inc-a", now=T0).done is Done.REFUSED
+    assert isinstance(mailbox.reply(bare, "inc-a.1"), Unknown)
+    assert mailbox.beat(bare, VIEW) == VIEW
+    assert mailbox.checkpoints(bare, [attempt()]) == Known(())
+    mailbox.fence(bare, attempt="lm-7b", number=1, superseded=[], now=T0)
+
+
+def test_no_reply_yet_is_known_and_a_reply_is_read(sides: Sides) -> None:
+    mailbox, desk = sides
+    assert mailbox.reply(job(), "inc-a.1") == Known(None)
+    desk.reply("inc-a.1", step=118)
+    assert mailbox.reply(job(), "inc-a.1") == Known(
+        ReplyView(request_id="inc-a.1", outcome="saved", step=118, why="asked")
+    )
+
+
+def test_checkpoints_come_newest_first_and_verified(sides: Sides) -> None:
+    mailbox, desk = sides
+    for step in (100, 300, 200):
+        desk.checkpoint(step, saved_at=at(step))
+    desk.checkpoint(400, lose=True)
+    found = mailbox.checkpoints(job(), [attempt()]).value
+    assert [item.step for item in found] == [400, 300, 200, 100]
+    assert [bool(item.problems) for item in found] == [True, False, False, False]
+    assert "rank-1.bin is missing" in found[0].problems
+    assert found[1] == CheckpointView(
+        step=300,
+        root="s3://training/runs/lm-7b/ckpt/step-300-lm-7b",
+        manifest="s3://training/runs/lm-7b/rekindle/manifests/step-000000000300-lm-7b.json",
+        attempt="lm-7b",
+        kind="periodic",
+        saved_at=at(300),
+    )
+
+
+def test_what_a_superseded_or_unknown_attempt_wrote_is_fenced(sides: Sides) -> None:
+    mailbox, desk = sides
+    desk.checkpoint(100, saved_at=at(10))
+    desk.checkpoint(200, saved_at=at(90))
+    desk.checkpoint(300, by="stranger", saved_at=at(20))
+    old = replace(attempt(), superseded_at=at(50))
+    found = mailbox.checkpoints(job(), [old, attempt(2)]).value
+    assert [(item.step, item.fenced) for item in found] == [(300, True), (200, True), (100, False)]
+
+
+def test_the_fence_goes_forward_only(sides: Sides) -> None:
+    mailbox, _ = sides
+    mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=T0)
+    mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=at(5))
+    mailbox.fence(job(), attempt="lm-7b-r3", number=3, superseded=["lm-7b", "lm-7b-r2"], now=at(9))
+    with pytest.raises(VersionConflict):
+        mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=at(10))

@@ -1,0 +1,171 @@
+"""What only the S3 mailbox can meet: garbage, giants, lies and crowds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from chalicelib.adapters import mailbox_s3
+from chalicelib.adapters.mailbox_s3 import S3Mailbox
+from chalicelib.domain.actions import Done
+from chalicelib.domain.errors import DependencyUnavailable
+from chalicelib.domain.known import Known, Unknown
+from rekindle.mailbox import Fence, ManifestFile, beat_key, fence_key, manifest_key, reply_key, request_key
+from tests.adapters.samples import T0, at, attempt, job
+from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, S3Desk, ask, s3_side
+
+Side = tuple[S3Mailbox, S3Desk]
+
+GARBAGE = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"\xff\xfe\x00",
+    b'{"v": 99}',
+    b'{"v": 1}',
+    b"[" * 100_000,
+    b'{"v": 1, "pad": "' + b"x" * (9 * 1024 * 1024) + b'"}',
+]
+
+
+@pytest.fixture
+def s3(aws: None) -> Side:
+    return s3_side()
+
+
+@pytest.mark.parametrize("raw", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_makes_nothing_fail_and_nothing_healthy(s3: Side, raw: bytes) -> None:
+    mailbox, desk = s3
+    desk.put(beat_key("lm-7b"), raw)
+    desk.put(reply_key("inc-a.1"), raw)
+    desk.put(manifest_key(500, "lm-7b"), raw)
+    desk.put(fence_key(), raw)
+    desk.put(request_key("inc-a.1"), raw)
+    desk.checkpoint(100)
+    seen = mailbox.beat(job(), VIEW)
+    assert isinstance(seen.last_step, Unknown)
+    assert "cannot be read" in seen.last_step.why
+    assert isinstance(mailbox.reply(job(), "inc-a.1"), Unknown)
+    found = mailbox.checkpoints(job(), [attempt()]).value
+    assert [(item.step, bool(item.problems)) for item in found] == [(500, True), (100, False)]
+    assert mailbox.ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.REFUSED
+    mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=T0)
+    assert read_fence(desk).attempt == "lm-7b-r2"
+
+
+def read_fence(desk: S3Desk) -> Fence:
+    return Fence.from_json(desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{fence_key()}")["Body"].read())
+
+
+def test_a_heartbeat_that_speaks_for_another_attempt_is_not_believed(s3: Side) -> None:
+    mailbox, desk = s3
+    desk.beat(step=120, first_step=1, beat_at=T0)
+    raw = desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{beat_key('lm-7b')}")["Body"].read()
+    desk.put(beat_key("lm-7b"), json.dumps(json.loads(raw) | {"attempt": "lm-7b-r2"}).encode())
+    assert isinstance(mailbox.beat(job(), VIEW).last_step, Unknown)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"step": 101}, "step"),
+        ({"attempt": "lm-7b-r2"}, "attempt"),
+        ({"job_id": "other"}, "job_id"),
+        ({"root": "/fsx/ckpt"}, "file system"),
+        ({"root": f"s3://{BUCKET}/elsewhere"}, "missing"),
+        ({"root": "s3://no-such-bucket-here/x"}, "missing"),
+        ({"files": [{"path": "rank-0.bin", "bytes": 11, "sha256": None}]}, "10 bytes"),
+        ({"files": [{"path": "../secret", "bytes": 11, "sha256": None}]}, "path"),
+    ],
+)
+def test_a_manifest_that_does_not_tell_the_truth_is_not_verified(s3: Side, changes: dict[str, Any], said: str) -> None:
+    mailbox, desk = s3
+    desk.checkpoint(100)
+    key = manifest_key(100, "lm-7b")
+    told = json.loads(desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}")["Body"].read())
+    desk.put(key, json.dumps(told | changes).encode())
+    (found,) = mailbox.checkpoints(job(), [attempt()]).value
+    assert any(said in problem for problem in found.problems), found.problems
+
+
+def test_a_clone_made_by_hand_that_knows_no_job_id_is_believed_about_itself(s3: Side) -> None:
+    mailbox, desk = s3
+    desk.checkpoint(100, by="by-hand", job_id="by-hand")
+    (found,) = mailbox.checkpoints(job(), [attempt(), replace(attempt(2), name="by-hand")]).value
+    assert (found.problems, found.fenced) == ((), False)
+
+
+def test_a_checkpoint_that_is_one_file_is_verified(s3: Side) -> None:
+    mailbox, desk = s3
+    desk.put("ckpt/model.npz", b"z" * 33)
+    root = f"s3://{BUCKET}/{PREFIX}/ckpt/model.npz"
+    desk.checkpoint(100, root=root, files=(ManifestFile(path=".", bytes=33, sha256=None),))
+    (found,) = mailbox.checkpoints(job(), [attempt()]).value
+    assert found.problems == ()
+    assert found.root == root
+
+
+def test_a_crowd_of_manifests_costs_a_bounded_number_of_reads_and_reaches_far_back(
+    s3: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox, desk = s3
+    monkeypatch.setattr(mailbox_s3, "NEWEST", 3)
+    monkeypatch.setattr(mailbox_s3, "SPACED", 3)
+    for step in range(1, 31):
+        desk.checkpoint(step)
+    for step in range(900, 920):
+        desk.checkpoint(step, by="stranger")
+    calls: list[str] = []
+    desk.client.meta.events.register("before-call.s3", lambda model, **_: calls.append(model.name))
+    found = mailbox.checkpoints(job(), [attempt()]).value
+    steps = [item.step for item in found if not item.fenced]
+    assert steps == [30, 29, 28, 27, 26, 24, 20]
+    assert sum(item.fenced for item in found) == mailbox_s3.MAX_STRANGERS
+    assert calls.count("GetObject") == len(found)
+    assert calls.count("ListObjectsV2") == 1 + len(steps)
+
+
+def test_other_objects_among_the_manifests_are_passed_over(s3: Side) -> None:
+    mailbox, desk = s3
+    desk.put("rekindle/manifests/notes.txt", b"hello")
+    desk.put("rekindle/manifests/step-12-lm-7b.json", b"{}")
+    desk.checkpoint(100)
+    assert [item.step for item in mailbox.checkpoints(job(), [attempt()]).value] == [100]
+
+
+def test_the_fence_remembers_everyone_it_ever_superseded(s3: Side) -> None:
+    mailbox, desk = s3
+    mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=T0)
+    mailbox.fence(job(), attempt="lm-7b-r3", number=3, superseded=[], now=at(9))
+    fence = read_fence(desk)
+    assert (fence.attempt, fence.attempt_number) == ("lm-7b-r3", 3)
+    assert fence.superseded == ("lm-7b", "lm-7b-r2")
+    assert not fence.admits("lm-7b-r2", 2)
+
+
+def test_a_mailbox_in_a_directory_or_with_a_bad_uri_is_unknown(s3: Side) -> None:
+    mailbox, _ = s3
+    for uri in ("/fsx/run", "file:///fsx/run", "s3://BAD_bucket/x", "s3://training/../x", "nonsense"):
+        lost = job(mailbox=uri)
+        assert isinstance(mailbox.beat(lost, VIEW).last_step, Unknown)
+        assert mailbox.checkpoints(lost, [attempt()]) == Known(())
+        assert mailbox.ask(lost, ask(), incident_id="inc-a", now=T0).done is Done.REFUSED
+
+
+def test_a_bucket_that_we_may_not_read_is_unknown_and_never_empty(s3: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    mailbox, desk = s3
+
+    def denied(**_: Any) -> Any:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no s3:GetObject"}}, "GetObject")
+
+    monkeypatch.setattr(desk.client, "get_object", denied)
+    monkeypatch.setattr(desk.client, "list_objects_v2", denied)
+    assert isinstance(mailbox.beat(job(), VIEW).last_step, Unknown)
+    assert isinstance(mailbox.reply(job(), "inc-a.1"), Unknown)
+    with pytest.raises(DependencyUnavailable):
+        mailbox.checkpoints(job(), [attempt()])

@@ -1,0 +1,395 @@
+"""TrainingJobScheduler against scripted SageMaker answers; every request and answer is held to botocore's model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+from chalicelib.domain.actions import Done, ResubmitJob
+from chalicelib.domain.errors import Throttled
+from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus
+from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.orchestrators import training_job
+from chalicelib.orchestrators.clone import clone_request
+from chalicelib.orchestrators.training_job import TrainingJobScheduler, redact, status_of
+from tests.adapters.conftest import make_client
+from tests.adapters.samples import job
+
+ARN = "arn:aws:sagemaker:us-west-2:111122223333:training-job/"
+ROLE = "arn:aws:iam::111122223333:role/training"
+WHEN = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+SECRET = "hf_abcdefghijklmnop"
+
+
+def described(name: str = "lm-7b", status: str = "InProgress", secondary: str = "Training", **changes: Any) -> Any:
+    answer: dict[str, Any] = {
+        "TrainingJobName": name,
+        "TrainingJobArn": ARN + name,
+        "ModelArtifacts": {"S3ModelArtifacts": ""},
+        "TrainingJobStatus": status,
+        "SecondaryStatus": secondary,
+        "HyperParameters": {"lr": "3e-4", "note": ""},
+        "AlgorithmSpecification": {
+            "TrainingImage": "111122223333.dkr.ecr.us-west-2.amazonaws.com/lm:1",
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+        },
+        "RoleArn": ROLE,
+        "OutputDataConfig": {"S3OutputPath": "s3://training/out", "KmsKeyId": ""},
+        "ResourceConfig": {
+            "InstanceType": "ml.p5.48xlarge",
+            "InstanceCount": 4,
+            "VolumeSizeInGB": 500,
+            "KeepAlivePeriodInSeconds": 1800,
+            "SelectedInstanceType": "ml.p5.48xlarge",
+            "SelectedInstanceCount": 4,
+        },
+        "VpcConfig": {"SecurityGroupIds": ["sg-0aa"], "Subnets": ["subnet-0bb"]},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
+        "CreationTime": WHEN,
+        "LastModifiedTime": WHEN,
+        "EnableNetworkIsolation": False,
+        "EnableInterContainerTrafficEncryption": True,
+        "EnableManagedSpotTraining": False,
+        "CheckpointConfig": {"S3Uri": "s3://training/runs/lm-7b", "LocalPath": "/opt/ml/checkpoints"},
+        "Environment": {"HF_TOKEN": SECRET, "EMPTY": "", "REKINDLE_SKIP": "[[1,2]]", "REKINDLE_RESUME_STEP": "7"},
+        "BillableTimeInSeconds": 3600,
+        "SecondaryStatusTransitions": [
+            {"Status": secondary, "StartTime": WHEN, "StatusMessage": "Training in progress."}
+        ],
+    }
+    return answer | changes
+
+
+ACTION = ResubmitJob(
+    clone_of="lm-7b",
+    number=2,
+    name="lm-7b-r2",
+    resume_step=Known(120),
+    resume_root="s3://training/runs/lm-7b/ckpt/step-120",
+    resume_manifest="s3://training/runs/lm-7b/rekindle/manifests/step-000000000120-lm-7b.json",
+    skips=(SkipWindow(from_step=121, to_step=141),),
+    why="test",
+)
+USER_TAGS = [
+    {"Key": "team", "Value": "lm"},
+    {"Key": "aws:cloudformation:stack-name", "Value": "x"},
+    {"Key": "rekindle:policy", "Value": "careful"},
+]
+OUR_TAGS = [{"Key": "rekindle:incident", "Value": "inc-a"}, {"Key": "rekindle:attempt", "Value": "2"}]
+
+
+class Script:
+    """The answers SageMaker gives, in order; each is asserted to have been asked for."""
+
+    def __init__(self) -> None:
+        self.client = make_client("sagemaker")
+        self.stub = Stubber(self.client)
+        self.stub.activate()
+        self.created: list[dict[str, Any]] = []
+        self.client.meta.events.register(
+            "provide-client-params.sagemaker.CreateTrainingJob", lambda params, **_: self.created.append(params)
+        )
+        self.scheduler = TrainingJobScheduler(self.client)
+
+    def describes(self, name: str = "lm-7b", **answer: Any) -> Script:
+        self.stub.add_response("describe_training_job", described(name, **answer), {"TrainingJobName": name})
+        return self
+
+    def knows_not(self, name: str) -> Script:
+        return self.fails("describe_training_job", "ValidationException", "Requested resource not found.")
+
+    def tags(self, tags: list[dict[str, str]], name: str = "lm-7b") -> Script:
+        self.stub.add_response("list_tags", {"Tags": tags}, {"ResourceArn": ARN + name})
+        return self
+
+    def stops(self) -> Script:
+        self.stub.add_response("stop_training_job", {}, {"TrainingJobName": "lm-7b"})
+        return self
+
+    def creates(self) -> Script:
+        self.stub.add_response("create_training_job", {"TrainingJobArn": ARN + "lm-7b-r2"})
+        return self
+
+    def fails(self, method: str, code: str, message: str = "no") -> Script:
+        self.stub.add_client_error(method, service_error_code=code, service_message=message)
+        return self
+
+    def resubmit(self, action: ResubmitJob = ACTION, **policy: Any) -> Any:
+        return self.scheduler.resubmit(action, job=job(), policy=replace(DEFAULT_POLICY, **policy), incident_id="inc-a")
+
+    @property
+    def request(self) -> dict[str, Any]:
+        (made,) = self.created
+        return made
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    made = Script()
+    yield made
+    made.stub.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize(
+    ("primary", "secondary", "expected"),
+    [
+        ("InProgress", "Starting", "starting"),
+        ("InProgress", "Pending", "starting"),
+        ("InProgress", "Downloading", "starting"),
+        ("InProgress", "DownloadingTrainingImage", "starting"),
+        ("InProgress", "Training", "running"),
+        ("InProgress", "Uploading", "running"),
+        ("InProgress", "Interrupted", "repairing"),
+        ("InProgress", "Restarting", "repairing"),
+        ("InProgress", "Stopping", "stopping"),
+        ("InProgress", "MaxRuntimeExceeded", "stopping"),
+        ("Stopping", "Stopping", "stopping"),
+        ("Stopping", "MaxRuntimeExceeded", "stopping"),
+        ("Stopped", "Stopped", "stopped"),
+        ("Stopped", "MaxRuntimeExceeded", "expired"),
+        ("Stopped", "MaxWaitTimeExceeded", "expired"),
+        ("Completed", "Completed", "completed"),
+        ("Completed", "MaxRuntimeExceeded", "expired"),
+        ("Failed", "Failed", "failed"),
+        ("Failed", "MaxRuntimeExceeded", "failed"),
+        ("Deleting", "Completed", "gone"),
+    ],
+)
+def test_every_pair_of_statuses_has_its_meaning(primary: str, secondary: str, expected: str) -> None:
+    assert status_of(primary, secondary) is AttemptStatus(expected)
+
+
+def test_every_status_of_the_model_is_known() -> None:
+    model = make_client("sagemaker").meta.service_model
+    for primary in model.shape_for("TrainingJobStatus").enum:
+        for secondary in model.shape_for("SecondaryStatus").enum:
+            status_of(primary, secondary)
+    assert set(model.shape_for("SecondaryStatus").enum) == set(training_job._IN_PROGRESS)
+    assert set(model.shape_for("TrainingJobStatus").enum) == {*training_job._ENDED, "InProgress"}
+
+
+@pytest.mark.parametrize(("primary", "secondary"), [("", ""), ("Paused", "Training"), ("InProgress", "Hibernating")])
+def test_a_status_that_nobody_knows_is_never_healthy_and_never_ended(primary: str, secondary: str) -> None:
+    status = status_of(primary, secondary)
+    assert status is AttemptStatus.STARTING
+    assert not status.has_ended
+
+
+def test_sagemakers_own_repair_is_seen_in_the_transition_message(script: Script) -> None:
+    moved = [
+        {"Status": "Training", "StartTime": WHEN, "StatusMessage": "Repairing training cluster due to hardware failure"}
+    ]
+    view = script.describes(SecondaryStatusTransitions=moved).scheduler.describe("lm-7b")
+    assert view.status is AttemptStatus.REPAIRING
+
+
+def test_an_ended_job_tells_when_and_why(script: Script) -> None:
+    script.describes(status="Failed", secondary="Failed", FailureReason="AlgorithmError: boom", TrainingEndTime=WHEN)
+    view = script.scheduler.describe("lm-7b")
+    assert (view.status, view.failure_reason, view.ended_at) == (AttemptStatus.FAILED, "AlgorithmError: boom", WHEN)
+    assert isinstance(view.last_step, Unknown)
+
+
+@pytest.mark.parametrize("code", ["ResourceNotFound", "ValidationException"])
+def test_a_name_the_platform_does_not_know_is_gone(script: Script, code: str) -> None:
+    script.fails("describe_training_job", code, "Requested resource not found.")
+    assert script.scheduler.describe("lm-7b").status is AttemptStatus.GONE
+
+
+def test_a_tagged_job_is_discovered_with_its_mailbox(script: Script) -> None:
+    found = script.describes().tags(USER_TAGS).scheduler.discover("lm-7b")
+    assert found is not None
+    assert (found.policy_name, found.job_id, found.mailbox) == ("careful", None, "s3://training/runs/lm-7b")
+    assert (found.instance_count, found.created_at) == (4, WHEN)
+
+
+def test_the_mailbox_variable_wins_over_the_checkpoint_folder(script: Script) -> None:
+    script.describes(Environment={"REKINDLE_MAILBOX": "s3://mail/box"}).tags(USER_TAGS)
+    found = script.scheduler.discover("lm-7b")
+    assert found is not None
+    assert found.mailbox == "s3://mail/box"
+
+
+def test_an_untagged_and_an_unknown_job_ask_for_no_protection(script: Script) -> None:
+    script.describes().tags([{"Key": "team", "Value": "lm"}])
+    assert script.scheduler.discover("lm-7b") is None
+    script.knows_not("other")
+    assert script.scheduler.discover("other") is None
+
+
+def test_a_running_job_is_stopped(script: Script) -> None:
+    assert script.describes().stops().scheduler.stop("lm-7b").done is Done.DONE
+
+
+@pytest.mark.parametrize("status", ["Stopped", "Completed", "Failed", "Stopping"])
+def test_a_job_that_has_ended_or_is_stopping_is_left_alone(script: Script, status: str) -> None:
+    assert script.describes(status=status, secondary=status).scheduler.stop("lm-7b").done is Done.ALREADY
+
+
+def test_a_job_that_ends_while_being_stopped_counts_as_stopped(script: Script) -> None:
+    script.describes().fails("stop_training_job", "ValidationException", "not in a stoppable state")
+    assert script.describes(status="Completed", secondary="Completed").scheduler.stop("lm-7b").done is Done.ALREADY
+
+
+def test_a_stop_that_is_refused_says_why(script: Script) -> None:
+    script.describes().fails("stop_training_job", "AccessDeniedException", "no sagemaker:StopTrainingJob")
+    result = script.scheduler.stop("lm-7b")
+    assert result.done is Done.REFUSED
+    assert "StopTrainingJob" in result.detail
+
+
+def test_a_clone_is_the_job_itself_with_a_new_name_orders_and_tags(script: Script) -> None:
+    result = script.describes().tags(USER_TAGS).creates().resubmit()
+    assert result.done is Done.DONE
+    made = script.request
+    assert made["TrainingJobName"] == "lm-7b-r2"
+    assert made["ResourceConfig"] == {
+        "InstanceType": "ml.p5.48xlarge",
+        "InstanceCount": 4,
+        "VolumeSizeInGB": 500,
+        "KeepAlivePeriodInSeconds": 1800,
+    }
+    assert made["HyperParameters"] == {"lr": "3e-4", "note": ""}
+    assert made["OutputDataConfig"] == {"S3OutputPath": "s3://training/out"}
+    assert made["VpcConfig"] == {"SecurityGroupIds": ["sg-0aa"], "Subnets": ["subnet-0bb"]}
+    assert made["CheckpointConfig"]["S3Uri"] == "s3://training/runs/lm-7b"
+    assert (made["EnableNetworkIsolation"], made["EnableInterContainerTrafficEncryption"]) == (False, True)
+    assert not made.keys() & {"InputDataConfig", "ModelArtifacts", "CreationTime", "SecondaryStatus", "RetryStrategy"}
+    assert made["Environment"] == {
+        "HF_TOKEN": SECRET,
+        "EMPTY": "",
+        "REKINDLE_JOB_ID": "lm-7b",
+        "REKINDLE_ATTEMPT": "2",
+        "REKINDLE_MAILBOX": "s3://training/runs/lm-7b",
+        "REKINDLE_INCIDENT": "inc-a",
+        "REKINDLE_SKIP": "[[121,141]]",
+        "REKINDLE_RESUME_STEP": "120",
+        "REKINDLE_RESUME_URI": ACTION.resume_root,
+        "REKINDLE_RESUME_MANIFEST": ACTION.resume_manifest,
+    }
+    assert {tag["Key"]: tag["Value"] for tag in made["Tags"]} == {
+        "team": "lm",
+        "rekindle:policy": "careful",
+        "rekindle:job": "lm-7b",
+        "rekindle:incident": "inc-a",
+        "rekindle:attempt": "2",
+    }
+
+
+def test_a_clone_drops_what_is_null_or_empty_and_keeps_false_zero_and_the_users_own_empty_values() -> None:
+    answer = described(
+        InputDataConfig=[],
+        VpcConfig=None,
+        DebugHookConfig={"HookParameters": {}, "S3OutputPath": ""},
+        AlgorithmSpecification={"TrainingInputMode": "File", "ContainerEntrypoint": [], "MetricDefinitions": None},
+        NewMemberOfTomorrow={"x": 1},
+    )
+    made = clone_request(make_client("sagemaker").meta.service_model, answer)
+    assert not made.keys() & {"InputDataConfig", "VpcConfig", "DebugHookConfig", "NewMemberOfTomorrow"}
+    assert made["AlgorithmSpecification"] == {"TrainingInputMode": "File"}
+    assert made["EnableNetworkIsolation"] is False
+    assert made["HyperParameters"]["note"] == ""
+
+
+def test_a_clone_without_a_resume_point_carries_none_of_the_old_one(script: Script) -> None:
+    bare = replace(ACTION, resume_step=Unknown("none"), resume_root=None, resume_manifest=None, skips=())
+    script.describes().tags([]).creates().resubmit(bare)
+    assert script.request["Environment"]["REKINDLE_SKIP"] == "[]"
+    assert not [name for name in script.request["Environment"] if "RESUME" in name]
+
+
+def test_large_jobs_get_retries_where_the_user_set_none(script: Script) -> None:
+    script.describes().tags([]).creates().resubmit(large_instances=4)
+    assert script.request["RetryStrategy"] == {"MaximumRetryAttempts": 30}
+
+
+def test_the_users_own_retries_are_kept(script: Script) -> None:
+    script.describes(RetryStrategy={"MaximumRetryAttempts": 3}).tags([]).creates().resubmit(large_instances=1)
+    assert script.request["RetryStrategy"] == {"MaximumRetryAttempts": 3}
+
+
+def test_instance_groups_are_counted_and_stand_alone(script: Script) -> None:
+    groups = [
+        {"InstanceType": "ml.p5.48xlarge", "InstanceCount": 2, "InstanceGroupName": "gpu"},
+        {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "InstanceGroupName": "cpu"},
+    ]
+    resources = {"InstanceCount": 0, "VolumeSizeInGB": 10, "InstanceGroups": groups}
+    script.describes(ResourceConfig=resources).tags([]).creates().resubmit(large_instances=3)
+    assert script.request["ResourceConfig"] == {"VolumeSizeInGB": 10, "InstanceGroups": groups}
+    assert "RetryStrategy" in script.request
+
+
+def test_a_name_taken_by_our_own_job_is_already_done(script: Script) -> None:
+    script.describes().tags([]).fails("create_training_job", "ResourceInUse")
+    script.describes("lm-7b-r2").tags(OUR_TAGS, "lm-7b-r2")
+    assert script.resubmit().done is Done.ALREADY
+
+
+@pytest.mark.parametrize("tags", [[], [{"Key": "rekindle:incident", "Value": "inc-a"}]])
+def test_a_name_taken_by_somebody_else_is_name_taken(script: Script, tags: list[dict[str, str]]) -> None:
+    script.describes().tags([]).fails("create_training_job", "ResourceInUse")
+    script.describes("lm-7b-r2").tags(tags, "lm-7b-r2")
+    assert script.resubmit().done is Done.NAME_TAKEN
+
+
+@pytest.mark.parametrize("code", ["ResourceLimitExceeded", "CapacityError", "InsufficientCapacityException"])
+def test_no_room_is_capacity(script: Script, code: str) -> None:
+    script.describes().tags([]).fails("create_training_job", code).knows_not("lm-7b-r2")
+    assert script.resubmit().done is Done.CAPACITY
+
+
+def test_a_quota_that_our_own_lost_answer_job_uses_up_is_no_want_of_capacity(script: Script) -> None:
+    script.describes().tags([]).fails("create_training_job", "ResourceLimitExceeded")
+    script.describes("lm-7b-r2").tags(OUR_TAGS, "lm-7b-r2")
+    assert script.resubmit().done is Done.ALREADY
+
+
+@pytest.mark.parametrize("code", ["ValidationException", "AccessDeniedException", "ResourceNotFound"])
+def test_a_refusal_is_passed_on_without_the_secrets_it_quotes(script: Script, code: str) -> None:
+    text = f"Value '{{HF_TOKEN={SECRET}}}' at 'environment' failed"
+    script.describes().tags([]).fails("create_training_job", code, text).knows_not("lm-7b-r2")
+    result = script.resubmit()
+    assert result.done is Done.REFUSED
+    assert SECRET not in result.detail
+    assert "at 'environment' failed" in result.detail
+
+
+def test_throttling_is_retryable(script: Script) -> None:
+    script.describes().tags([]).fails("create_training_job", "ThrottlingException")
+    with pytest.raises(Throttled):
+        script.resubmit()
+
+
+def test_a_job_that_is_gone_cannot_be_cloned(script: Script) -> None:
+    assert script.knows_not("lm-7b").resubmit().done is Done.REFUSED
+
+
+def test_orders_that_do_not_fit_the_environment_are_refused_clearly(script: Script) -> None:
+    windows = tuple(SkipWindow(from_step=10**9 + 10 * n, to_step=10**9 + 10 * n + 5) for n in range(60))
+    result = script.describes().tags([]).resubmit(replace(ACTION, skips=windows))
+    assert result.done is Done.REFUSED
+    assert "REKINDLE_SKIP" in result.detail
+
+
+@pytest.mark.parametrize("member", ["Environment", "Tags"])
+def test_more_entries_than_the_api_takes_are_refused_before_the_call(script: Script, member: str) -> None:
+    if member == "Environment":
+        script.describes(Environment={f"V{number}": "x" for number in range(98)}).tags([])
+    else:
+        script.describes().tags([{"Key": f"t{number}", "Value": "x"} for number in range(48)])
+    result = script.resubmit()
+    assert result.done is Done.REFUSED
+    assert "SageMaker takes" in result.detail
+
+
+def test_redaction_spares_short_values_and_hides_long_ones_wherever_they_stand() -> None:
+    request = {"Environment": {"N": "4", "T": 'se"cret\nvalue'}, "HyperParameters": {"key": "s3cr3tkey"}}
+    assert redact('4 nodes: se\\"cret\\nvalue s3cr3tkey', request) == "4 nodes: *** ***"

@@ -1,0 +1,128 @@
+"""Small makers for decision tables: an Incident, an observation, a Signal, each with what the row says."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase, Try
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation
+from chalicelib.domain.playbooks import Playbook
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+UNSEEN: Maybe[Any] = Unknown("throttled")
+
+
+def signal(
+    fault: FaultClass | None = FaultClass.HANG,
+    *,
+    kind: SignalKind = SignalKind.STALL,
+    attempt: str | None = "lm",
+    step: int | None = 100,
+    at: datetime = NOW,
+    **more: Any,
+) -> Signal:
+    evidence = more.pop("evidence", {} if step is None else {"step": step})
+    return Signal(
+        kind=kind,
+        source=SignalSource.MONITOR,
+        occurred_at=at,
+        dedupe_key=f"{kind}:{attempt}:{step}:{at}",
+        summary=f"{kind} of {attempt}",
+        job_id="lm",
+        attempt=attempt,
+        fault=fault,
+        triggers=more.pop("triggers", fault is not None),
+        evidence=evidence,
+        **more,
+    )
+
+
+def view(
+    status: AttemptStatus = AttemptStatus.RUNNING, *, name: str = "lm", step: int | None = 100, **more: Any
+) -> AttemptView:
+    last: Maybe[int] = Unknown("no heartbeat") if step is None else Known(step)
+    return AttemptView(name=name, status=status, last_step=last, **more)
+
+
+def seen(attempt: AttemptView | Maybe[Any] | None = None, **more: Any) -> Observation:
+    if attempt is None:
+        attempt = view()
+    wrapped = Known(attempt) if isinstance(attempt, AttemptView) else attempt
+    return Observation(
+        observed_at=NOW,
+        has_job=more.pop("has_job", True),
+        paused=more.pop("paused", False),
+        job_name="lm",
+        attempt=wrapped,
+        next_number=more.pop("next_number", 2),
+        **more,
+    )
+
+
+def incident(phase: Phase = Phase.OPEN, fault: FaultClass = FaultClass.UNCLEAR, **more: Any) -> Incident:
+    """An Incident that entered `phase` a minute ago, with what that phase needs."""
+    base: dict[str, Any] = {
+        "incident_id": "inc-lm-1",
+        "job_id": "lm",
+        "cluster": None,
+        "opened_at": NOW - 10 * MINUTE,
+        "phase": phase,
+        "phase_entered_at": NOW - MINUTE,
+        "fault": fault,
+        "attempt": "lm",
+        "attempt_number": 1,
+        "policy_document": DEFAULT_POLICY.to_wire(),
+    }
+    if phase is Phase.CHECKPOINTING:
+        base["ask"] = CheckpointAsk(
+            request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW - MINUTE, deadline_at=NOW + MINUTE
+        )
+        base["asks"] = 1
+    if phase is Phase.STOPPING:
+        base |= {"stopped_attempts": ("lm",), "stop_asked_at": NOW - MINUTE / 2, "target_step": Known(100)}
+    if phase is Phase.VERIFYING:
+        base |= {"attempt": "lm-r2", "attempt_number": 2, "target_step": Known(100), "tries": (a_try(),)}
+    return Incident(**(base | more))
+
+
+def a_try(number: int = 2, **more: Any) -> Try:
+    base: dict[str, Any] = {
+        "number": number,
+        "name": f"lm-r{number}",
+        "clone_of": "lm" if number == 2 else f"lm-r{number - 1}",
+        "at": NOW - MINUTE,
+        "resume_step": Known(90),
+        "resume_manifest": "m90",
+    }
+    return Try(**(base | more))
+
+
+def checkpoint(step: int, *, attempt: str = "lm", **more: Any) -> CheckpointView:
+    base: dict[str, Any] = {
+        "step": step,
+        "root": f"s3://b/{attempt}/{step}",
+        "manifest": f"s3://b/m/{attempt}/{step}",
+        "attempt": attempt,
+        "kind": "periodic",
+        "saved_at": NOW - timedelta(seconds=1000 - step),
+    }
+    return CheckpointView(**(base | more))
+
+
+def look(case: Incident, what: Observation, policy: Policy = DEFAULT_POLICY) -> Decision:
+    return decide(case, what, now=NOW, policy=policy)
+
+
+def with_row(fault: FaultClass, **columns: Any) -> Policy:
+    rows: tuple[Playbook, ...] = tuple(
+        dataclasses.replace(row, **columns) if row.fault is fault else row for row in DEFAULT_POLICY.playbooks
+    )
+    return dataclasses.replace(DEFAULT_POLICY, playbooks=rows)

@@ -1,0 +1,161 @@
+"""Deploy and remove, against moto's CloudFormation as far as that reaches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from infra.deploy import Deployment, DeploymentError, main, stack_name
+from infra.package import BUNDLE, TEMPLATE
+from tests.infra.stack_reading import CODE, REGION, Template
+
+SMALL: dict[str, Any] = {
+    "AWSTemplateFormatVersion": "2010-09-09",
+    "Parameters": {"NoticeEmail": {"Type": "String", "Default": ""}},
+    "Resources": {
+        "RegistryTable": {
+            "Type": "AWS::DynamoDB::Table",
+            "DeletionPolicy": "Retain",
+            "Properties": {
+                "TableName": {"Ref": "AWS::StackName"},
+                "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+            },
+        },
+        "QuarantineQueue": {"Type": "AWS::SQS::Queue"},
+    },
+    "Outputs": {"TableName": {"Value": {"Ref": "RegistryTable"}}},
+}
+
+
+@pytest.fixture
+def account(aws_settings: None) -> Iterator[boto3.session.Session]:
+    with mock_aws():
+        yield boto3.session.Session(region_name=REGION)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / TEMPLATE).write_text(json.dumps(SMALL), encoding="utf-8")
+    (tmp_path / BUNDLE).write_bytes(b"a bundle")
+    return tmp_path
+
+
+def test_deploying_makes_the_stack(account: boto3.session.Session, small: Path) -> None:
+    Deployment(session=account, stack="rekindle").deploy(small, parameters={"NoticeEmail": "a@example.org"})
+    (stack,) = account.client("cloudformation").describe_stacks(StackName="rekindle")["Stacks"]
+    assert stack["StackStatus"] == "CREATE_COMPLETE"
+    assert stack["Parameters"][0]["ParameterValue"] == "a@example.org"
+
+
+def test_a_second_deployment_keeps_the_parameters_that_were_chosen(account: boto3.session.Session, small: Path) -> None:
+    deployment = Deployment(session=account, stack="rekindle")
+    deployment.deploy(small, parameters={"NoticeEmail": "a@example.org"})
+    changed = json.loads(json.dumps(SMALL))
+    changed["Resources"]["FailuresQueue"] = {"Type": "AWS::SQS::Queue"}
+    (small / TEMPLATE).write_text(json.dumps(changed), encoding="utf-8")
+    deployment.deploy(small, parameters={})
+    (stack,) = account.client("cloudformation").describe_stacks(StackName="rekindle")["Stacks"]
+    assert stack["Parameters"][0]["ParameterValue"] == "a@example.org"
+    assert len(account.client("sqs").list_queues()["QueueUrls"]) == 2
+
+
+def test_deploying_the_same_again_changes_nothing(account: boto3.session.Session, small: Path) -> None:
+    deployment = Deployment(session=account, stack="rekindle")
+    deployment.deploy(small, parameters={"NoticeEmail": "a@example.org"})
+    cloud = account.client("cloudformation")
+    before = len(cloud.describe_stack_events(StackName="rekindle")["StackEvents"])
+    deployment.deploy(small, parameters={"NoticeEmail": "a@example.org"})
+    assert len(cloud.describe_stack_events(StackName="rekindle")["StackEvents"]) == before
+
+
+def test_a_stack_that_never_came_up_must_be_removed_first(account: boto3.session.Session, small: Path) -> None:
+    account.client("cloudformation").create_stack(StackName="rekindle", TemplateBody=json.dumps(SMALL))
+    stillborn = Deployment(session=account, stack="rekindle")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Deployment, "_status", lambda self: "ROLLBACK_COMPLETE")  # moto never rolls back
+        with pytest.raises(DeploymentError, match="remove it first"):
+            stillborn.deploy(small, parameters={})
+
+
+def test_what_is_retained_gets_a_plain_name_so_that_the_next_stack_can_take_it_up(
+    account: boto3.session.Session, template: Template, tmp_path: Path
+) -> None:
+    settled = json.loads(json.dumps(template))
+    Deployment(session=account, stack="rekindle-dev")._settle(settled, code=CODE)
+    assert settled["Resources"]["RegistryTable"]["Properties"]["TableName"] == "rekindle-dev"
+    assert settled["Resources"]["MailboxBucket"]["Properties"]["BucketName"] == f"rekindle-dev-123456789012-{REGION}"
+    functions = [r for r in settled["Resources"].values() if r["Type"] == "AWS::Serverless::Function"]
+    assert all(function["Properties"]["CodeUri"] == CODE for function in functions)
+
+
+def test_bundles_are_kept_in_a_private_bucket_that_is_made_once(account: boto3.session.Session, small: Path) -> None:
+    deployment = Deployment(session=account, stack="rekindle")
+    deployment.deploy(small, parameters={})
+    (bucket,) = [b["Name"] for b in account.client("s3").list_buckets()["Buckets"]]
+    assert bucket == f"rekindle-artefacts-123456789012-{REGION}"
+    blocked = account.client("s3").get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"]
+    assert all(blocked.values())
+    assert deployment._artefact_bucket() == bucket
+
+
+def test_removing_names_what_stays_and_can_be_repeated(account: boto3.session.Session, small: Path) -> None:
+    deployment = Deployment(session=account, stack="rekindle")
+    deployment.deploy(small, parameters={})
+    assert deployment.remove() == ("AWS::DynamoDB::Table rekindle",)
+    assert account.client("sqs").list_queues().get("QueueUrls", []) == []
+    assert deployment.remove() == ()
+
+
+def test_a_missing_package_is_named(account: boto3.session.Session, tmp_path: Path) -> None:
+    with pytest.raises(DeploymentError, match=r"sam\.json is missing: run `make package`"):
+        Deployment(session=account, stack="rekindle").deploy(tmp_path, parameters={})
+
+
+def test_the_command_line_prints_the_outputs(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # An update, not the first deployment: moto forgets the outputs of a stack that a change set has created.
+    account.client("cloudformation").create_stack(StackName="rekindle-dev", TemplateBody=json.dumps(SMALL))
+    assert main(["--stage", "dev", "--package", str(small), "--parameter", "NoticeEmail=a@example.org"]) == 0
+    assert capsys.readouterr().out == "TableName            rekindle-dev\n"
+
+
+def test_the_command_line_removes_and_says_what_stays(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--stage", "dev", "--package", str(small)]) == 0
+    assert main(["--stage", "dev", "--remove"]) == 0
+    said = capsys.readouterr().out
+    assert "rekindle-dev is removed." in said
+    assert "kept: AWS::DynamoDB::Table rekindle-dev" in said
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"), [("AWS_DEFAULT_REGION", "no AWS Region"), ("AWS_ACCESS_KEY_ID", "no AWS cred")]
+)
+def test_missing_settings_are_told_in_one_line(
+    aws_settings: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str, said: str
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.delenv(missing)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY") if "KEY" in missing else None
+    assert main(["--stage", "prod"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {said}")
+    assert err.count("\n") == 1
+
+
+def test_prod_has_the_plain_name_and_every_other_stage_its_own() -> None:
+    assert stack_name("prod") == "rekindle"
+    assert stack_name("dev") == "rekindle-dev"
+    for bad in ("Dev", "a_b", "", "x" * 21):
+        with pytest.raises(DeploymentError):
+            stack_name(bad)

@@ -1,0 +1,134 @@
+"""The build: the same bytes every time, everything needed, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from infra.package import BUNDLE, NEEDED, ROOT, TEMPLATE, PackagingError, _rewrite_bundle, build, main
+
+SHARED = ("__init__.py", "mailbox.py", "detectors", "signatures")
+
+
+def _copy_of_the_project(target: Path) -> Path:
+    for name in (*NEEDED, "requirements-dev.txt", "rekindle"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target / name)
+    return target
+
+
+def test_two_builds_give_the_same_bytes_even_after_every_file_was_touched(package: Path, tmp_path: Path) -> None:
+    project = _copy_of_the_project(tmp_path / "project")
+    for path in project.rglob("*"):
+        if path.is_file():
+            os.utime(path, (1_500_000_000, 1_500_000_000))
+    build(tmp_path / "again", offline=True, root=project)
+    for name in (TEMPLATE, BUNDLE):
+        assert (tmp_path / "again" / name).read_bytes() == (package / name).read_bytes()
+
+
+def test_the_bundle_holds_the_service_and_the_shared_parts_and_nothing_else(package: Path) -> None:
+    names = zipfile.ZipFile(package / BUNDLE).namelist()
+    assert {name.split("/")[0] for name in names} == {"app.py", "chalice", "chalicelib", "rekindle"}
+    assert {name.split("/")[1] for name in names if name.startswith("rekindle/")} == set(SHARED)
+    assert not [name for name in names if not name.endswith((".py", ".json", ".typed", ".pem", ".md", ".txt"))]
+
+
+def test_the_shared_parts_are_links_so_that_they_are_defined_once() -> None:
+    vendored = ROOT / "vendor" / "rekindle"
+    assert {path.name for path in vendored.iterdir()} == set(SHARED)
+    for path in vendored.iterdir():
+        assert path.is_symlink()
+        assert path.resolve() == (ROOT / "rekindle" / path.name).resolve()
+
+
+def test_the_service_imports_from_the_bundle_without_the_rest_of_the_repository(package: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(package / BUNDLE).extractall(tmp_path)
+    # -S and -I leave the checkout (an editable install) out; dependencies come from site-packages by plain path.
+    program = (
+        "import sys; sys.path[:0] = [sys.argv[1], sys.argv[2]]\n"
+        "import app, rekindle.mailbox, rekindle.detectors\n"
+        "names = [m for m in sys.modules if m.split('.')[0] in ('app', 'chalicelib', 'rekindle')]\n"
+        "outside = [m for m in names if not (sys.modules[m].__file__ or sys.argv[1]).startswith(sys.argv[1])]\n"
+        "assert not outside, outside\n"
+        "from rekindle import monitor\n"
+    )
+    command = [sys.executable, "-I", "-S", "-B", "-c", program, str(tmp_path), sysconfig.get_path("purelib")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "cannot import name 'monitor'" in done.stderr, done.stderr  # the last line, and nothing before it
+
+
+def test_a_compiled_file_stops_the_build(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "with.zip", "w") as bundle:
+        bundle.writestr("app.py", "")
+        bundle.writestr("fast/_speedups.cpython-311-aarch64-linux-gnu.so", b"\x7fELF")
+    with pytest.raises(PackagingError, match=r"_speedups.*is compiled"):
+        _rewrite_bundle(tmp_path / "with.zip", tmp_path / "without.zip")
+
+
+def test_an_incomplete_checkout_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PackagingError, match=r"app\.py is missing"):
+        build(tmp_path / "out", offline=True, root=tmp_path)
+
+
+def test_an_app_that_cannot_be_imported_fails_the_build_with_its_own_error(tmp_path: Path) -> None:
+    project = _copy_of_the_project(tmp_path / "project")
+    (project / "app.py").write_text("import no_such_module\n", encoding="utf-8")
+    with pytest.raises(PackagingError, match="no_such_module"):
+        build(tmp_path / "out", offline=True, root=project)
+
+
+def test_the_shell_s_own_settings_do_not_reach_the_package(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "cn-north-1")
+    monkeypatch.setenv("REKINDLE_TABLE", "somebody-elses")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "chalicelib").mkdir()
+    (tmp_path / "chalicelib" / "__init__.py").write_text("raise SystemExit('the wrong one')", encoding="utf-8")
+    build(tmp_path / "out", offline=True, root=ROOT)
+    assert (tmp_path / "out" / TEMPLATE).read_bytes() == (package / TEMPLATE).read_bytes()
+
+
+@pytest.fixture
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """A package index within pip's reach; only asked for when these tests are (`-m package`)."""
+    if "package" not in (request.config.getoption("markexpr") or ""):
+        pytest.skip("needs a package index: run with -m package")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0", "six==1.17.0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"pip reaches no package index: {done.stderr.strip().splitlines()[-1]}")
+
+
+@pytest.mark.package
+def test_the_full_bundle_is_pure_python_and_has_the_offline_template(
+    package: Path, tmp_path: Path, index: None
+) -> None:
+    for out in ("first", "second"):
+        assert main(["--out", str(tmp_path / out)]) == 0
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert (first / BUNDLE).read_bytes() == (second / BUNDLE).read_bytes()
+    assert json.loads((first / TEMPLATE).read_text()) == json.loads((package / TEMPLATE).read_text())
+    names = zipfile.ZipFile(first / BUNDLE).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {"boto3", "botocore", "aws_lambda_powertools", "aws_durable_execution_sdk_python"} <= tops
+    assert not tops & {"moto", "numpy", "pydantic", "pytest", "localcloud"}
+    zipfile.ZipFile(first / BUNDLE).extractall(tmp_path / "unpacked")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import app; print(sorted(app.app.handler_map))"
+    command = [sys.executable, "-I", "-S", "-B", "-c", program, str(tmp_path / "unpacked")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "recover" in done.stdout

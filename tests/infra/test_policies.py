@@ -1,0 +1,168 @@
+"""Least privilege, measured against the code: no right too many, none missing, nothing wider than it must be."""
+
+from __future__ import annotations
+
+import ast
+import importlib.resources
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from botocore import xform_name
+from botocore.session import get_session
+
+from infra.functions import Function, Trigger
+from infra.grants import EVERYWHERE, GRANTS, POLICIES, platform_grants, policy_of
+from infra.package import ROOT
+from infra.reach import Reach, Source, actions_of_functions
+from tests.infra.stack_reading import Template
+
+COMMITTED = sorted(POLICIES.glob("*.json"))
+
+
+def _statements(policy: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for statement in policy["Statement"]:
+        yield statement["Fn::If"][1] if "Fn::If" in statement else statement
+
+
+@cache
+def _walked() -> dict[str, Reach]:
+    return actions_of_functions()
+
+
+def _reached() -> dict[str, frozenset[str]]:
+    return {name: reach.actions() for name, reach in _walked().items()}
+
+
+@cache
+def _aws_actions() -> dict[str, Any]:
+    """AWS's own list of actions and the resources each takes, as cfn-lint carries it."""
+    text = importlib.resources.files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text("utf-8")
+    return dict(json.loads(text))
+
+
+def _committed(name: str) -> dict[str, Any]:
+    return dict(json.loads((POLICIES / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def test_a_policy_grants_what_the_code_calls_and_nothing_else(function: Function) -> None:
+    granted = {action for statement in _statements(_committed(function.name)) for action in statement["Action"]}
+    platform = {action for grant in platform_grants(function) for action in grant.actions}
+    called = _reached()[function.name]
+    assert granted - platform <= called, "granted, but never called"
+    assert called <= granted, "called, but not granted"
+
+
+def test_the_committed_policies_are_the_generated_ones(function: Function) -> None:
+    assert _committed(function.name) == policy_of(function, _reached()[function.name]), "run: python -m infra.grants"
+
+
+def test_a_function_s_role_carries_its_policy(template: Template, function: Function) -> None:
+    (inline,) = template["Resources"][f"{function.base_id}Role"]["Properties"]["Policies"]
+    assert inline["PolicyDocument"] == _committed(function.name)
+    assert "ManagedPolicyArns" not in template["Resources"][f"{function.base_id}Role"]["Properties"]
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=[path.stem for path in COMMITTED])
+def test_only_actions_that_aws_offers_for_nothing_smaller_have_a_star(path: Any) -> None:
+    for statement in _statements(json.loads(path.read_text(encoding="utf-8"))):
+        assert not [action for action in statement["Action"] if "*" in action]
+        if statement["Resource"] == "*":
+            assert set(statement["Action"]) <= EVERYWHERE.keys()
+        else:
+            assert '"*"' not in json.dumps(statement["Resource"])
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=[path.stem for path in COMMITTED])
+def test_every_action_exists_and_takes_the_resource_it_is_given(path: Any) -> None:
+    for statement in _statements(json.loads(path.read_text(encoding="utf-8"))):
+        for action in statement["Action"]:
+            service, _, name = action.partition(":")
+            known = _aws_actions()[service]["Actions"]
+            assert name.lower() in known, action
+            if action not in EVERYWHERE:
+                assert known[name.lower()].get("Resources"), f"{action} takes no resource: say so in EVERYWHERE"
+
+
+def test_every_exception_is_still_used() -> None:
+    used = {
+        action
+        for path in COMMITTED
+        for statement in _statements(json.loads(path.read_text(encoding="utf-8")))
+        if statement["Resource"] == "*"
+        for action in statement["Action"]
+    }
+    assert used == EVERYWHERE.keys()
+
+
+def test_a_training_role_is_handed_to_sagemaker_alone(function: Function) -> None:
+    for statement in _statements(_committed(function.name)):
+        if "iam:PassRole" in statement["Action"]:
+            assert function.trigger is Trigger.DURABLE
+            assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+            assert statement["Resource"]["Fn::If"][0] == "HasTrainingRoles"
+
+
+def test_only_the_recovery_can_stop_or_start_a_training_job(function: Function) -> None:
+    granted = {action for statement in _statements(_committed(function.name)) for action in statement["Action"]}
+    may = bool(granted & {"sagemaker:StopTrainingJob", "sagemaker:CreateTrainingJob"})
+    assert may is (function.trigger is Trigger.DURABLE)
+
+
+def test_the_walk_through_the_code_leaves_no_port_unresolved() -> None:
+    assert {mention for reach in _walked().values() for mention in reach.unsettled} == set()
+
+
+def test_every_call_of_an_adapter_is_seen_when_all_its_methods_are_walked() -> None:
+    """The walk against a plain count: every operation that stands in an adapter's text is found by the walk."""
+    source, session = Source(), get_session()
+    for found in source.adapters():
+        services = source.services_of(found, frozenset())
+        names = {
+            xform_name(operation): (service, operation)
+            for service in services
+            for operation in session.get_service_model(service).operation_names
+        }
+        written = {
+            names[node.attr]
+            for node in ast.walk(found.node)
+            if isinstance(node, ast.Attribute) and node.attr in names and ast.unparse(node.value).endswith("client")
+        }
+        assert written <= source.of_class(found).operations, found.name
+
+
+def test_a_call_that_nobody_placed_stops_the_generation(function: Function) -> None:
+    with pytest.raises(ValueError, match="sagemaker:DeleteCluster"):
+        policy_of(function, frozenset({"sagemaker:DeleteCluster"}))
+
+
+def test_no_grant_is_left_over_from_code_that_is_gone() -> None:
+    called = frozenset().union(*_reached().values())
+    assert {action for grant in GRANTS for action in grant.actions} == called
+
+
+def test_the_training_role_has_what_the_monitor_calls_and_nothing_else() -> None:
+    services = ("s3", "events", "cloudwatch")
+    session = get_session()
+    names = {
+        xform_name(operation): f"{service}:{operation}"
+        for service in services
+        for operation in session.get_service_model(service).operation_names
+    }
+    called = {
+        names[node.attr]
+        for path in (ROOT / "rekindle" / "monitor").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in names
+    }
+    granted = {action for statement in _statements(_committed("training-role")) for action in statement["Action"]}
+    # Listing is what makes S3 say "not there" (404) instead of "not allowed" (403) for a key that does not exist yet.
+    assert granted == called | {"s3:ListBucket"}
+
+
+def test_the_training_role_cannot_forge_what_the_service_writes() -> None:
+    (write,) = [s for s in _statements(_committed("training-role")) if "s3:PutObject" in s["Action"]]
+    keys = [resource["Fn::Sub"] for resource in write["Resource"]]
+    assert all(key.endswith(("/replies/*", "/manifests/*", "/beats/*")) for key in keys)

@@ -1,0 +1,252 @@
+"""The template as an artefact: what every function, queue, table and alarm must have (style guide §6.6)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from typing import Any
+
+import pytest
+from cfnlint.api import lint
+
+from infra.functions import FUNCTIONS, Function, Trigger
+from infra.merge import ENVIRONMENT, merge_template
+from infra.package import ROOT
+from tests.infra.stack_reading import REGION, Template, of_type
+
+CONFIG = json.loads((ROOT / ".chalice" / "config.json").read_text(encoding="utf-8"))
+RUNBOOK = ROOT / "docs" / "runbook"
+
+
+def test_the_template_is_lint_clean_before_and_after_the_sam_transform(template: Template) -> None:
+    assert [str(match) for match in lint(json.dumps(template), regions=[REGION])] == []
+
+
+def test_the_table_of_functions_is_what_app_declares() -> None:
+    app = importlib.import_module("app").app
+    triggers = {event.name for event in app.event_sources} | {pure.name for pure in app.pure_lambda_functions}
+    assert {function.name for function in FUNCTIONS} == {*triggers, "api_handler"}
+    assert triggers <= app.handler_map.keys()
+    assert CONFIG["lambda_functions"].keys() == {function.name for function in FUNCTIONS}
+
+
+def test_every_handler_lies_in_app(template: Template) -> None:
+    handlers = {
+        name: properties["Handler"] for name, properties in of_type(template, "AWS::Serverless::Function").items()
+    }
+    assert handlers.keys() == {function.logical_id for function in FUNCTIONS}
+    assert all(handler.startswith("app.") for handler in handlers.values())
+
+
+def test_a_function_has_its_own_name_runtime_memory_and_time_out(template: Template, function: Function) -> None:
+    properties = template["Resources"][function.logical_id]["Properties"]
+    wanted = CONFIG["lambda_functions"][function.name]
+    assert properties["FunctionName"] == {"Fn::Sub": f"${{AWS::StackName}}-{function.name}"}
+    assert properties["Runtime"] == "python3.13"
+    assert properties["Architectures"] == ["arm64"]
+    assert properties["MemorySize"] == wanted["lambda_memory_size"]
+    assert properties["Timeout"] == wanted["lambda_timeout"]
+    assert "rekindle:stack" in properties["Tags"]
+
+
+def test_a_function_has_its_own_role(template: Template, function: Function) -> None:
+    roles = [p["Role"]["Fn::GetAtt"][0] for p in of_type(template, "AWS::Serverless::Function").values()]
+    assert roles.count(f"{function.base_id}Role") == 1
+    assert CONFIG["lambda_functions"][function.name]["iam_policy_file"] == f"../infra/policies/{function.name}.json"
+    assert CONFIG["autogen_policy"] is False
+
+
+def test_a_function_s_logs_end_and_carry_its_name(template: Template, function: Function) -> None:
+    group = template["Resources"][f"{function.base_id}LogGroup"]["Properties"]
+    assert group["LogGroupName"] == {"Fn::Sub": f"/aws/lambda/${{AWS::StackName}}-{function.name}"}
+    assert group["RetentionInDays"] == {"Ref": "LogRetentionDays"}
+
+
+@pytest.mark.parametrize("metric", ["Errors", "Throttles"])
+def test_a_function_has_alarms_on_errors_and_throttles(template: Template, function: Function, metric: str) -> None:
+    alarm = template["Resources"][f"{function.base_id}{metric}Alarm"]["Properties"]
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/Lambda", metric)
+    assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": function.logical_id}}]
+
+
+def test_every_alarm_tells_people_and_names_a_page_that_exists(template: Template) -> None:
+    alarms = of_type(template, "AWS::CloudWatch::Alarm")
+    assert len(alarms) == 2 * len(FUNCTIONS) + 5
+    for name, alarm in alarms.items():
+        page = re.search(r"See docs/runbook/([a-z-]+\.md)$", alarm["AlarmDescription"])
+        assert page is not None, name
+        assert (RUNBOOK / page[1]).is_file(), name
+        assert alarm["AlarmActions"] == [{"Ref": "NoticesTopic"}]
+        assert alarm["TreatMissingData"] in {"breaching", "notBreaching"}
+
+
+def test_every_page_of_the_runbook_belongs_to_an_alarm(template: Template) -> None:
+    named = {
+        alarm["AlarmDescription"].rpartition("/")[2] for alarm in of_type(template, "AWS::CloudWatch::Alarm").values()
+    }
+    assert {path.name for path in RUNBOOK.glob("*.md")} == named
+
+
+def test_the_stuck_alarm_watches_what_the_sweep_emits(template: Template, capsys: pytest.CaptureFixture[str]) -> None:
+    observability = importlib.import_module("chalicelib.observability")
+    alarm = template["Resources"]["StuckExecutionsAlarm"]["Properties"]
+    assert alarm["Namespace"] == observability.NAMESPACE
+    assert alarm["MetricName"] == observability.STUCK_EXECUTIONS
+    source = (ROOT / "chalicelib" / "bootstrap.py").read_text(encoding="utf-8")
+    service = re.search(r'Observability\(service="([^"]+)"', source)
+    assert service is not None
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": service[1]}]
+
+
+def test_a_silent_sweep_raises_the_alarm_though_there_is_nothing_to_measure(template: Template) -> None:
+    alarm = template["Resources"]["SweepSilentAlarm"]["Properties"]
+    assert alarm["TreatMissingData"] == "breaching"
+    assert alarm["ComparisonOperator"] == "LessThanThreshold"
+
+
+def test_every_rule_retries_and_keeps_what_it_cannot_deliver(transformed: Template) -> None:
+    rules = of_type(transformed, "AWS::Events::Rule")
+    assert len(rules) == sum(function.event_id is not None for function in FUNCTIONS)
+    for name, rule in rules.items():
+        (target,) = rule["Targets"]
+        assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["FailuresQueue", "Arn"]}, name
+        assert {"MaximumRetryAttempts", "MaximumEventAgeInSeconds"} <= target["RetryPolicy"].keys(), name
+
+
+def test_only_the_monitor_s_rule_stands_on_our_own_bus(transformed: Template) -> None:
+    buses = {name: rule.get("EventBusName") for name, rule in of_type(transformed, "AWS::Events::Rule").items()}
+    assert {name for name, bus in buses.items() if bus is not None} == {"MonitorEventMonitorEventEvent"}
+    assert buses["MonitorEventMonitorEventEvent"] == {"Fn::GetAtt": ["MonitorBus", "Name"]}
+
+
+def test_the_pattern_of_each_rule_is_the_ingest_s_own(transformed: Template) -> None:
+    patterns = importlib.import_module("chalicelib.ingest.patterns").PATTERNS
+    by_function = {
+        rule["Targets"][0]["Arn"]["Fn::GetAtt"][0]: rule.get("EventPattern")
+        for rule in of_type(transformed, "AWS::Events::Rule").values()
+    }
+    for function in FUNCTIONS:
+        if function.trigger not in {Trigger.DEFAULT_BUS, Trigger.CUSTOM_BUS}:
+            continue
+        deployed = json.loads(json.dumps(by_function[function.logical_id]))
+        if function.name == "mailbox_event":
+            del deployed["detail"]["bucket"]  # the one thing that only the stack knows
+        assert deployed == patterns[function.name], function.name
+
+
+def test_an_asynchronous_function_keeps_what_fails(transformed: Template, function: Function) -> None:
+    configs = of_type(transformed, "AWS::Lambda::EventInvokeConfig")
+    if not function.is_asynchronous:
+        assert f"{function.logical_id}EventInvokeConfig" not in configs
+        return
+    config = configs[f"{function.logical_id}EventInvokeConfig"]
+    assert config["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailuresQueue", "Arn"]}
+    assert config["MaximumRetryAttempts"] in range(3)
+    assert 60 <= config["MaximumEventAgeInSeconds"] <= 21_600
+
+
+def test_every_queue_keeps_messages_for_two_weeks_encrypted_and_hands_dead_ones_on(template: Template) -> None:
+    queues = of_type(template, "AWS::SQS::Queue")
+    dead = {"QuarantineDeadQueue", "FailuresQueue"}  # the ends of the line: a person or the alarm takes over
+    for name, queue in queues.items():
+        assert queue["MessageRetentionPeriod"] == 1_209_600
+        assert queue["SqsManagedSseEnabled"] is True
+        assert ("RedrivePolicy" in queue) is (name not in dead)
+    watched = {
+        alarm["Dimensions"][0]["Value"]["Fn::GetAtt"][0]
+        for alarm in of_type(template, "AWS::CloudWatch::Alarm").values()
+        if alarm["Namespace"] == "AWS/SQS"
+    }
+    assert watched == queues.keys()
+    # No queue feeds a function: an event source mapping would need ReportBatchItemFailures and a longer time-out.
+    assert not of_type(template, "AWS::Lambda::EventSourceMapping")
+
+
+def test_the_recovery_is_durable_and_only_its_alias_is_ever_started(template: Template, transformed: Template) -> None:
+    properties = template["Resources"]["Recover"]["Properties"]
+    assert 1 <= properties["DurableConfig"]["ExecutionTimeout"] <= 31_622_400
+    assert 1 <= properties["DurableConfig"]["RetentionPeriodInDays"] <= 90
+    assert properties["AutoPublishAlias"] == "live"
+    assert properties["AutoPublishAliasAllProperties"] is True
+    assert ENVIRONMENT["REKINDLE_RECOVER_FUNCTION"] == {"Fn::Sub": "${AWS::StackName}-recover:live"}
+    assert transformed["Resources"]["RecoverEventInvokeConfig"]["Properties"]["Qualifier"] == "live"
+    durable = [p for p in of_type(template, "AWS::Serverless::Function").values() if "DurableConfig" in p]
+    assert durable == [properties]
+    for name, role in of_type(template, "AWS::IAM::Role").items():
+        for statement in role["Policies"][0]["PolicyDocument"]["Statement"]:
+            if "lambda:InvokeFunction" in statement.get("Action", []):
+                assert json.dumps(statement["Resource"]).endswith('-recover:live"}'), name
+
+
+def test_an_execution_outlives_the_longest_callback_and_the_longest_run(template: Template) -> None:
+    workflow = importlib.import_module("chalicelib.recovery.workflow")
+    timeout = template["Resources"]["Recover"]["Properties"]["DurableConfig"]["ExecutionTimeout"]
+    assert timeout > 28 * 24 * 3600
+    assert timeout > workflow.CALLBACK_TIMEOUT.to_seconds()
+
+
+def test_what_holds_state_survives_the_stack(template: Template) -> None:
+    for name in ("RegistryTable", "MailboxBucket"):
+        resource = template["Resources"][name]
+        assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+    table = template["Resources"]["RegistryTable"]["Properties"]
+    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert table["DeletionProtectionEnabled"] is True
+    assert table["BillingMode"] == "PAY_PER_REQUEST"
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
+
+
+def test_the_table_has_the_shape_that_the_adapters_use(template: Template) -> None:
+    items = importlib.import_module("chalicelib.adapters.items")
+    table = template["Resources"]["RegistryTable"]["Properties"]
+    (index,) = table["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == items.INDEX
+    assert table["TimeToLiveSpecification"]["AttributeName"] == items.TTL_ATTRIBUTE
+    assert items.key("JOB#x", "META").keys() == {key["AttributeName"] for key in table["KeySchema"]}
+
+
+def test_the_mailbox_bucket_is_private_encrypted_and_tells_the_bus(template: Template) -> None:
+    bucket = template["Resources"]["MailboxBucket"]["Properties"]
+    assert all(bucket["PublicAccessBlockConfiguration"].values())
+    assert bucket["NotificationConfiguration"] == {"EventBridgeConfiguration": {"EventBridgeEnabled": True}}
+    assert "BucketEncryption" in bucket
+
+
+def test_every_function_is_told_what_settings_need(template: Template, function: Function) -> None:
+    config = importlib.import_module("chalicelib.config")
+    told = template["Globals"]["Function"]["Environment"]["Variables"]
+    own = template["Resources"][function.logical_id]["Properties"].get("Environment", {}).get("Variables", {})
+    environ = {name: "x" for name in {**told, **own}} | {"AWS_REGION": REGION}
+    settings = config.Settings.from_env(environ)
+    assert settings.topic == settings.account == "x"
+    source = (ROOT / "chalicelib" / "config.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'"(REKINDLE_[A-Z_]+)"', source)) - told.keys() == {"REKINDLE_LOG_LEVEL"}
+    assert {name for name in told if name.startswith("REKINDLE_")} <= set(re.findall(r'"(REKINDLE_[A-Z_]+)"', source))
+
+
+def test_every_request_to_the_api_must_be_signed(transformed: Template) -> None:
+    (api,) = of_type(transformed, "AWS::ApiGateway::RestApi").values()
+    body: dict[str, Any] = api["Body"]
+    signed = {
+        name
+        for name, scheme in body["securityDefinitions"].items()
+        if scheme.get("x-amazon-apigateway-authtype") == "awsSigv4"
+    }
+    for path, methods in body["paths"].items():
+        for method, operation in methods.items():
+            schemes = [scheme for choice in operation["security"] for scheme in choice]
+            assert schemes, (path, method)
+            assert set(schemes) <= signed, (path, method)
+
+
+def test_every_stack_output_names_something_of_the_stack(template: Template) -> None:
+    outputs = template["Outputs"]
+    assert {"ApiUrl", "TableName", "BusName", "BucketName", "TopicArn", "TrainingPolicyArn"} <= outputs.keys()
+    for parameter in template["Parameters"].values():
+        assert "Default" in parameter  # a first deployment needs no answers
+
+
+def test_no_part_of_the_merge_template_goes_astray(template: Template) -> None:
+    for name in merge_template()["Resources"]:
+        assert "Type" in template["Resources"][name], f"{name} is not made by Chalice: a misspelt logical id"

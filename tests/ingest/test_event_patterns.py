@@ -1,0 +1,88 @@
+"""The rules as data against EventBridge's own matching, as moto implements it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from moto.events.models import EventPattern
+
+from chalicelib.ingest import detail_types, ec2, monitor
+from chalicelib.ingest.patterns import BUSES, PATTERNS, mailbox_pattern
+from rekindle.monitor import outbox
+from rekindle.monitor.outbox import EventType
+from tests.ingest import golden
+
+
+def _matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
+    return bool(EventPattern(json.dumps(pattern), pattern).matches_event(event))
+
+
+def _enveloped() -> list[str]:
+    return [name for name in golden.names() if "awslogs" not in golden.load(name)]
+
+
+@pytest.mark.parametrize("name", _enveloped())
+def test_a_golden_event_matches_exactly_one_rule(name: str) -> None:
+    event = golden.load(name)
+    found = [function for function, pattern in PATTERNS.items() if _matches(pattern, event)]
+    assert len(found) == 1
+    bus = "rekindle" if event["source"] == "rekindle.monitor" else "default"
+    assert BUSES[found[0]] == bus
+
+
+def test_the_monitor_says_nothing_that_no_parser_knows() -> None:
+    assert {event_type.value for event_type in EventType} == set(monitor.PARSERS)
+    assert outbox.SOURCE == monitor.SOURCE
+
+
+def test_every_rule_has_a_golden_event() -> None:
+    events = [golden.load(name) for name in _enveloped()]
+    assert [function for function, pattern in PATTERNS.items() if not any(_matches(pattern, e) for e in events)] == []
+
+
+def test_every_dispatched_type_is_let_in_by_one_rule() -> None:
+    dispatched = {
+        "aws.sagemaker": (
+            detail_types.CLUSTER_STATE,
+            detail_types.NODE_HEALTH,
+            detail_types.CLUSTER_EVENT,
+            detail_types.TRAINING_JOB,
+        ),
+        "aws.cloudwatch": (detail_types.ALARM, detail_types.ALARM_CONTRIBUTOR),
+        "aws.health": (detail_types.HEALTH,),
+        "aws.ec2": tuple(ec2.PARSERS),
+        monitor.SOURCE: tuple(monitor.PARSERS),
+    }
+    for source, types in dispatched.items():
+        for detail_type in types:
+            event = {"source": source, "detail-type": detail_type, "detail": {}}
+            assert sum(_matches(pattern, event) for pattern in PATTERNS.values()) == 1
+
+
+def test_the_list_of_types_is_what_the_parsers_read() -> None:
+    assert tuple(ec2.PARSERS) == detail_types.EC2
+    assert tuple(monitor.PARSERS) == detail_types.MONITOR
+    assert detail_types.MONITOR_SOURCE == monitor.SOURCE
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "jobs/lm-7b/rekindle/requests/r-1.json",
+        "jobs/lm-7b/rekindle/fence.json",
+        "jobs/lm-7b/rekindle/beats/a.json",
+        "model.tar.gz",
+    ],
+)
+def test_other_objects_in_the_bucket_wake_nobody(key: str) -> None:
+    event = golden.load("s3_object_created_reply")
+    event["detail"]["object"]["key"] = key
+    assert not any(_matches(pattern, event) for pattern in PATTERNS.values())
+
+
+def test_the_mailbox_rule_of_one_bucket_lets_in_that_bucket_alone() -> None:
+    event = golden.load("s3_object_created_reply")
+    assert _matches(mailbox_pattern("rekindle-mailbox"), event)
+    assert not _matches(mailbox_pattern("another"), event)

@@ -1,0 +1,131 @@
+"""The two tables: what a job says it failed of, and what an Xid asks for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chalicelib.domain.failure_reasons import REASONS, ReasonRow, classify_failure_reason
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.xids import (
+    CONFLICTED,
+    XID_FAULTS,
+    FirstResponse,
+    fault_of,
+    find_xid,
+    first_response,
+    response_from_text,
+)
+
+
+@pytest.mark.parametrize("row", REASONS, ids=lambda row: row.rule)
+def test_a_reason_row_speaks_for_its_own_example(row: ReasonRow) -> None:
+    verdict = classify_failure_reason(row.example)
+    assert (verdict.rule, verdict.fault, verdict.person_needed) == (row.rule, row.fault, row.person_needed)
+    assert row.source
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "rule"),
+    [
+        ("AlgorithmError: , exit code: 1", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: Exit Code: 139", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: ValueError: Input contains NaN", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: KeyError: 'InternalServerError'", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: loss is information", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: lm loss: inf", FaultClass.NON_FINITE, "non_finite"),
+        ("AlgorithmError: found NaN in local grad norm", FaultClass.NON_FINITE, "non_finite"),
+        ("AlgorithmError: exitcode  : -9 (pid: 12)", FaultClass.SOFTWARE_CRASH, "killed_137"),
+        ("AlgorithmError: NVRM: Xid (PCI:0000:44:00): 79, x", FaultClass.NODE_HARDWARE, "xid_79"),
+        ("AlgorithmError: NVRM: Xid (PCI:0000:44:00): 31, x", FaultClass.SOFTWARE_CRASH, "xid_31"),
+        ("CUDA out of memory on rank 3; NCCL timeout on rank 0", FaultClass.OUT_OF_MEMORY, "cuda_out_of_memory"),
+        ("something else entirely", FaultClass.UNCLEAR, "unrecognised"),
+        ("", FaultClass.UNCLEAR, "no_reason"),
+        (None, FaultClass.UNCLEAR, "no_reason"),
+    ],
+)
+def test_a_text_gets_its_class(text: str | None, fault: FaultClass, rule: str) -> None:
+    verdict = classify_failure_reason(text)
+    assert (verdict.fault, verdict.rule) == (fault, rule)
+
+
+def test_bad_input_needs_a_person_and_a_crash_does_not() -> None:
+    assert classify_failure_reason("ClientError: no such channel").person_needed
+    assert not classify_failure_reason("AlgorithmError: , exit code: 1").person_needed
+
+
+@given(st.text(max_size=6000))
+def test_any_text_has_a_verdict(text: str) -> None:
+    assert classify_failure_reason(text).rule
+
+
+def test_a_long_hostile_text_is_read_in_bounded_time() -> None:
+    for piece in ("NCCL ", "loss ", "checkpoint ", "Xid (", "RESOURCE_EXHAUSTED ", "changed from "):
+        assert classify_failure_reason(piece * 20_000).rule
+
+
+@pytest.mark.parametrize(
+    ("xid", "response"),
+    [
+        (13, FirstResponse.RESTART_APP),
+        (45, FirstResponse.LEAVE_ALONE),
+        (48, FirstResponse.RESET_GPU),
+        (63, FirstResponse.MONITOR),
+        (64, FirstResponse.REPLACE),
+        (74, FirstResponse.REBOOT),
+        (79, FirstResponse.REBOOT),
+        (94, FirstResponse.RESTART_APP),
+        (154, FirstResponse.FOLLOW_TEXT),
+        (777, FirstResponse.UNKNOWN),
+    ],
+)
+def test_an_xid_has_its_first_response(xid: int, response: FirstResponse) -> None:
+    assert first_response(xid) is response
+
+
+def test_where_authorities_conflict_nothing_is_replaced_at_first_sight() -> None:
+    assert all(first_response(xid) is not FirstResponse.REPLACE for xid in CONFLICTED)
+
+
+def test_every_row_names_its_authorities() -> None:
+    for xid, row in XID_FAULTS.items():
+        assert row.xid == xid
+        assert all((row.meaning, row.nvidia, row.eks, row.kit, row.health_check))
+
+
+def test_an_unknown_xid_is_unclear_never_healthy() -> None:
+    assert fault_of(777) is FaultClass.UNCLEAR
+    assert fault_of(154, "no verdict here") is FaultClass.UNCLEAR
+    assert fault_of(43) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "xid"),
+    [
+        ("NVRM: Xid (PCI:0000:44:00): 79, pid=1", 79),
+        ("NVRM: Xid (0000:44:00): 31", 31),
+        ("XID Error 64", 64),
+        ("Xid: 48", 48),
+        ("maxid 12", None),
+        ("Xid (PCI:0:0): none", None),
+        ("", None),
+    ],
+)
+def test_an_xid_is_found_in_a_sentence(text: str, xid: int | None) -> None:
+    assert find_xid(text) == xid
+
+
+@pytest.mark.parametrize(
+    ("text", "response"),
+    [
+        ("changed from 0x2 (Node Reboot Required) to 0x0 (None)", FirstResponse.LEAVE_ALONE),
+        ("changed from 0x0 (None) to 0x1 (GPU Reset Required)", FirstResponse.RESET_GPU),
+        ("changed from 0x0 (None) to 0x4 (Drain and Reset)", FirstResponse.RESET_GPU),
+        ("changed from 0x0 (None) to 0x3 (Drain P2P)", FirstResponse.MONITOR),
+        ("Node Reboot Required", FirstResponse.REBOOT),
+        ("", FirstResponse.UNKNOWN),
+    ],
+)
+def test_xid_154_says_what_to_do(text: str, response: FirstResponse) -> None:
+    assert response_from_text(text) is response

@@ -1,0 +1,115 @@
+"""A real directory mailbox that tells when something was written: tests wait for facts, not for time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from rekindle.mailbox import (
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    Manifest,
+    beat_key,
+    fence_key,
+    manifest_prefix,
+    reply_key,
+    request_key,
+)
+from rekindle.monitor import Config
+from rekindle.monitor.boxes import DirectoryBox
+
+PATIENCE_S = 20.0  # how long a test waits for a fact that never comes
+QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02)
+
+
+class ObservedBox(DirectoryBox):
+    """Records the order of writes and reads."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(str(directory))
+        self.written: list[str] = []
+        self.polls = 0
+        self._changed = threading.Condition()
+
+    def put(self, key: str, body: bytes) -> None:
+        super().put(key, body)
+        self._tell(key)
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        is_new = super().put_new(key, body)
+        if is_new:
+            self._tell(key)
+        return is_new
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        found = super().names(prefix)
+        with self._changed:
+            self.polls += 1
+            self._changed.notify_all()
+        return found
+
+    def _tell(self, key: str) -> None:
+        with self._changed:
+            self.written.append(key)
+            self._changed.notify_all()
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, PATIENCE_S), f"still not so; written: {self.written}"
+
+    def wait_polls(self, more: int = 2) -> None:
+        """Until whatever lies in the box now has been read."""
+        wanted = self.polls + more
+        self.wait(lambda: self.polls >= wanted)
+
+    # the service's side
+
+    def ask(self, request_id: str, attempt: str, *, job_id: str = "job", within_s: float = 60.0) -> CheckpointRequest:
+        request = CheckpointRequest(
+            request_id=request_id,
+            job_id=job_id,
+            attempt=attempt,
+            deadline_at=datetime.now(UTC) + timedelta(seconds=within_s),
+            reason="a test asks",
+        )
+        assert DirectoryBox.put_new(self, request_key(request_id), request.to_json())
+        return request
+
+    def fence(self, attempt: str, number: int, *superseded: str) -> None:
+        fence = Fence(
+            job_id="job", attempt=attempt, attempt_number=number, superseded=superseded, written_at=datetime.now(UTC)
+        )
+        DirectoryBox.put(self, fence_key(), fence.to_json())
+
+    def reply(self, request_id: str) -> CheckpointReply:
+        self.wait(lambda: reply_key(request_id) in self.written)
+        raw = self.get(reply_key(request_id))
+        assert raw is not None
+        return CheckpointReply.from_json(raw)
+
+    def manifest(self, key: str) -> Manifest:
+        raw = self.get(key)
+        assert raw is not None
+        return Manifest.from_json(raw)
+
+    @property
+    def manifests(self) -> list[str]:
+        return [key for key in self.written if key.startswith(manifest_prefix())]
+
+    def beat(self, attempt: str) -> Beat | None:
+        raw = self.get(beat_key(attempt))
+        return Beat.from_json(raw) if raw is not None else None
+
+    def wait_beat(self, attempt: str, is_so: Callable[[Beat], bool]) -> Beat:
+        def seen() -> bool:
+            beat = self.beat(attempt)
+            return beat is not None and is_so(beat)
+
+        self.wait(seen)
+        beat = self.beat(attempt)
+        assert beat is not None
+        return beat

@@ -1,0 +1,528 @@
+"""The monitor with real threads and a real directory as mailbox."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import rekindle.monitor as rekindle
+from rekindle.mailbox import (
+    ITSELF,
+    LossState,
+    Place,
+    ReplyOutcome,
+    RunPhase,
+    SaveKind,
+    beat_key,
+    relative_path,
+    reply_key,
+    verify_listing,
+)
+from rekindle.monitor import Monitor
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> ObservedBox:
+    return ObservedBox(tmp_path / "mailbox")
+
+
+class Trainer:
+    """A save function that writes two shards and remembers when it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.calls: list[tuple[int, str, str]] = []
+
+    def save(self, step: int, kind: str) -> Path:
+        self.calls.append((step, kind, threading.current_thread().name))
+        root = self.folder / f"step-{step}"
+        (root / "shards").mkdir(parents=True)
+        (root / "shards" / "0.bin").write_bytes(b"weights" * step)
+        (root / "optimizer.bin").write_bytes(b"moments")
+        (root / "_SUCCESS").touch()
+        return root
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    return Trainer(tmp_path / "checkpoints")
+
+
+@pytest.fixture
+def started() -> Iterator[list[Monitor]]:
+    monitors: list[Monitor] = []
+    yield monitors
+    for monitor in monitors:
+        monitor.finish(timeout_s=PATIENCE_S)
+
+
+def start(started: list[Monitor], box: ObservedBox, trainer: Trainer | None, **more: object) -> Monitor:
+    arguments = {"config": QUICK, "env": {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}} | more
+    monitor = rekindle.start(save=trainer.save if trainer else None, mailbox=box, **arguments)  # type: ignore[arg-type]
+    assert not monitor.is_silent
+    started.append(monitor)
+    return monitor
+
+
+def sizes(root: str) -> dict[str, int]:
+    base = Path(Place.parse(root).path)
+    found = [base] if base.is_file() else [path for path in base.rglob("*") if path.is_file()]
+    return {relative_path(str(base), str(path)) or "": path.stat().st_size for path in found}
+
+
+def test_a_request_is_saved_at_the_next_step_sealed_by_a_manifest_and_then_answered(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    monitor = start(started, box, trainer)
+    monitor.step(41, loss=2.5)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    assert trainer.calls == [], "nothing is saved between steps: the state is not consistent there"
+    monitor.step(42, loss=2.4)
+
+    reply = box.reply("r1")
+    assert (reply.outcome, reply.step) == (ReplyOutcome.SAVED, 42)
+    assert trainer.calls == [(42, "emergency", threading.current_thread().name)]
+    assert reply.manifest is not None
+    manifest = box.manifest(reply.manifest)
+    assert (manifest.step, manifest.kind, manifest.request_id) == (42, SaveKind.EMERGENCY, "r1")
+    assert [item.path for item in manifest.files] == ["optimizer.bin", "shards/0.bin"]
+    assert manifest.loss == 2.4
+    assert verify_listing(manifest, sizes(manifest.root)) == ()
+    assert reply.bytes == manifest.total_bytes == 7 + 7 * 42
+    without_beats = [key for key in box.written if key != beat_key("run-1")]
+    assert without_beats == [reply.manifest, reply_key("r1")], "the manifest first, the reply last"
+
+    monitor.step(43, loss=2.3)
+    box.wait_polls()
+    assert len(trainer.calls) == 1, "a request is served once"
+
+
+def test_a_superseded_monitor_refuses_writes_no_manifest_and_says_so_once(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = start(started, box, trainer)
+    monitor.step(1, loss=1.0)
+    box.fence("run-2", 2, "run-1")
+    box.wait_polls()
+    box.ask("r1", "run-1")
+    assert box.reply("r1").outcome is ReplyOutcome.REFUSED
+    monitor.step(2, loss=1.0)
+    monitor.saved(trainer.save(2, "periodic"), 2)
+    assert monitor.flush(PATIENCE_S)
+    assert monitor.superseded
+    assert monitor.should_stop
+    assert box.manifests == []
+    assert [record.message for record in caplog.records if "superseded" in record.message] == [
+        "This attempt was superseded by run-2: its checkpoints no longer count, the run should end"
+    ]
+
+
+def test_an_attempt_made_by_hand_that_met_the_old_fence_saves_once_it_is_adopted(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    """Its environment is a copy: the number of the attempt it was cloned from, which the fence names."""
+    box.fence("run-2", 2, "run-1")
+    env = {"REKINDLE_JOB_ID": "job", "REKINDLE_ATTEMPT": "2", "TRAINING_JOB_NAME": "by-hand"}
+    monitor = start(started, box, trainer, env=env)
+    box.wait_polls()
+    assert monitor.superseded
+    box.fence("by-hand", 3, "run-1", "run-2")
+    box.wait_polls()
+    assert not monitor.superseded
+    monitor.saved(trainer.save(7, "periodic"), 7)
+    assert monitor.flush(PATIENCE_S)
+    assert len(box.manifests) == 1
+
+
+def test_a_fence_that_falls_between_save_and_manifest_still_holds(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    monitor = start(started, box, trainer, config=replace(QUICK, poll_s=3600.0))
+    box.wait(lambda: box.polls >= 1)
+    box.fence("run-2", 2, "run-1")
+    monitor.saved(trainer.save(7, "periodic"), 7)
+    assert monitor.flush(PATIENCE_S)
+    assert monitor.superseded
+    assert box.manifests == []
+
+
+def test_a_zombie_does_not_answer_in_its_successors_name(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    box.fence("run-2", 2, "run-1")
+    start(started, box, trainer)
+    box.ask("r-for-new", "run-2")
+    box.wait_polls(3)
+    assert reply_key("r-for-new") not in box.written
+
+
+def test_requests_that_expired_or_name_a_dead_attempt_are_refused(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    box.fence("run-1", 1, "run-0")
+    start(started, box, trainer)
+    box.ask("late", "run-1", within_s=-1)
+    box.ask("other", "run-0")
+    assert box.reply("late").outcome is ReplyOutcome.REFUSED
+    assert box.reply("other").why == "the request is for another attempt"
+    assert trainer.calls == []
+
+
+def test_a_main_thread_that_never_comes_to_a_step_answers_cannot_with_its_stack(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    monitor = start(started, box, trainer)
+    monitor.step(5, loss=1.0)
+    box.ask("r1", "run-1", within_s=0.2)
+    reply = box.reply("r1")  # this, the training thread, hangs here instead of stepping
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert "after step 5" in reply.why
+    assert reply.stacks is not None
+    assert "test_a_main_thread_that_never_comes_to_a_step" in reply.stacks
+    monitor.step(6, loss=1.0)
+    assert trainer.calls == [], "an answered request is no longer served"
+
+
+def test_a_save_function_that_raises_is_an_answer_and_training_goes_on(
+    started: list[Monitor], box: ObservedBox
+) -> None:
+    def broken(step: int, kind: str) -> str:
+        raise OSError("No space left on device")
+
+    monitor = rekindle.start(
+        save=broken, mailbox=box, config=QUICK, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
+    )
+    started.append(monitor)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.step(1, loss=1.0)
+    reply = box.reply("r1")
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert "No space left" in reply.why
+    assert box.manifests == []
+
+
+@pytest.mark.parametrize("damage", ["empty", "missing"])
+def test_a_damaged_checkpoint_gets_no_manifest(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path, damage: str
+) -> None:
+    def save(step: int, kind: str) -> Path:
+        root = tmp_path / "ckpt"
+        root.mkdir()
+        if damage == "empty":
+            (root / "model.bin").touch()
+        return root
+
+    monitor = rekindle.start(
+        save=save, mailbox=box, config=QUICK, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
+    )
+    started.append(monitor)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.step(1, loss=1.0)
+    assert box.reply("r1").outcome is ReplyOutcome.CANNOT
+    assert box.manifests == []
+
+
+def test_weights_poisoned_by_a_bad_loss_are_not_saved(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    monitor = start(started, box, trainer)
+    monitor.step(1, loss=math.nan)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.step(2, loss=math.nan)
+    assert "not finite" in box.reply("r1").why
+    assert trainer.calls == []
+
+
+def test_a_bad_loss_reaches_the_beat_as_a_state_never_as_a_number(started: list[Monitor], box: ObservedBox) -> None:
+    monitor = start(started, box, None)
+    monitor.step(9, loss=math.nan)
+    beat = box.wait_beat("run-1", lambda beat: beat.step == 9)
+    assert (beat.loss, beat.loss_state) == (None, LossState.NAN)
+
+
+def test_beats_say_where_the_run_is_and_that_it_finished(started: list[Monitor], box: ObservedBox) -> None:
+    monitor = start(started, box, None)
+    first = box.wait_beat("run-1", lambda beat: True)
+    assert (first.phase, first.step) == (RunPhase.STARTUP, None)
+    for step in range(100, 105):
+        monitor.step(step, loss=1.5)
+    beat = box.wait_beat("run-1", lambda beat: beat.step == 104)
+    assert (beat.first_step, beat.loss, beat.phase) == (100, 1.5, RunPhase.TRAINING)
+    with monitor.phase("evaluation"):
+        box.wait_beat("run-1", lambda beat: beat.phase is RunPhase.EVALUATION)
+    monitor.finish(timeout_s=PATIENCE_S)
+    last = box.beat("run-1")
+    assert last is not None
+    assert last.phase is RunPhase.FINISHED
+
+
+def test_a_periodic_save_of_one_file_is_sealed_off_the_training_thread(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    monitor = start(started, box, None)
+    monitor.step(10, loss=1.0)
+    snapshot = tmp_path / "snapshot-10.npz"
+    snapshot.write_bytes(b"all of it")
+    monitor.saved(snapshot, 10, data={"sampler": 1234})
+    assert monitor.flush(PATIENCE_S)
+    [key] = box.manifests
+    manifest = box.manifest(key)
+    assert (manifest.root, manifest.kind, manifest.data) == (str(snapshot), SaveKind.PERIODIC, {"sampler": 1234})
+    assert [item.path for item in manifest.files] == [ITSELF]
+    assert verify_listing(manifest, sizes(manifest.root)) == ()
+
+
+def test_a_periodic_save_that_comes_first_answers_the_request(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    monitor = start(started, box, trainer)
+    monitor.step(10, loss=1.0)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.saved(trainer.save(10, "periodic"), 10)
+    assert (box.reply("r1").outcome, box.reply("r1").step) == (ReplyOutcome.SAVED, 10)
+    monitor.step(11, loss=1.0)
+    assert len(trainer.calls) == 1
+
+
+def test_a_local_checkpoint_folder_that_is_uploaded_is_named_by_its_uri(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    env = {
+        "REKINDLE_JOB_ID": "job",
+        "TRAINING_JOB_NAME": "run-1",
+        "REKINDLE_CHECKPOINT_DIR": str(trainer.folder),
+        "REKINDLE_CHECKPOINT_URI": "s3://bucket/job/ckpt",
+        "REKINDLE_RESUME_STEP": "3",
+        "REKINDLE_RESUME_URI": "s3://bucket/job/ckpt/step-3",
+        "REKINDLE_SKIP": "[[4,6]]",
+    }
+    monitor = start(started, box, trainer, env=env)
+    assert monitor.resume_path == str(trainer.folder / "step-3")
+    assert [step for step in range(8) if monitor.should_skip(step)] == [4, 5]
+    monitor.saved(trainer.save(8, "periodic"), 8)
+    assert monitor.flush(PATIENCE_S)
+    assert box.manifest(box.manifests[0]).root == "s3://bucket/job/ckpt/step-8"
+
+
+def test_ranks_that_see_the_request_at_different_times_save_at_the_same_step(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    world, every, asked_at, last = 3, 5, 7, 30
+    barrier = threading.Barrier(world, timeout=PATIENCE_S)
+    values = [0] * world
+    saves: list[tuple[int, int]] = []
+    root = tmp_path / "sharded"
+    root.mkdir()
+
+    def highest(rank: int, value: int) -> int:
+        values[rank] = value
+        barrier.wait()
+        result = max(values)
+        barrier.wait()
+        return result
+
+    def train(rank: int) -> None:
+        def save(step: int, kind: str) -> Path | None:
+            saves.append((rank, step))
+            (root / f"rank-{rank}.bin").write_bytes(bytes([rank + 1]) * 10)
+            return root if rank == 0 else None
+
+        monitor = rekindle.start(
+            save=save,
+            mailbox=box,
+            rank=rank,
+            world_size=world,
+            config=QUICK,
+            coordinator=rekindle.AllReduceMax(lambda value: highest(rank, value), every=every),
+            env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
+        )
+        started.append(monitor)
+        for step in range(1, last + 1):
+            if rank == 0 and step == asked_at:
+                box.ask("r1", "run-1")
+                box.wait_polls()
+            monitor.step(step, loss=1.0)
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    reply = box.reply("r1")
+    assert reply.step == 10, "the first agreement after the request was seen"
+    assert sorted(saves) == [(rank, 10) for rank in range(world)]
+    assert reply.manifest is not None
+    assert [item.path for item in box.manifest(reply.manifest).files] == [f"rank-{rank}.bin" for rank in range(world)]
+
+
+def test_one_rank_that_fails_to_save_spoils_the_checkpoint_for_all(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    class TwoRanks:
+        """This process is rank 0; the other rank agrees to everything, and then reports a failed save."""
+
+        every = 1
+
+        def __init__(self) -> None:
+            self.answers = [1, 0, 1]
+
+        def highest(self, value: int) -> int:
+            return self.answers.pop(0) if value or len(self.answers) < 3 else 0
+
+    file = tmp_path / "ckpt.bin"
+    file.write_bytes(b"fine here")
+    monitor = rekindle.start(
+        save=lambda step, kind: file,
+        mailbox=box,
+        rank=0,
+        world_size=2,
+        config=QUICK,
+        coordinator=TwoRanks(),
+        env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
+    )
+    started.append(monitor)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.step(1, loss=1.0)
+    assert box.reply("r1").why == "another rank failed to save"
+    assert box.manifests == []
+
+
+def test_several_ranks_without_a_coordinator_never_save_on_request(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = start(started, box, trainer, rank=0, world_size=2)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.step(1, loss=1.0)
+    assert box.reply("r1").outcome is ReplyOutcome.CANNOT
+    assert trainer.calls == []
+    assert "no coordinator" in caplog.text
+
+
+def test_ranks_that_can_no_longer_agree_train_on_and_answer_cannot(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(value: int) -> int:
+        raise RuntimeError("NCCL communicator was aborted")
+
+    monitor = start(started, box, trainer, world_size=2, coordinator=rekindle.AllReduceMax(broken, every=1))
+    for step in range(1, 4):
+        monitor.step(step, loss=1.0)
+    box.ask("r1", "run-1", within_s=0.2)
+    assert box.reply("r1").outcome is ReplyOutcome.CANNOT
+    assert trainer.calls == []
+    assert caplog.text.count("can no longer agree") == 1
+
+
+def test_a_stall_is_noticed_while_the_main_thread_is_blocked_and_its_end_too(
+    started: list[Monitor], box: ObservedBox, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(QUICK, stall_startup_s=0.15, stall_floor_s=0.1)
+    monitor = start(started, box, None, config=config)
+    for step in range(1, 8):
+        monitor.step(step, loss=1.0)
+    box.wait_beat("run-1", lambda beat: beat.phase is RunPhase.STALLED)  # blocked here
+    monitor.step(8, loss=1.0)
+    box.wait_beat("run-1", lambda beat: beat.phase is RunPhase.TRAINING and beat.step == 8)
+    assert "Steps move again" in caplog.text
+
+
+def test_a_loss_on_a_device_is_read_on_another_thread(started: list[Monitor], box: ObservedBox) -> None:
+    read_on: list[str] = []
+
+    class Tensor:
+        """As a framework's: reading it may wait for the device, and it drags its graph along until detached."""
+
+        def detach(self) -> Tensor:
+            return self
+
+        def __float__(self) -> float:
+            read_on.append(threading.current_thread().name)
+            return math.inf
+
+    monitor = start(started, box, None)
+    monitor.step(3, loss=Tensor(), grad_norm=None)
+    beat = box.wait_beat("run-1", lambda beat: beat.loss_state is LossState.INF)
+    assert beat.step == 3
+    assert read_on == ["rekindle-late"]
+
+
+def test_nothing_that_training_hands_over_can_raise(started: list[Monitor], box: ObservedBox) -> None:
+    monitor = start(started, box, None)
+    monitor.step("seven")  # type: ignore[arg-type]
+    monitor.step(1, loss="not a number", accuracy=object())
+    monitor.saved("/no/such/place", -5, kind="nonsense")
+    with monitor.phase("lunch"):
+        pass
+    with pytest.raises(ZeroDivisionError), monitor.phase("evaluation"):
+        raise ZeroDivisionError
+    monitor.step(2, loss=1.0)
+    box.wait_beat("run-1", lambda beat: beat.step == 2)
+    assert sum(monitor.health().values()) >= 2
+
+
+def test_rubbish_in_the_mailbox_is_ignored_and_told_once(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(box.uri) / "rekindle" / "requests"
+    folder.mkdir(parents=True)
+    (folder / "bad.json").write_bytes(b"\xff\x00")
+    (folder / "..json").write_text("{}")
+    (folder / "notes.txt").write_text("hello")
+    (folder.parent / "fence.json").write_text("[]")
+    monitor = start(started, box, trainer)
+    box.wait_polls(3)
+    box.ask("good", "run-1")
+    box.wait_polls()
+    monitor.step(1, loss=1.0)
+    assert box.reply("good").outcome is ReplyOutcome.SAVED
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 2
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"REKINDLE_JOB_ID": "job"},
+        {"REKINDLE_JOB_ID": "job", "REKINDLE_MAILBOX": "/tmp/x", "REKINDLE_MONITOR": "off"},
+        {"REKINDLE_JOB_ID": "../escape", "REKINDLE_MAILBOX": "/tmp/x"},
+        {"REKINDLE_JOB_ID": "job", "REKINDLE_MAILBOX": "relative/path"},
+    ],
+)
+def test_a_monitor_that_is_off_or_not_told_enough_is_silent_and_harmless(env: dict[str, str]) -> None:
+    monitor = rekindle.start(save=lambda step, kind: None, env=env)
+    assert monitor.is_silent
+    monitor.step(1, loss=math.nan, anything=1)
+    with monitor.phase("saving"):
+        monitor.saved("/x", 1)
+    assert not monitor.should_stop
+    assert not monitor.should_skip(1)
+    monitor.finish()
+
+
+def test_settings_that_cannot_be_read_are_told_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    env = {
+        "REKINDLE_JOB_ID": "job",
+        "REKINDLE_MAILBOX": str(tmp_path),
+        "REKINDLE_STALL_FLOOR_S": "soon",
+        "REKINDLE_RESUME_STEP": "-1",
+        "REKINDLE_ATTEMPT": "second",
+    }
+    monitor = rekindle.start(env=env)
+    monitor.finish(timeout_s=PATIENCE_S)
+    assert monitor.resume.step is None
+    assert "REKINDLE_STALL_FLOOR_S='soon'" in caplog.text
+    assert "REKINDLE_RESUME_STEP" in caplog.text

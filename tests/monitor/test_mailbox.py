@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle.mailbox import (
+    ENV_RESUME_STEP,
+    ENV_SKIP,
+    ITSELF,
+    MAX_STEP,
+    AttemptOrder,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    KeyKind,
+    LossState,
+    MailboxError,
+    Manifest,
+    ManifestFile,
+    Place,
+    ReplyOutcome,
+    ResumePlan,
+    RunPhase,
+    SaveKind,
+    SkipWindow,
+    beat_key,
+    check_id,
+    fence_key,
+    manifest_key,
+    merge_windows,
+    parse_key,
+    relative_path,
+    reply_key,
+    request_key,
+    verify_listing,
+)
+
+AT = datetime(2026, 11, 21, 9, 30, 15, 123456, tzinfo=UTC)
+IDS = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,40}", fullmatch=True)
+MANIFEST = Manifest(
+    job_id="job",
+    attempt="run-1",
+    attempt_number=1,
+    step=42,
+    kind=SaveKind.EMERGENCY,
+    request_id="r1",
+    root="s3://bucket/ckpt/step-42",
+    files=(
+        ManifestFile(path="shards/0.bin", bytes=10, sha256="a" * 64),
+        ManifestFile(path="optim.bin", bytes=7, sha256=None),
+    ),
+    world_size=2,
+    data={"sampler": [1, 2, {"deep": None}]},
+    loss=2.5,
+    saved_at=AT,
+)
+MESSAGES = [
+    Fence(job_id="job", attempt="run-2", attempt_number=2, superseded=("run-1",), written_at=AT),
+    CheckpointRequest(request_id="r1", job_id="job", attempt="run-1", deadline_at=AT, reason="why", incident_id="i-1"),
+    CheckpointReply(
+        request_id="r1",
+        job_id="job",
+        attempt="run-1",
+        outcome=ReplyOutcome.SAVED,
+        why="",
+        replied_at=AT,
+        step=42,
+        manifest=MANIFEST.key,
+        bytes=17,
+        took_s=0.5,
+    ),
+    CheckpointReply(
+        request_id="r1",
+        job_id="job",
+        attempt="run-1",
+        outcome=ReplyOutcome.CANNOT,
+        why="stuck",
+        replied_at=AT,
+        stacks="x",
+    ),
+    MANIFEST,
+    Beat(
+        job_id="job",
+        attempt="run-1",
+        attempt_number=1,
+        step=None,
+        first_step=None,
+        loss=None,
+        loss_state=LossState.NONE,
+        phase=RunPhase.STARTUP,
+        step_s_median=None,
+        rank=0,
+        world_size=1,
+        at=AT,
+    ),
+]
+KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Beat]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_every_message_comes_back_as_it_was_written(message: Any) -> None:
+    assert type(message).from_json(message.to_json()) == message
+    assert json.loads(message.to_json())["v"] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(raw=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_garbage_raises_a_mailbox_error_and_nothing_else(kind: Any, raw: bytes) -> None:
+    with pytest.raises(MailboxError):
+        kind.from_json(raw)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@given(data=st.data())
+def test_any_field_replaced_by_anything_is_read_whole_or_refused_by_name(message: Any, data: st.DataObject) -> None:
+    wire = json.loads(message.to_json())
+    name = data.draw(st.sampled_from(sorted(wire)))
+    wire[name] = data.draw(JSON)
+    complaint = name
+    try:
+        read = type(message).from_json(json.dumps(wire))
+        assert type(message).from_json(read.to_json()) == read
+    except MailboxError as err:
+        complaint = err.field.split(".")[0]
+    assert complaint in {name, "$", "manifest"}
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_missing_required_field_is_named(message: Any) -> None:
+    optional = {"superseded", "reason", "why", "data", "incident_id"}
+    wire = json.loads(message.to_json())
+    for name, value in wire.items():
+        if value is None or name in optional:
+            continue
+        if isinstance(message, CheckpointReply) and name in ("bytes", "took_s", "stacks"):
+            continue
+        if isinstance(message, Manifest) and name in ("request_id", "loss"):
+            continue
+        with pytest.raises(MailboxError) as caught:
+            type(message).from_json(json.dumps({key: item for key, item in wire.items() if key != name}))
+        assert caught.value.field in (name, "manifest")
+
+
+def test_an_unknown_version_is_refused_and_unknown_fields_are_not() -> None:
+    wire = json.loads(MANIFEST.to_json())
+    assert Manifest.from_wire(wire | {"later": "addition"}) == MANIFEST
+    with pytest.raises(MailboxError, match="v: "):
+        Manifest.from_wire(wire | {"v": 2})
+
+
+def test_a_message_above_its_limit_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(MailboxError, match="larger"):
+        Beat.from_json(b'{"v":1,"pad":"' + b"x" * 300_000 + b'"}')
+    with pytest.raises(MailboxError, match="larger"):
+        replace(MANIFEST, data={"big": "x" * 9_000_000}).to_json()
+
+
+@pytest.mark.parametrize("nesting", [b"[" * 100_000, b'{"v":' * 50_000])
+def test_deep_nesting_is_a_mailbox_error_too(nesting: bytes) -> None:
+    with pytest.raises(MailboxError):
+        Manifest.from_json(nesting)
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    with pytest.raises(MailboxError):
+        replace(MANIFEST, loss=float("nan")).to_json()
+    with pytest.raises(MailboxError, match="attempt"):
+        replace(MANIFEST, attempt="../up").to_json()
+    with pytest.raises(MailboxError):
+        replace(MANIFEST, data={"tensor": object()}).to_json()
+
+
+def test_times_become_utc_and_times_without_a_zone_are_refused() -> None:
+    wire = MANIFEST.to_wire() | {"v": 1}
+    local = AT.astimezone(timezone(timedelta(hours=5)))
+    assert Manifest.from_wire(wire | {"saved_at": local.isoformat()}).saved_at.tzinfo is UTC
+    assert Manifest.from_wire(wire | {"saved_at": "2026-11-21T09:30:15Z"}).saved_at == AT.replace(microsecond=0)
+    with pytest.raises(MailboxError, match="saved_at"):
+        Manifest.from_wire(wire | {"saved_at": "2026-11-21T09:30:15"})
+
+
+@given(prefix=st.sampled_from(["", "a", "a/b", "rekindle", "x/rekindle/y"]), name=IDS, step=st.integers(0, MAX_STEP))
+def test_keys_are_parsed_as_they_were_made(prefix: str, name: str, step: int) -> None:
+    lead = f"{prefix}/" if prefix else ""
+    for made, kind in (
+        (request_key(name), KeyKind.REQUEST),
+        (reply_key(name), KeyKind.REPLY),
+        (beat_key(name), KeyKind.BEAT),
+        (manifest_key(step, name), KeyKind.MANIFEST),
+    ):
+        key = parse_key(lead + made)
+        assert key is not None
+        assert (key.kind, key.prefix, key.name) == (kind, prefix, name)
+    assert key.step == step
+    fence = parse_key(lead + fence_key())
+    assert fence is not None
+    assert fence.kind is KeyKind.FENCE
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "rekindle/requests/../fence.json",
+        "rekindle/requests/a/b.json",
+        "rekindle/requests/..json",
+        "rekindle/requests/.json",
+        "rekindle/manifests/step-1-a.json",
+        "rekindle/beats/a.txt",
+        "other/fence.json",
+        "rekindle/fence.json\n",
+    ],
+)
+def test_a_foreign_key_is_none_of_ours(key: str) -> None:
+    assert parse_key(key) is None
+
+
+@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "a b", "ä", "a" * 129, "a\n", None, 3])
+def test_ids_that_could_leave_their_folder_are_refused(bad: object) -> None:
+    with pytest.raises(MailboxError):
+        check_id(bad)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problems"),
+    [
+        ({"shards/0.bin": 10, "optim.bin": 7}, ()),
+        ({"shards/0.bin": 10, "optim.bin": 7, "extra": 0}, ()),
+        ({"shards/0.bin": 10}, ("optim.bin is missing",)),
+        ({"shards/0.bin": 9, "optim.bin": 7}, ("shards/0.bin has 9 bytes, the manifest says 10",)),
+        ({"shards/0.bin": 0, "optim.bin": 7}, ("shards/0.bin has 0 bytes, the manifest says 10",)),
+    ],
+)
+def test_a_listing_is_compared_file_by_file(sizes: dict[str, int], problems: tuple[str, ...]) -> None:
+    assert verify_listing(MANIFEST, sizes) == problems
+
+
+def test_empty_files_no_files_and_ways_out_are_never_verified() -> None:
+    empty = replace(MANIFEST, files=(ManifestFile(path="a", bytes=0, sha256=None),))
+    assert verify_listing(empty, {"a": 0}) == ("a is empty",)
+    assert verify_listing(replace(MANIFEST, files=()), {}) == ("names no file",)
+    for path in ("../up", "/etc/passwd", "a/../../b", "a//b", "a\\b", "", "a\0"):
+        out = replace(MANIFEST, files=(ManifestFile(path=path, bytes=1, sha256=None),))
+        [problem] = verify_listing(out, {path: 1})
+        assert "leads out" in problem
+        with pytest.raises(MailboxError, match=r"files.0.path"):
+            out.to_json()
+
+
+def test_a_checkpoint_of_one_file_is_its_own_root() -> None:
+    single = replace(MANIFEST, root="s3://bucket/snap.pt", files=(ManifestFile(path=ITSELF, bytes=3, sha256=None),))
+    found = relative_path("snap.pt", "snap.pt")
+    assert found == ITSELF
+    assert verify_listing(single, {found: 3}) == ()
+    assert single.place_of(single.files[0]).uri == "s3://bucket/snap.pt"
+    assert MANIFEST.place_of(MANIFEST.files[0]).uri == "s3://bucket/ckpt/step-42/shards/0.bin"
+    with pytest.raises(MailboxError, match="only file"):
+        replace(single, files=(*single.files, *MANIFEST.files)).to_json()
+
+
+def test_relative_paths_stop_at_the_roots_own_name() -> None:
+    assert relative_path("a/step-1", "a/step-1/x/y") == "x/y"
+    assert relative_path("a/step-1", "a/step-10/x") is None
+    assert relative_path("/d/", "/d/f") == "f"
+
+
+@pytest.mark.parametrize(
+    ("uri", "back"),
+    [
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("s3://bucket", "s3://bucket"),
+        ("file:///var/data/", "/var/data"),
+        ("/var/data", "/var/data"),
+        ("file:///with%20space", "/with space"),
+    ],
+)
+def test_places_are_s3_or_absolute_directories(uri: str, back: str) -> None:
+    assert Place.parse(uri).uri == back
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "rel/path", "http://x/y", "s3://", "s3://B/x", "file://host/x", "/a/../b", "s3://bucket/../x"]
+)
+def test_other_places_are_refused(uri: str) -> None:
+    with pytest.raises(MailboxError):
+        Place.parse(uri)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "number", "admitted"),
+    [
+        ("run-2", 2, True),
+        ("run-1", 1, False),
+        ("run-0", 0, False),
+        ("run-x", 2, False),
+        ("run-3", 3, True),
+        ("run-1", 9, False),
+    ],
+)
+def test_the_fence_admits_the_named_attempt_and_ones_newer_than_it_knows(
+    attempt: str, number: int, admitted: bool
+) -> None:
+    fence = Fence(job_id="job", attempt="run-2", attempt_number=2, superseded=("run-1",), written_at=AT)
+    assert fence.admits(attempt, number) is admitted
+
+
+def test_an_order_replaces_all_of_the_order_before_it() -> None:
+    before = AttemptOrder(job_id="job", attempt_number=1, resume=ResumePlan(step=5, uri="/a", manifest_uri="/m"))
+    order = AttemptOrder(job_id="job", attempt_number=2, mailbox="s3://bucket/job", bus="rekindle", incident_id="i")
+    env = order.apply({"USER_VAR": "kept"} | before.to_env())
+    assert env["USER_VAR"] == "kept"
+    assert ENV_RESUME_STEP not in env
+    assert AttemptOrder.from_env(env) == order
+
+
+WINDOWS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(1, 9)).map(lambda p: SkipWindow(from_step=p[0], to_step=p[0] + p[1])),
+    max_size=6,
+)
+
+
+@given(windows=WINDOWS)
+def test_merged_windows_leave_out_the_same_steps_and_survive_the_environment(windows: list[SkipWindow]) -> None:
+    plan = ResumePlan.from_env(ResumePlan(skip=tuple(windows)).to_env())
+    assert plan.skip == merge_windows(windows)
+    for step in range(70):
+        assert plan.should_skip(step) is any(step in window for window in windows)
+
+
+@pytest.mark.parametrize(
+    "bad", ["nonsense", "{}", "[[1]]", "[[2,1]]", "[[true,2]]", "[[-1,2]]", "[[1,2]", "[[1,1e9]]", '[],"x":[]']
+)
+def test_a_plan_that_cannot_be_read_is_an_error_not_an_empty_plan(bad: str) -> None:
+    with pytest.raises(MailboxError, match="REKINDLE_SKIP"):
+        ResumePlan.from_env({ENV_SKIP: bad})
+
+
+@pytest.mark.parametrize("bad", ["-1", "1.5", "x", "1" * 13, "١"])
+def test_a_resume_step_is_a_plain_whole_number(bad: str) -> None:
+    with pytest.raises(MailboxError, match=ENV_RESUME_STEP):
+        ResumePlan.from_env({ENV_RESUME_STEP: bad})
+
+
+def test_a_value_that_a_training_container_cannot_hold_is_refused_where_it_is_made() -> None:
+    many = tuple(SkipWindow(from_step=step * 1000, to_step=step * 1000 + 1) for step in range(100))
+    with pytest.raises(MailboxError, match="512"):
+        ResumePlan(skip=many).to_env()

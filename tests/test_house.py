@@ -1,0 +1,98 @@
+"""The house rules that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chalicelib.domain.failure_reasons import REASONS
+from chalicelib.domain.playbooks import PLAYBOOKS
+from chalicelib.domain.xids import XID_FAULTS
+from chalicelib.ingest.hyperpod_catalogue import CATALOGUE
+
+ROOT: Final = Path(__file__).parents[1]
+APP: Final = ast.parse((ROOT / "app.py").read_text())
+TRIGGERS: Final = [node for node in APP.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
+# Written in parts, so that this file does not hold what it looks for.
+HOSTS: Final = "|".join(
+    (r"py" + r"pi\.org", r"files\.python" + "hosted", r"registry\.npm" + "js", r"index\.crates" + r"\.io")
+)
+FOLDERS: Final = r"(?<![\w.}$-])/(?:" + "|".join(("ho" + "me", "Us" + "ers", "wo" + "rk", "ro" + "ot")) + r")/[\w.-]+"
+OF_A_MACHINE: Final = re.compile(f"{HOSTS}|{FOLDERS}")
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS, ids=lambda node: str(node.name))
+def test_a_trigger_is_three_to_eight_lines(trigger: ast.FunctionDef) -> None:
+    first = trigger.decorator_list[0].lineno
+    assert 3 <= (trigger.end_lineno or 0) - first + 1 <= 8
+    assert ast.get_docstring(trigger)
+
+
+def test_every_trigger_hangs_on_the_app_itself_and_none_on_a_blueprint() -> None:
+    """On Lambda a Blueprint's handler would be named after its module, and bypass app.py's middleware."""
+    assert TRIGGERS
+    for trigger in TRIGGERS:
+        (decorator,) = trigger.decorator_list
+        assert isinstance(decorator, ast.Call)
+        assert isinstance(decorator.func, ast.Attribute)
+        assert isinstance(decorator.func.value, ast.Name)
+        assert decorator.func.value.id == "app"
+    names = {node.id for node in ast.walk(APP) if isinstance(node, ast.Name)}
+    names |= {alias.name for node in ast.walk(APP) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert "Blueprint" not in names
+    for path in (ROOT / "chalicelib").rglob("*.py"):
+        assert "Blueprint(" not in path.read_text(), path
+
+
+@pytest.mark.parametrize(
+    ("name", "sources"),
+    [
+        ("playbooks", [row.source for row in PLAYBOOKS]),
+        ("failure reasons", [row.source for row in REASONS]),
+        ("HyperPod catalogue", [row.source for row in CATALOGUE]),
+    ],
+)
+def test_every_row_of_a_table_names_its_source(name: str, sources: list[str]) -> None:
+    assert sources
+    assert all(source.strip() for source in sources), name
+
+
+def test_every_xid_is_backed_by_an_authority() -> None:
+    for row in XID_FAULTS.values():
+        assert {row.nvidia, row.eks, row.kit, row.health_check} != {"-"}, row.xid
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("/" + "home/ada/rekindle", True),
+        ('"/' + 'work/main"', True),
+        ("https://py" + "pi.org/simple", True),
+        ("/opt/ml/checkpoints", False),
+        ("s3://bucket/" + "work/lm", False),
+        ("docs/" + "work/notes", False),
+    ],
+)
+def test_what_belongs_to_one_machine_is_recognised(text: str, is_found: bool) -> None:
+    assert bool(OF_A_MACHINE.search(text)) is is_found
+
+
+def test_no_tracked_file_names_a_machines_folder_or_a_registry() -> None:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    found = []
+    for name in listed.decode().split("\0"):
+        path = ROOT / name
+        if not name or not path.is_file() or path.is_symlink():
+            continue
+        text = path.read_text(errors="replace")
+        found += [f"{name}: {match[0]}" for match in OF_A_MACHINE.finditer(text)]
+    assert found == []

@@ -1,0 +1,1 @@
+../../rekindle/__init__.py
