@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
