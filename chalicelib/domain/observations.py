@@ -48,7 +48,10 @@ class AttemptView:
 
     `first_step`, `last_step` come from the heartbeat in the mailbox; Unknown without a monitor.
     `loss_state` is finite, nan, inf or none; `work` is the monitor's own phase word. `step_s` is the run's own median
-    step time, None where it is not known.
+    step time, None where it is not known. `loss_health` is the run's own judgement of its loss (unknown, ok, watch,
+    spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
+    the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
+    `loss_baseline` the loss it is measured against.
     """
 
     name: str
@@ -62,6 +65,10 @@ class AttemptView:
     loss_state: str = "none"
     work: str = ""
     step_s: float | None = None
+    loss_health: str = "unknown"
+    onset_step: int | None = None
+    healed_step: int | None = None
+    loss_baseline: float | None = None
 
     @property
     def last_step_at_most(self) -> Maybe[int]:
@@ -92,6 +99,10 @@ class AttemptView:
             "loss_state": self.loss_state,
             "work": self.work,
             "step_s": self.step_s,
+            "loss_health": self.loss_health,
+            "onset_step": self.onset_step,
+            "healed_step": self.healed_step,
+            "loss_baseline": self.loss_baseline,
         }
 
     @classmethod
@@ -109,6 +120,10 @@ class AttemptView:
             loss_state=wire["loss_state"],
             work=wire["work"],
             step_s=wire.get("step_s"),
+            loss_health=wire.get("loss_health", "unknown"),
+            onset_step=wire.get("onset_step"),
+            healed_step=wire.get("healed_step"),
+            loss_baseline=wire.get("loss_baseline"),
         )
 
 

@@ -47,6 +47,10 @@ class SignalKind(StrEnum):
     # the monitor in the training process
     MONITOR_STARTED = "monitor_started"
     NON_FINITE = "non_finite"
+    LOSS_SPIKE = "loss_spike"
+    DIVERGENCE = "divergence"
+    LOSS_RECOVERED = "loss_recovered"
+    THROUGHPUT = "throughput"
     STALL = "stall"
     PROGRESS_RESUMED = "progress_resumed"
     SAVE_FAILED = "save_failed"
