@@ -7,6 +7,7 @@ A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or sh
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
     manifests/step-<step, 12 digits>-<attempt>.json   monitor → service   written last: the checkpoint is whole
     beats/<attempt>.json                        monitor → service   overwritten at every beat
+    reports/<attempt>/<kind>-<rank>.json        monitor → service   one rank's own report, see rekindle/reports.py
 
 Keys made and parsed here are relative to `<prefix>`. Everything read from a mailbox is untrusted: each reader either
 returns a whole message or raises `MailboxError`, which names the field. Standard library only.
@@ -16,55 +17,117 @@ What "step" means everywhere: the number of the last step whose update is contai
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, ClassVar, Final, Self
 
-WIRE_VERSION: Final = 1
-FOLDER: Final = "rekindle"
-MAX_STEP: Final = 10**12 - 1  # twelve digits keep manifest names sorted by step
-MAX_MESSAGE_BYTES: Final = 256 * 1024  # fence, request, reply and beat; a reply's stacks are the only large part
-MAX_MANIFEST_BYTES: Final = 8 * 1024 * 1024  # about 40,000 files, far above a sharded checkpoint of 4,096 ranks
-MAX_FILES: Final = 40_000
-MAX_PATH_CHARS: Final = 1024  # an S3 key's own limit
-MAX_TEXT_CHARS: Final = 2000
-MAX_STACKS_CHARS: Final = 48 * 1024  # a reply travels as an event too, and an event has 256 KB
-MAX_ENV_CHARS: Final = 512  # Source: botocore sagemaker TrainingEnvironmentValue, max 512
-
-# What a new attempt is told: environment variables of the training container.
-ENV_JOB_ID: Final = "REKINDLE_JOB_ID"
-ENV_ATTEMPT: Final = "REKINDLE_ATTEMPT"
-ENV_MAILBOX: Final = "REKINDLE_MAILBOX"
-ENV_BUS: Final = "REKINDLE_BUS"
-ENV_RESUME_STEP: Final = "REKINDLE_RESUME_STEP"
-ENV_RESUME_URI: Final = "REKINDLE_RESUME_URI"
-ENV_RESUME_MANIFEST: Final = "REKINDLE_RESUME_MANIFEST"
-ENV_SKIP: Final = "REKINDLE_SKIP"
-ENV_INCIDENT: Final = "REKINDLE_INCIDENT"
-ENV_ATTEMPT_NAME: Final = "TRAINING_JOB_NAME"  # set by SageMaker itself; Source: sagemaker-training-toolkit
-# Where the container's own checkpoint folder appears (SageMaker's CheckpointConfig); optional. With both set, manifests
-# name the URI, and the monitor turns a resume URI back into the local path.
-ENV_CHECKPOINT_DIR: Final = "REKINDLE_CHECKPOINT_DIR"
-ENV_CHECKPOINT_URI: Final = "REKINDLE_CHECKPOINT_URI"
-ENV_NAMES: Final = (
-    ENV_JOB_ID,
+from rekindle.orders import (
     ENV_ATTEMPT,
-    ENV_MAILBOX,
+    ENV_ATTEMPT_NAME,
     ENV_BUS,
+    ENV_CHECKPOINT_DIR,
+    ENV_CHECKPOINT_URI,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_MAILBOX,
+    ENV_NAMES,
+    ENV_RESUME_MANIFEST,
     ENV_RESUME_STEP,
     ENV_RESUME_URI,
-    ENV_RESUME_MANIFEST,
     ENV_SKIP,
-    ENV_INCIDENT,
+    MAX_ENV_CHARS,
+    AttemptOrder,
+    ResumePlan,
+    SkipWindow,
+    merge_windows,
+)
+from rekindle.wire import (
+    FOLDER,
+    MAX_MESSAGE_BYTES,
+    MAX_PATH_CHARS,
+    MAX_RANK,
+    MAX_STACKS_CHARS,
+    MAX_STEP,
+    MAX_TEXT_CHARS,
+    WIRE_VERSION,
+    MailboxError,
+    Message,
+    Place,
+    Reader,
+    check_id,
+    is_id,
 )
 
-_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}\Z")
+# One face: what stands in orders.py and wire.py is imported from here.
+__all__ = [
+    "ITSELF",
+    "MAX_FILES",
+    "UNKNOWN_HEALTH",
+    "MAX_MANIFEST_BYTES",
+    "Beat",
+    "CheckpointReply",
+    "CheckpointRequest",
+    "Fence",
+    "Key",
+    "KeyKind",
+    "LossState",
+    "Manifest",
+    "ManifestFile",
+    "ReplyOutcome",
+    "RunPhase",
+    "SaveKind",
+    "beat_key",
+    "check_path",
+    "fence_key",
+    "manifest_key",
+    "manifest_prefix",
+    "parse_key",
+    "relative_path",
+    "reply_key",
+    "request_key",
+    "request_prefix",
+    "verify_listing",
+    "ENV_ATTEMPT",
+    "ENV_ATTEMPT_NAME",
+    "ENV_BUS",
+    "ENV_CHECKPOINT_DIR",
+    "ENV_CHECKPOINT_URI",
+    "ENV_INCIDENT",
+    "ENV_JOB_ID",
+    "ENV_MAILBOX",
+    "ENV_NAMES",
+    "ENV_RESUME_MANIFEST",
+    "ENV_RESUME_STEP",
+    "ENV_RESUME_URI",
+    "ENV_SKIP",
+    "MAX_ENV_CHARS",
+    "AttemptOrder",
+    "ResumePlan",
+    "SkipWindow",
+    "merge_windows",
+    "FOLDER",
+    "MAX_MESSAGE_BYTES",
+    "MAX_PATH_CHARS",
+    "MAX_RANK",
+    "MAX_STACKS_CHARS",
+    "MAX_STEP",
+    "MAX_TEXT_CHARS",
+    "WIRE_VERSION",
+    "MailboxError",
+    "Message",
+    "Place",
+    "Reader",
+    "check_id",
+    "is_id",
+]
+
+MAX_MANIFEST_BYTES: Final = 8 * 1024 * 1024  # about 40,000 files, far above a sharded checkpoint of 4,096 ranks
+MAX_FILES: Final = 40_000
+UNKNOWN_HEALTH: Final = "unknown"  # the word of `rekindle.detectors.Health` for "nothing judged yet"
+
 _KEY: Final = re.compile(
     rf"(?:(?P<prefix>.*)/)?{FOLDER}/(?:"
     r"(?P<fence>fence)\.json"
@@ -75,15 +138,6 @@ _KEY: Final = re.compile(
     r")\Z",
     re.DOTALL,
 )
-
-
-class MailboxError(ValueError):
-    """A message, key, URI or variable is wrong. `field` is its dotted path, `problem` says what is wrong."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-        self.problem = problem
 
 
 class KeyKind(StrEnum):
@@ -124,13 +178,6 @@ class RunPhase(StrEnum):
     SAVING = "saving"
     FINISHED = "finished"
     STALLED = "stalled"
-
-
-def check_id(value: object, field: str = "id") -> str:
-    """The id itself. Raises: MailboxError for anything outside `[A-Za-z0-9._-]{1,128}`, and for dots alone."""
-    if not isinstance(value, str) or not _ID.match(value):
-        raise MailboxError(field, "must be 1 to 128 characters of A-Z a-z 0-9 . _ -, and not dots alone")
-    return value
 
 
 def fence_key() -> str:
@@ -183,211 +230,14 @@ def parse_key(key: str) -> Key | None:
         return Key(kind=KeyKind.FENCE, prefix=prefix)
     for kind in (KeyKind.REQUEST, KeyKind.REPLY, KeyKind.MANIFEST, KeyKind.BEAT):
         name = match[kind.value]
-        if name is not None and _ID.match(name):
+        if name is not None and is_id(name):
             step = int(match["step"]) if kind is KeyKind.MANIFEST else None
             return Key(kind=kind, prefix=prefix, name=name, step=step)
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where something lies: `s3://bucket/path`, or a directory (`bucket` is None and `path` absolute)."""
-
-    bucket: str | None
-    path: str
-
-    @classmethod
-    def parse(cls, uri: str, field: str = "uri") -> Place:
-        """Raises: MailboxError for anything but `s3://bucket[/path]`, `file:///path` or an absolute path."""
-        if "\0" in uri or len(uri) > 2 * MAX_PATH_CHARS:
-            raise MailboxError(field, "is too long or holds a NUL")
-        if uri.startswith("s3://"):
-            bucket, _, path = uri[len("s3://") :].partition("/")
-            if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
-                raise MailboxError(field, "names no valid bucket")
-            place = cls(bucket=bucket, path=path.strip("/"))
-        elif uri.startswith("file://"):
-            parts = urlsplit(uri)
-            if parts.netloc not in ("", "localhost"):
-                raise MailboxError(field, "a file URI must not name a host")
-            place = cls(bucket=None, path=unquote(parts.path).rstrip("/"))
-        else:
-            place = cls(bucket=None, path=uri.rstrip("/"))
-        if place.bucket is None and not place.path.startswith("/"):
-            raise MailboxError(field, "must be s3://bucket/prefix, file:///path or an absolute path")
-        if ".." in place.path.split("/"):
-            raise MailboxError(field, "must not hold '..'")
-        return place
-
-    def join(self, key: str) -> Place:
-        """The place of `key` below this one."""
-        return Place(bucket=self.bucket, path=f"{self.path}/{key}" if self.path or self.bucket is None else key)
-
-    @property
-    def uri(self) -> str:
-        return self.path if self.bucket is None else f"s3://{self.bucket}/{self.path}".rstrip("/")
-
-
-# ---- reading and writing -------------------------------------------------------------------------------------------
-
-
-_W = TypeVar("_W", bound=StrEnum)
-
-
-def _parse_json(raw: bytes | str, limit: int, field: str = "$") -> Any:
-    if len(raw) > limit:
-        raise MailboxError(field, f"is larger than {limit} bytes")
-
-    def no_constant(name: str) -> float:
-        raise MailboxError(field, f"holds {name}, which is not JSON")
-
-    try:
-        return json.loads(raw, parse_constant=no_constant)
-    except MailboxError:
-        raise
-    except (ValueError, RecursionError) as err:
-        raise MailboxError(field, "is not a JSON text") from err
-
-
-def _parse_object(raw: bytes | str, limit: int) -> dict[str, Any]:
-    value = _parse_json(raw, limit)
-    if not isinstance(value, dict):
-        raise MailboxError("$", "must be a JSON object")
-    return value
-
-
-class _Reader:
-    """Typed access to one JSON object; every complaint names the field."""
-
-    def __init__(self, wire: Mapping[str, Any], at: str = "") -> None:
-        self._wire = wire
-        self._at = at
-
-    def _get(self, name: str) -> Any:
-        return self._wire.get(name)
-
-    def fail(self, name: str, problem: str) -> MailboxError:
-        return MailboxError(f"{self._at}{name}", problem)
-
-    def text(self, name: str, limit: int = MAX_TEXT_CHARS, default: str | None = None) -> str:
-        value = self._get(name)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, str) or len(value) > limit:
-            raise self.fail(name, f"must be a string of at most {limit} characters")
-        return value
-
-    def optional_text(self, name: str, limit: int = MAX_TEXT_CHARS) -> str | None:
-        return None if self._get(name) is None else self.text(name, limit)
-
-    def identity(self, name: str) -> str:
-        return check_id(self._get(name), f"{self._at}{name}")
-
-    def optional_identity(self, name: str) -> str | None:
-        return None if self._get(name) is None else self.identity(name)
-
-    def whole(self, name: str, low: int = 0, high: int = MAX_STEP) -> int:
-        value = self._get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.fail(name, f"must be a whole number from {low} to {high}")
-        return value
-
-    def optional_whole(self, name: str, low: int = 0, high: int = MAX_STEP) -> int | None:
-        return None if self._get(name) is None else self.whole(name, low, high)
-
-    def optional_number(self, name: str) -> float | None:
-        value = self._get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.fail(name, "must be a number")
-        try:
-            number = float(value)
-        except OverflowError as err:
-            raise self.fail(name, "is too large") from err
-        if not math.isfinite(number):
-            raise self.fail(name, "must be finite")
-        return number
-
-    def moment(self, name: str) -> datetime:
-        value = self._get(name)
-        if not isinstance(value, str) or len(value) > 64:
-            raise self.fail(name, "must be an ISO-8601 time")
-        try:
-            parsed = datetime.fromisoformat(value)
-            if parsed.tzinfo is None:
-                raise self.fail(name, "must carry a UTC offset")
-            return parsed.astimezone(UTC)
-        except MailboxError:
-            raise
-        except (ValueError, OverflowError) as err:
-            raise self.fail(name, "must be an ISO-8601 time") from err
-
-    def word(self, name: str, vocabulary: Callable[[str], _W], default: _W | None = None) -> _W:
-        value = self._get(name)
-        if value is None and default is not None:
-            return default
-        try:
-            return vocabulary(value)
-        except ValueError as err:
-            raise self.fail(name, "is not one of the known words") from err
-
-    def items(self, name: str, limit: int) -> Sequence[Any]:
-        value = self._get(name)
-        if not isinstance(value, list) or len(value) > limit:
-            raise self.fail(name, f"must be a list of at most {limit}")
-        return value
-
-    def mapping(self, name: str) -> dict[str, Any]:
-        value = self._get(name)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self.fail(name, "must be an object")
-        return value
-
-
-class _Message:
-    """Shared by the five messages: to and from JSON bytes, with a size limit and the version check."""
-
-    __slots__ = ()
-    LIMIT_BYTES: ClassVar[int] = MAX_MESSAGE_BYTES
-
-    def to_wire(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    @classmethod
-    def from_reader(cls, reader: _Reader) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Raises: MailboxError naming the first wrong field. Unknown fields are ignored, an unknown `v` is not."""
-        reader = _Reader(wire)
-        if reader.whole("v", 0) != WIRE_VERSION:
-            raise MailboxError("v", f"is not {WIRE_VERSION}, the only version known here")
-        return cls.from_reader(reader)
-
-    @classmethod
-    def from_json(cls, raw: bytes | str) -> Self:
-        """Raises: MailboxError, and nothing else, for whatever bytes are given."""
-        return cls.from_wire(_parse_object(raw, cls.LIMIT_BYTES))
-
-    def to_json(self) -> bytes:
-        """Bytes that `from_json` accepts. Raises: MailboxError where the message would not be readable again."""
-        wire = {"v": WIRE_VERSION, **self.to_wire()}
-        try:
-            raw = json.dumps(wire, allow_nan=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError, RecursionError) as err:
-            raise MailboxError("$", f"cannot be written as JSON: {err}") from err
-        if len(raw) > self.LIMIT_BYTES:
-            raise MailboxError("$", f"is larger than {self.LIMIT_BYTES} bytes")
-        self.from_wire(wire)
-        return raw
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fence(_Message):
+class Fence(Message):
     """The only attempt that may write checkpoints for this Job. A zombie of an older attempt reads it and stops."""
 
     job_id: str
@@ -416,7 +266,7 @@ class Fence(_Message):
         }
 
     @classmethod
-    def from_reader(cls, reader: _Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         return cls(
             job_id=reader.identity("job_id"),
             attempt=reader.identity("attempt"),
@@ -427,7 +277,7 @@ class Fence(_Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRequest(_Message):
+class CheckpointRequest(Message):
     """Save now. An answer after `deadline_at` is of no use to the service, though the manifest still is."""
 
     request_id: str
@@ -450,7 +300,7 @@ class CheckpointRequest(_Message):
         }
 
     @classmethod
-    def from_reader(cls, reader: _Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         kind = reader.text("kind", 32)
         if kind != "checkpoint":
             raise reader.fail("kind", "is not 'checkpoint', the only kind known here")
@@ -466,7 +316,7 @@ class CheckpointRequest(_Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointReply(_Message):
+class CheckpointReply(Message):
     """The one answer to a request; the first that is written stands. `manifest` is the manifest's key."""
 
     request_id: str
@@ -497,7 +347,7 @@ class CheckpointReply(_Message):
         }
 
     @classmethod
-    def from_reader(cls, reader: _Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         outcome = reader.word("outcome", ReplyOutcome)
         manifest = reader.optional_text("manifest", MAX_PATH_CHARS)
         parsed = parse_key(manifest) if manifest is not None else None
@@ -547,7 +397,7 @@ class ManifestFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest(_Message):
+class Manifest(Message):
     """Says that a checkpoint is whole: written after every one of its files was written and measured.
 
     `root` is the checkpoint's folder; or, where `files` is one entry with the path `.`, the file itself.
@@ -599,7 +449,7 @@ class Manifest(_Message):
         }
 
     @classmethod
-    def from_reader(cls, reader: _Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         root = reader.text("root", 2 * MAX_PATH_CHARS)
         Place.parse(root, "root")
         return cls(
@@ -611,7 +461,7 @@ class Manifest(_Message):
             request_id=reader.optional_identity("request_id"),
             root=root,
             files=_read_files(reader.items("files", MAX_FILES)),
-            world_size=reader.whole("world_size", 1, 10**7),
+            world_size=reader.whole("world_size", 1, MAX_RANK),
             data=reader.mapping("data"),
             loss=reader.optional_number("loss"),
             saved_at=reader.moment("saved_at"),
@@ -625,7 +475,7 @@ def _read_files(items: Sequence[Any]) -> tuple[ManifestFile, ...]:
         at = f"files.{index}."
         if not isinstance(item, dict):
             raise MailboxError(f"files.{index}", "must be an object")
-        reader = _Reader(item, at)
+        reader = Reader(item, at)
         path = check_path(item.get("path"), f"{at}path")
         digest = reader.optional_text("sha256", 64)
         if digest is not None and not re.fullmatch(r"[0-9a-f]{64}", digest):
@@ -678,8 +528,13 @@ def verify_listing(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[str, .
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat(_Message):
-    """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which."""
+class Beat(Message):
+    """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which.
+
+    `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the beat is
+    older than the field), `onset_step` the first bad step of the trouble that goes on or of the newest one,
+    `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before.
+    """
 
     job_id: str
     attempt: str
@@ -693,6 +548,10 @@ class Beat(_Message):
     rank: int
     world_size: int
     at: datetime
+    loss_health: str = UNKNOWN_HEALTH
+    onset_step: int | None = None
+    healed_step: int | None = None
+    loss_baseline: float | None = None
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -708,10 +567,14 @@ class Beat(_Message):
             "rank": self.rank,
             "world_size": self.world_size,
             "at": self.at.isoformat(),
+            "loss_health": self.loss_health,
+            "onset_step": self.onset_step,
+            "healed_step": self.healed_step,
+            "loss_baseline": self.loss_baseline,
         }
 
     @classmethod
-    def from_reader(cls, reader: _Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         return cls(
             job_id=reader.identity("job_id"),
             attempt=reader.identity("attempt"),
@@ -722,141 +585,11 @@ class Beat(_Message):
             loss_state=reader.word("loss_state", LossState),
             phase=reader.word("phase", RunPhase),
             step_s_median=reader.optional_number("step_s_median"),
-            rank=reader.whole("rank", 0, 10**7),
-            world_size=reader.whole("world_size", 1, 10**7),
+            rank=reader.whole("rank", 0, MAX_RANK),
+            world_size=reader.whole("world_size", 1, MAX_RANK),
             at=reader.moment("at"),
+            loss_health=reader.text("loss_health", 32, default=UNKNOWN_HEALTH),
+            onset_step=reader.optional_whole("onset_step"),
+            healed_step=reader.optional_whole("healed_step"),
+            loss_baseline=reader.optional_number("loss_baseline"),
         )
-
-
-# ---- what a new attempt is told ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class SkipWindow:
-    """Batches `from_step` (in) to `to_step` (out), numbered by the step that would have used them."""
-
-    from_step: int
-    to_step: int
-
-    def __contains__(self, step: int) -> bool:
-        return self.from_step <= step < self.to_step
-
-
-def merge_windows(windows: Sequence[SkipWindow]) -> tuple[SkipWindow, ...]:
-    """The same steps in the fewest windows, in order."""
-    merged: list[SkipWindow] = []
-    for window in sorted(windows):
-        if merged and window.from_step <= merged[-1].to_step:
-            last = merged.pop()
-            window = SkipWindow(from_step=last.from_step, to_step=max(last.to_step, window.to_step))
-        merged.append(window)
-    return tuple(merged)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePlan:
-    """Where a new attempt goes on: after `step`, from the checkpoint at `uri`, leaving out the `skip` windows.
-
-    `step` and `uri` are None for an attempt that starts from nothing.
-    """
-
-    step: int | None = None
-    uri: str | None = None
-    manifest_uri: str | None = None
-    skip: tuple[SkipWindow, ...] = ()
-
-    def should_skip(self, step: int) -> bool:
-        return any(step in window for window in self.skip)
-
-    def to_env(self) -> dict[str, str]:
-        """Raises: MailboxError where a value is longer than a training container's environment may hold."""
-        env = {
-            ENV_SKIP: json.dumps([[w.from_step, w.to_step] for w in merge_windows(self.skip)], separators=(",", ":"))
-        }
-        if self.step is not None:
-            env[ENV_RESUME_STEP] = str(self.step)
-        if self.uri is not None:
-            env[ENV_RESUME_URI] = self.uri
-        if self.manifest_uri is not None:
-            env[ENV_RESUME_MANIFEST] = self.manifest_uri
-        return _fitting(env)
-
-    @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> ResumePlan:
-        """Raises: MailboxError naming the variable. A wrong plan is never read as "start from nothing"."""
-        uri, manifest_uri = env.get(ENV_RESUME_URI) or None, env.get(ENV_RESUME_MANIFEST) or None
-        for name, value in ((ENV_RESUME_URI, uri), (ENV_RESUME_MANIFEST, manifest_uri)):
-            if value is not None:
-                Place.parse(value, name)
-        return cls(
-            step=_env_whole(env, ENV_RESUME_STEP),
-            uri=uri,
-            manifest_uri=manifest_uri,
-            skip=_env_skip(env.get(ENV_SKIP) or "[]"),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOrder:
-    """All that the service tells a new attempt through its environment."""
-
-    job_id: str
-    attempt_number: int
-    mailbox: str | None = None
-    bus: str | None = None
-    incident_id: str | None = None
-    resume: ResumePlan = field(default_factory=ResumePlan)
-
-    def to_env(self) -> dict[str, str]:
-        """Raises: MailboxError for a bad id, or a value that does not fit."""
-        optional = {ENV_MAILBOX: self.mailbox, ENV_BUS: self.bus, ENV_INCIDENT: self.incident_id}
-        env = {name: value for name, value in optional.items() if value is not None}
-        env |= {ENV_JOB_ID: check_id(self.job_id, ENV_JOB_ID), ENV_ATTEMPT: str(self.attempt_number)}
-        return _fitting(env) | self.resume.to_env()
-
-    def apply(self, env: Mapping[str, str]) -> dict[str, str]:
-        """`env` with this order in it and nothing left of the order before it."""
-        return {name: value for name, value in env.items() if name not in ENV_NAMES} | self.to_env()
-
-    @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> AttemptOrder:
-        """Raises: MailboxError naming the variable."""
-        incident = env.get(ENV_INCIDENT) or None
-        mailbox = env.get(ENV_MAILBOX) or None
-        if mailbox is not None:
-            Place.parse(mailbox, ENV_MAILBOX)
-        return cls(
-            job_id=check_id(env.get(ENV_JOB_ID), ENV_JOB_ID),
-            attempt_number=_env_whole(env, ENV_ATTEMPT) or 1,
-            mailbox=mailbox,
-            bus=env.get(ENV_BUS) or None,
-            incident_id=check_id(incident, ENV_INCIDENT) if incident is not None else None,
-            resume=ResumePlan.from_env(env),
-        )
-
-
-def _fitting(env: dict[str, str]) -> dict[str, str]:
-    for name, value in env.items():
-        if len(value) > MAX_ENV_CHARS:
-            raise MailboxError(name, f"is longer than {MAX_ENV_CHARS} characters")
-    return env
-
-
-def _env_whole(env: Mapping[str, str], name: str) -> int | None:
-    text = env.get(name) or None
-    if text is None:
-        return None
-    if not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
-        raise MailboxError(name, f"must be a whole number from 0 to {MAX_STEP}")
-    return int(text)
-
-
-def _env_skip(text: str) -> tuple[SkipWindow, ...]:
-    parsed = _Reader({ENV_SKIP: _parse_json(text, 64 * 1024, ENV_SKIP)})
-    windows: list[SkipWindow] = []
-    for index, pair in enumerate(parsed.items(ENV_SKIP, 1000)):
-        whole = isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and 0 <= n <= MAX_STEP for n in pair)
-        if not whole or pair[0] >= pair[1]:
-            raise MailboxError(f"{ENV_SKIP}.{index}", "must be [from_step, to_step] with from_step < to_step")
-        windows.append(SkipWindow(from_step=pair[0], to_step=pair[1]))
-    return merge_windows(windows)

@@ -41,6 +41,15 @@ from rekindle.mailbox import (
     request_key,
     verify_listing,
 )
+from rekindle.reports import (
+    MAX_REPORT_STACKS_CHARS,
+    RankReport,
+    ReportKey,
+    ReportKind,
+    parse_report_key,
+    report_key,
+    report_prefix,
+)
 
 AT = datetime(2026, 11, 21, 9, 30, 15, 123456, tzinfo=UTC)
 IDS = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,40}", fullmatch=True)
@@ -100,8 +109,23 @@ MESSAGES = [
         world_size=1,
         at=AT,
     ),
+    RankReport(
+        kind=ReportKind.STALL,
+        job_id="job",
+        attempt="run-1",
+        rank=0,
+        world_size=2,
+        host="node-1",
+        at=AT,
+        step=41,
+        phase="training",
+        silent_s=61.5,
+        metric="loss",
+        stacks="Thread MainThread:\n",
+        step_s=0.25,
+    ),
 ]
-KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Beat]
+KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Beat, RankReport]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -139,7 +163,7 @@ def test_any_field_replaced_by_anything_is_read_whole_or_refused_by_name(message
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_missing_required_field_is_named(message: Any) -> None:
-    optional = {"superseded", "reason", "why", "data", "incident_id"}
+    optional = {"superseded", "reason", "why", "data", "incident_id", "loss_health"}
     wire = json.loads(message.to_json())
     for name, value in wire.items():
         if value is None or name in optional:
@@ -147,6 +171,8 @@ def test_a_missing_required_field_is_named(message: Any) -> None:
         if isinstance(message, CheckpointReply) and name in ("bytes", "took_s", "stacks"):
             continue
         if isinstance(message, Manifest) and name in ("request_id", "loss"):
+            continue
+        if isinstance(message, RankReport) and name not in ("kind", "job_id", "attempt", "rank", "world_size", "at"):
             continue
         with pytest.raises(MailboxError) as caught:
             type(message).from_json(json.dumps({key: item for key, item in wire.items() if key != name}))
@@ -356,3 +382,51 @@ def test_a_value_that_a_training_container_cannot_hold_is_refused_where_it_is_ma
     many = tuple(SkipWindow(from_step=step * 1000, to_step=step * 1000 + 1) for step in range(100))
     with pytest.raises(MailboxError, match="512"):
         ResumePlan(skip=many).to_env()
+
+
+def test_a_beat_of_an_older_monitor_reads_as_unknown_health() -> None:
+    beat = next(message for message in MESSAGES if isinstance(message, Beat))
+    new = {"loss_health", "onset_step", "healed_step", "loss_baseline"}
+    old = {name: value for name, value in json.loads(beat.to_json()).items() if name not in new}
+    read = Beat.from_json(json.dumps(old))
+    assert (read.loss_health, read.onset_step, read.healed_step, read.loss_baseline) == ("unknown", None, None, None)
+
+
+@pytest.mark.parametrize("kind", list(ReportKind))
+@given(attempt=IDS, rank=st.integers(0, 10**7))
+def test_a_report_is_found_again_by_its_key(kind: ReportKind, attempt: str, rank: int) -> None:
+    key = report_key(attempt, kind, rank)
+    assert key.startswith(report_prefix(attempt))
+    assert parse_report_key(key) == ReportKey(attempt=attempt, kind=kind, rank=rank)
+    assert parse_report_key(f"some/prefix/{key}") == ReportKey(attempt=attempt, kind=kind, rank=rank)
+    assert parse_key(key) is None, "no reader of the other messages takes it for one of his"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "rekindle/reports/run-1/stall-1.json",
+        "rekindle/reports/run-1/other-00001.json",
+        "rekindle/reports/../stall-00001.json",
+        "rekindle/reports/run-1/stall-00001.json.tmp",
+        "rekindle/reports/stall-00001.json",
+    ],
+)
+def test_what_is_no_reports_key_is_none(key: str) -> None:
+    assert parse_report_key(key) is None
+
+
+@pytest.mark.parametrize("rank", [-1, 10**8, True])
+def test_a_rank_out_of_bounds_is_refused_by_name(rank: int) -> None:
+    with pytest.raises(MailboxError, match="rank"):
+        report_key("run-1", ReportKind.STALL, rank)
+
+
+def test_a_report_is_bounded_and_its_rank_belongs_to_its_world() -> None:
+    report = next(message for message in MESSAGES if isinstance(message, RankReport))
+    assert report.key == "rekindle/reports/run-1/stall-00000.json"
+    with pytest.raises(MailboxError, match="stacks"):
+        replace(report, stacks="x" * (MAX_REPORT_STACKS_CHARS + 1)).to_json()
+    replace(report, stacks="ä" * 10_000).to_json()
+    with pytest.raises(MailboxError, match="rank"):
+        replace(report, rank=2).to_json()
