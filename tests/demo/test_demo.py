@@ -70,7 +70,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
             break
     assert len(processes_of(tmp_path / "demo")) >= 4  # the demo, the reference and two workers
     run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=60) == 130
+    assert run.wait(timeout=240) == 130
     run.stdout.close()
     assert processes_of(tmp_path / "demo") == []
 
@@ -79,7 +79,7 @@ def test_a_folder_that_no_demo_made_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine.txt").write_text("precious")
     run = demo(tmp_path)
-    run.communicate(timeout=60)
+    run.communicate(timeout=240)
     assert run.returncode == 2
     assert (tmp_path / "data" / "mine.txt").read_text() == "precious"
 

@@ -128,7 +128,7 @@ def test_the_reference_process_gives_the_losses_of_an_undisturbed_run_in_pieces(
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
     first, second = (json.loads(line)["losses"] for line in done.stdout.splitlines())

@@ -36,7 +36,7 @@ time.sleep(600)
 """
 
 
-def until(what: Callable[[], bool], limit_s: float = 20.0) -> bool:
+def until(what: Callable[[], bool], limit_s: float = 120.0) -> bool:
     deadline = time.monotonic() + limit_s
     pause = threading.Event()
     while not what():

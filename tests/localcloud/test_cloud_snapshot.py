@@ -151,7 +151,7 @@ def test_a_wrong_content_length_is_a_bad_request(length: str) -> None:
     server = ApiServer(small_app())
     server.start()
     try:
-        connection = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=10)
+        connection = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=120)
         connection.putrequest("POST", "/jobs/lm-7b")
         connection.putheader("Content-Length", length)
         connection.endheaders()

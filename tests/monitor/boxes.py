@@ -22,7 +22,7 @@ from rekindle.mailbox import (
 from rekindle.monitor import Config
 from rekindle.monitor.boxes import DirectoryBox
 
-PATIENCE_S = 20.0  # how long a test waits for a fact that never comes
+PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
 QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02)
 
 

@@ -99,7 +99,7 @@ def test_sigterm_saves_at_the_next_step_chains_the_old_handler_and_asks_the_loop
     process.send_signal(signal.SIGTERM)
     tell(process, "go on")
     assert heard(process) == {"step": 2, "called": 1, "restored": "<lambda>"}
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     [manifest] = (tmp_path / manifest_prefix()).iterdir()
     sealed = Manifest.from_json(manifest.read_bytes())
     assert (sealed.step, sealed.kind) == (2, SaveKind.EMERGENCY)
@@ -123,7 +123,7 @@ def test_a_forked_child_says_nothing_in_its_parents_name(
         say(child=os.waitstatus_to_exitcode(status))
     """)
     assert heard(process)["child"] == 0
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert beat(tmp_path).step == 2
     assert not (tmp_path / manifest_prefix()).exists()
 
@@ -136,7 +136,7 @@ def test_a_script_that_dies_without_finish_still_says_that_it_ended(
         mon.step(7, loss=1.0)
         raise RuntimeError("CUDA error")
     """)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert errors.count("Traceback") == 1, "only the script's own error"
     assert (beat(tmp_path).step, beat(tmp_path).phase) == (7, RunPhase.FINISHED)
@@ -162,7 +162,7 @@ def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(
     process.send_signal(signal.SIGCONT)
     tell(process, "go on")
     assert heard(process) == {"done": True}
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert "No step for" not in errors
 
 
