@@ -7,7 +7,7 @@ STAGE ?= prod
 PYTEST_WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-crash check bench package deploy undeploy clean format help
+.PHONY: demo test test-frameworks test-crash check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -19,11 +19,24 @@ $(VENV)/.ready: requirements-dev.txt requirements.txt pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
+# PyTorch first: DeepSpeed is built from source and looks at the PyTorch that is there. `-c` keeps the versions of the
+# service's own tools, which stand in the same environment. pip's long log is shown only where it failed.
+$(VENV)/.frameworks: $(VENV)/.ready requirements-frameworks.txt
+	{ $(BIN)/python -m pip install --disable-pip-version-check -c requirements-dev.txt \
+		"$$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements-frameworks.txt)" && \
+	  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(BIN)/python -m pip install --disable-pip-version-check \
+		--no-build-isolation -c requirements-dev.txt -r requirements-frameworks.txt; \
+	} >$(VENV)/frameworks.log 2>&1 || { cat $(VENV)/frameworks.log >&2; exit 1; }
+	touch $@
+
 demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
 test: $(VENV)/.ready  ## all tests, no network
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
+	$(BIN)/python -m pytest tests/frameworks -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
 	REKINDLE_CRASH=all $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal \
