@@ -3,6 +3,10 @@
 What SageMaker does is done here: SIGTERM, then SIGKILL after the grace; one worker that fails takes the whole job down;
 `/opt/ml/output/failure` becomes the FailureReason. Source: aws-facts §6; SageMaker developer guide, "How Amazon
 SageMaker Processes Training Output" and "How SageMaker runs your training image".
+
+A worker is one instance's container, algo-1, algo-2 and so on, and is told of the others as on SageMaker. A script that
+is one rank per instance finds torchrun's variables set as well; one that starts several ranks per instance is launched
+by torchrun (`python3 -m torch.distributed.run …`), and each of its ranks can be killed and frozen alone.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from localcloud.clock import Clock, Timer
+from localcloud.processes_keeper import descendants
 from localcloud.sagemaker import Phase, TrainingJob, TrainingJobs
 
 _KEEPER = Path(__file__).with_name("processes_keeper.py")
@@ -106,6 +111,25 @@ class Processes:
         """Stop one worker in its tracks (SIGSTOP): it neither works nor answers, and is not dead."""
         self.kill(name, rank, number=signal.SIGSTOP)
 
+    def ranks(self, name: str) -> dict[int, int]:
+        """Process ids of training ranks, by rank of the whole job: torchrun's where a worker is one, else the workers.
+
+        Reads /proc; ranks that have not begun, or have ended, are left out.
+        """
+        found: dict[int, int] = {}
+        for worker, pid in self.pids(name).items():
+            launched = _launched(pid)
+            found |= launched or {worker: pid}
+        return found
+
+    def kill_rank(self, name: str, rank: int, *, number: int = signal.SIGKILL) -> None:
+        """Kill one rank's process, and it alone. Raises KeyError where that rank is not running."""
+        self._write(self._running[name], {"signal": int(number), "ranks": [], "pids": [self.ranks(name)[rank]]})
+
+    def freeze_rank(self, name: str, rank: int) -> None:
+        """Stop one rank's process in its tracks (SIGSTOP). Raises KeyError where that rank is not running."""
+        self.kill_rank(name, rank, number=signal.SIGSTOP)
+
     def thaw(self, name: str, rank: int) -> None:
         """Let a frozen worker go on."""
         self.kill(name, rank, number=signal.SIGCONT)
@@ -177,7 +201,8 @@ class Processes:
                 "cwd": str(folder),
                 "log": str(self.log(job.name, rank)),
                 "env": common
-                | {"RANK": str(rank), "NODE_RANK": str(rank), "GROUP_RANK": str(rank), "SM_CURRENT_HOST": host},
+                | {"RANK": str(rank), "NODE_RANK": str(rank), "GROUP_RANK": str(rank), "SM_CURRENT_HOST": host}
+                | _resource_config(job, folder, host, hosts),
             }
             for rank, host in enumerate(hosts)
         ]
@@ -293,6 +318,49 @@ class Processes:
                 keeper.stdin.flush()
             except (BrokenPipeError, ValueError):  # all workers have ended, or the cloud is closing
                 return
+
+
+def _resource_config(job: TrainingJob, folder: Path, host: str, hosts: list[str]) -> dict[str, str]:
+    """SageMaker's file about the instances, and the variables of the toolkit that stand for it.
+
+    Source: SageMaker developer guide, "Distributed Training Configuration"; sagemaker-training-toolkit,
+    ENVIRONMENT_VARIABLES.md. The file is in /opt/ml/input/config there, and where SM_INPUT_CONFIG_DIR says here.
+    """
+    kind = str((job.request.get("ResourceConfig") or {}).get("InstanceType", ""))
+    group = {"instance_group_name": "homogeneousCluster", "instance_type": kind, "hosts": hosts}
+    config = {
+        "current_host": host,
+        "current_instance_type": kind,
+        "current_group_name": group["instance_group_name"],
+        "hosts": hosts,
+        "instance_groups": [group],
+        "network_interface_name": "lo",
+    }
+    place = folder / host / "input" / "config"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "resourceconfig.json").write_text(json.dumps(config))
+    return {
+        "SM_RESOURCE_CONFIG": json.dumps(config),
+        "SM_INPUT_CONFIG_DIR": str(place),
+        "SM_NETWORK_INTERFACE_NAME": "lo",
+    }
+
+
+def _launched(worker: int) -> dict[int, int]:
+    """The ranks that torchrun started inside a worker: the first process of each that has its mark.
+
+    Source: PyTorch documentation, torchrun, "Environment Variables": RANK, TORCHELASTIC_RUN_ID.
+    """
+    found: dict[int, int] = {}
+    for pid in descendants(worker):  # parents come before their children
+        try:
+            raw = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        environ = dict(item.split("=", 1) for item in raw.decode(errors="replace").split("\0") if "=" in item)
+        if "TORCHELASTIC_RUN_ID" in environ and environ.get("RANK", "").isdigit():
+            found.setdefault(int(environ["RANK"]), pid)
+    return found
 
 
 def _free_port() -> int:

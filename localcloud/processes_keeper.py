@@ -4,6 +4,8 @@ Run as a script, isolated (`python -I -S processes_keeper.py`). The first line o
 each further line is a signal to send. Each line on standard output tells of a worker that began or ended. When
 standard input ends, because the cloud closed it or was killed, all workers are killed: nothing ever outlives the cloud.
 And should the keeper itself be killed, the kernel kills its workers (PR_SET_PDEATHSIG, where the system is Linux).
+A worker may be a launcher whose ranks stand in sessions of their own (torchrun): on Linux they belong to the worker all
+the same, and where the launcher dies first they become the keeper's (PR_SET_CHILD_SUBREAPER), to end with the job.
 Standard library only, one thread.
 """
 
@@ -16,9 +18,12 @@ import selectors
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # Source: prctl(2)
+_PR_SET_CHILD_SUBREAPER = 36  # Source: prctl(2)
 
 
 def _die_with_parent() -> None:
@@ -51,21 +56,59 @@ def _say(**facts: object) -> None:
 def _signal(child: subprocess.Popen[bytes], number: int, *, group: bool) -> None:
     if child.returncode is not None:
         return
+    for pid in descendants(child.pid) if group else ():
+        _kill(os.kill, pid, number)
+    _kill(os.killpg if group else os.kill, child.pid, number)
+
+
+def _signal_rank(pid: int, number: int) -> None:
+    """One process inside a worker; only while it still belongs to this job, for its number may have been given anew."""
+    if pid in descendants(os.getpid()):
+        _kill(os.kill, pid, number)
+
+
+def _kill(how: Callable[[int, int], None], pid: int, number: int) -> None:
     try:
-        if group:
-            os.killpg(child.pid, number)
-        else:
-            os.kill(child.pid, number)
+        how(pid, number)
     except ProcessLookupError:
         return
 
 
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    """The worker and whatever it started, also where the worker itself has ended already."""
+def descendants(pid: int) -> list[int]:
+    """Whatever `pid` started, and what that started in turn; nothing where there is no /proc to tell."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # After the name in parentheses, which may hold anything: state, parent. Source: proc_pid_stat(5)
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+        except OSError:  # it has ended meanwhile
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _kill_all(children: list[subprocess.Popen[bytes]]) -> None:
+    """Every worker and whatever it started, also where the worker itself has ended already."""
+    for child in children:
+        _kill(os.killpg, child.pid, signal.SIGKILL)
+    # What a launcher was just starting appears only in a second look.
+    while alive := [pid for pid in descendants(os.getpid()) if not _is_dead(pid)]:
+        for pid in alive:
+            _kill(os.kill, pid, signal.SIGKILL)
+    for child in children:
+        child.wait()
+
+
+def _is_dead(pid: int) -> bool:
     try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
 
 
 class _Lines:
@@ -94,6 +137,8 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a Ctrl-C is the cloud's to act upon
         signal.signal(ignored, signal.SIG_IGN)
 
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     lines = _Lines(0)
     commands = lines.read() or []
     while not commands:
@@ -112,10 +157,7 @@ def main() -> None:
             _say(started=rank, pid=children[-1].pid)
         _tend(children, lines, commands, wake_read)
     finally:
-        for child in children:
-            _kill_group(child)
-        for child in children:
-            child.wait()
+        _kill_all(children)
 
 
 def _tend(children: list[subprocess.Popen[bytes]], lines: _Lines, commands: list[bytes], wake_read: int) -> None:
@@ -134,6 +176,8 @@ def _tend(children: list[subprocess.Popen[bytes]], lines: _Lines, commands: list
                 order = json.loads(command)
                 for rank in order["ranks"]:
                     _signal(children[rank], order["signal"], group=order["group"])
+                for pid in order.get("pids", ()):
+                    _signal_rank(pid, order["signal"])
             commands = []
             for key, _ in selector.select():
                 if key.fd == wake_read:

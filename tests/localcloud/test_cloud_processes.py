@@ -173,6 +173,64 @@ def test_what_a_worker_started_dies_with_it(http_cloud: Cloud, processes: Proces
     assert until(lambda: not is_alive(child))
 
 
+# Starts two ranks as torchrun does: each in a session of its own, with torchrun's mark.
+LAUNCHER = """
+import os, subprocess, sys, time
+first = 2 * int(os.environ["NODE_RANK"])
+for rank in (first, first + 1):
+    env = os.environ | {"RANK": str(rank), "TORCHELASTIC_RUN_ID": "none"}
+    program = "import time; print('rank is up', flush=True); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", program], env=env, start_new_session=True)
+%s
+"""
+
+
+def ranks_up(processes: Processes, name: str) -> dict[int, int]:
+    assert processes.wait_running(name)
+    logs = [processes.log(name, worker) for worker in range(2)]
+    assert until(lambda: all(log.exists() and log.read_text().count("rank is up") == 2 for log in logs), 60)
+    return processes.ranks(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")
+def test_the_ranks_of_a_launcher_are_known_and_one_of_them_can_be_frozen_and_killed(
+    http_cloud: Cloud, processes: Processes
+) -> None:
+    submit(http_cloud, "launched", LAUNCHER % "time.sleep(600)")
+    ranks = ranks_up(processes, "launched")
+    assert sorted(ranks) == [0, 1, 2, 3]
+    assert set(ranks.values()).isdisjoint(processes.pids("launched").values())
+    processes.freeze_rank("launched", 2)
+    assert until(lambda: Path(f"/proc/{ranks[2]}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+    processes.kill_rank("launched", 1)
+    assert until(lambda: not is_alive(ranks[1]))
+    assert is_alive(ranks[0])
+    http_cloud.client("sagemaker").stop_training_job(TrainingJobName="launched")
+    assert until(lambda: status(http_cloud, "launched") == "Stopped")
+    assert until(lambda: not any(is_alive(pid) for pid in ranks.values()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")
+def test_ranks_whose_launcher_died_before_them_end_with_the_job(http_cloud: Cloud, processes: Processes) -> None:
+    submit(http_cloud, "orphans", LAUNCHER % "time.sleep(600)")
+    ranks = ranks_up(processes, "orphans")
+    os.kill(processes.pids("orphans")[0], signal.SIGKILL)  # the launcher alone
+    assert until(lambda: status(http_cloud, "orphans") == "Failed")
+    assert until(lambda: not any(is_alive(pid) for pid in ranks.values()))
+
+
+def test_each_instance_finds_sagemakers_file_about_the_instances(http_cloud: Cloud, processes: Processes) -> None:
+    program = textwrap.dedent("""
+        import json, os
+        with open(os.environ["SM_INPUT_CONFIG_DIR"] + "/resourceconfig.json") as file:
+            config = json.load(file)
+        print(config["current_host"], config["hosts"], config == json.loads(os.environ["SM_RESOURCE_CONFIG"]))
+    """)
+    submit(http_cloud, "config", program)
+    assert until(lambda: status(http_cloud, "config") == "Completed")
+    assert processes.log("config", 1).read_text().strip() == "algo-2 ['algo-1', 'algo-2'] True"
+
+
 def test_a_command_that_does_not_exist_fails_the_job(http_cloud: Cloud, processes: Processes) -> None:
     algorithm = {"TrainingImage": "i", "TrainingInputMode": "File", "ContainerEntrypoint": ["no-such-program"]}
     http_cloud.client("sagemaker").create_training_job(**training_job("absent", AlgorithmSpecification=algorithm))
