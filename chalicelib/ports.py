@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from chalicelib.domain.actions import ActionResult, RequestCheckpoint, ResubmitJob, Severity
+from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe
@@ -261,6 +261,13 @@ class Mailbox(Protocol):
 
     def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:
         """The newest checkpoints, verified against their manifests, newest first."""
+        ...
+
+    def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
+        """Mark a checkpoint as bad: it stays where it is, and reads as a problem from then on.
+
+        DONE, ALREADY (it is marked), REFUSED (no mailbox, or a root that lies nowhere).
+        """
         ...
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:

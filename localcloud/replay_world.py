@@ -13,11 +13,11 @@ event moves its steps. What Rekindle orders has never happened in the recording,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.actions import ActionResult, Done, RequestCheckpoint, ResubmitJob
+from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
@@ -240,6 +240,15 @@ class RecordedWorld:
         names = {attempt.name for attempt in attempts}
         found = [item for item in self.saved if item.attempt in names]
         return Known(tuple(sorted(found, key=lambda item: (item.step, item.saved_at), reverse=True)))
+
+    def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:  # noqa: ARG002  the port's own names
+        """Marked: it is found with that problem from now on."""
+        problem = f"quarantined: {action.why} ({by})"
+        self.saved = [
+            replace(item, problems=(problem,)) if item.root == action.root and action.root else item
+            for item in self.saved
+        ]
+        return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         """Nothing to fence: an attempt ended by us no longer writes."""

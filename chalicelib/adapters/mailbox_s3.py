@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
-from chalicelib.domain.actions import ActionResult, Done, RequestCheckpoint, action_name
+from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
 from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
+from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
 from rekindle.mailbox import (
     MAX_MANIFEST_BYTES,
     MAX_MESSAGE_BYTES,
@@ -172,6 +173,18 @@ class S3Mailbox:
         condition = {"IfMatch": etag} if etag is not None else {"IfNoneMatch": "*"}
         self._write(place, body, **condition)
 
+    def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
+        """See ports.Mailbox."""
+        name = action_name(action)
+        if not job.mailbox:
+            return ActionResult(action=name, done=Done.REFUSED, detail="the run has no mailbox")
+        try:
+            mark = QuarantineMark(root=action.root, why=action.why, by=by, at=now)
+            is_new = self._create(_root(job).join(mark.key), mark.to_json())
+        except MailboxError as err:
+            return ActionResult(action=name, done=Done.REFUSED, detail=f"it cannot be marked: {err}"[:400])
+        return ActionResult(action=name, done=Done.DONE if is_new else Done.ALREADY, detail=action.root[:400])
+
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
     def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:
@@ -194,7 +207,24 @@ class S3Mailbox:
         except NotAuthorized as err:  # no list is not an empty list: the run may well have checkpoints
             raise DependencyUnavailable(f"the manifests cannot be listed: {err}") from err
         chosen = _chosen(list(reversed(listed)), by_name)
-        return Known(tuple(self._checkpoint(job, root, item, by_name) for item in chosen))
+        return Known(self._marked(root, [self._checkpoint(job, root, item, by_name) for item in chosen]))
+
+    def _marked(self, root: Place, views: Sequence[CheckpointView]) -> tuple[CheckpointView, ...]:
+        """The same, each quarantined one with its mark as a problem."""
+        there = {item.key for item in self._list(root.join(quarantine_prefix()), folder=False)} if views else set()
+        marked = []
+        for view in views:
+            place = root.join(mark_key(view.root)) if there and view.root else None
+            if place is not None and place.path in there:
+                view = replace(view, problems=(*view.problems, self._mark_at(place)))
+            marked.append(view)
+        return tuple(marked)
+
+    def _mark_at(self, place: Place) -> str:
+        try:
+            return QuarantineMark.from_json(self._read(place, MAX_MARK_BYTES) or b"").problem
+        except MailboxError as err:  # a mark that cannot be read is still a mark
+            return f"{PROBLEM}: {err}"[:200]
 
     def _checkpoint(self, job: Job, root: Place, item: _Object, attempts: Mapping[str, Attempt]) -> CheckpointView:
         key = parse_key(item.key)

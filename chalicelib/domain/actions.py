@@ -58,6 +58,17 @@ class ResubmitJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineCheckpoint:
+    """Mark the checkpoint at `root` as one that nobody may resume from. Marked, never deleted; only a person lifts it.
+
+    The mark's name is made of `root`, so that a second one changes nothing.
+    """
+
+    root: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
     """Tell people."""
 
@@ -66,7 +77,7 @@ class Notify:
     text: str
 
 
-Action = RequestCheckpoint | StopJob | ResubmitJob | Notify
+Action = RequestCheckpoint | StopJob | ResubmitJob | QuarantineCheckpoint | Notify
 
 
 class Done(StrEnum):
@@ -127,6 +138,8 @@ def action_to_wire(action: Action) -> dict[str, Any]:
                 "why": action.why,
                 "goes_back": action.goes_back,
             }
+        case QuarantineCheckpoint():
+            body = {"root": action.root, "why": action.why}
         case Notify():
             body = {"severity": action.severity.value, "title": action.title, "text": action.text}
         case _:
@@ -158,6 +171,8 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
                 why=wire["why"],
                 goes_back=bool(wire["goes_back"]),
             )
+        case "QuarantineCheckpoint":
+            return QuarantineCheckpoint(root=wire["root"], why=wire["why"])
         case "Notify":
             return Notify(severity=Severity(wire["severity"]), title=wire["title"], text=wire["text"])
         case other:

@@ -10,6 +10,7 @@ from chalicelib.domain.actions import (
     ActionResult,
     Done,
     Notify,
+    QuarantineCheckpoint,
     RequestCheckpoint,
     ResubmitJob,
     StopJob,
@@ -48,6 +49,8 @@ class Perform:
                     return self.scheduler.stop(action.attempt)
                 case ResubmitJob():
                     return self._resubmit(action, incident, policy)
+                case QuarantineCheckpoint():
+                    return self._quarantine(action, incident)
                 case Notify():
                     return self._notify(action, incident, token)
                 case _:
@@ -86,6 +89,10 @@ class Perform:
         self.registry.add_attempt(job, attempt, now=now)
         self.registry.reactivate(job.job_id)
         return result
+
+    def _quarantine(self, action: QuarantineCheckpoint, incident: Incident) -> ActionResult:
+        job = self.registry.get(incident.job_id or "")
+        return self.mailbox.quarantine(job, action, by=incident.incident_id, now=self.clock.now())
 
     def _notify(self, action: Notify, incident: Incident, token: str) -> ActionResult:
         notice = Notice(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.domain.actions import Done, RequestCheckpoint
+from chalicelib.domain.actions import Done, QuarantineCheckpoint, RequestCheckpoint
 from chalicelib.domain.errors import VersionConflict
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
@@ -243,3 +243,26 @@ def test_the_fence_goes_forward_only(sides: Sides) -> None:
     mailbox.fence(job(), attempt="lm-7b-r3", number=3, superseded=["lm-7b", "lm-7b-r2"], now=at(9))
     with pytest.raises(VersionConflict):
         mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=at(10))
+
+
+def quarantine(step: int) -> QuarantineCheckpoint:
+    return QuarantineCheckpoint(root=f"s3://{BUCKET}/{PREFIX}/ckpt/step-{step}-lm-7b", why="died at load twice")
+
+
+def test_a_quarantined_checkpoint_stays_there_and_reads_as_a_problem(sides: Sides) -> None:
+    mailbox, desk = sides
+    for step in (100, 200):
+        desk.checkpoint(step)
+    assert mailbox.quarantine(job(), quarantine(200), by="inc-a", now=T0).done is Done.DONE
+    found = mailbox.checkpoints(job(), [attempt()]).value
+    assert [(item.step, item.problems) for item in found] == [
+        (200, ("quarantined: died at load twice (inc-a)",)),
+        (100, ()),
+    ]
+
+
+def test_marking_twice_is_marking_once(sides: Sides) -> None:
+    mailbox, _ = sides
+    assert mailbox.quarantine(job(), quarantine(200), by="inc-a", now=T0).done is Done.DONE
+    assert mailbox.quarantine(job(), quarantine(200), by="inc-a", now=at(9)).done is Done.ALREADY
+    assert mailbox.quarantine(job(mailbox=""), quarantine(200), by="inc-a", now=T0).done is Done.REFUSED

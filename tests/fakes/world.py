@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.actions import ActionResult, Done, RequestCheckpoint, ResubmitJob
+from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
 from chalicelib.domain.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import execution_name
 from chalicelib.domain.jobs import Attempt, Job
@@ -135,6 +135,7 @@ class FakeMailbox:
         self.replies: dict[str, ReplyView] = {}
         self.stored: list[CheckpointView] = []
         self.fences: dict[str, tuple[str, int, tuple[str, ...]]] = {}
+        self.marks: dict[str, str] = {}  # root -> the problem that the mark reads as
 
     def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
         seen = self.beats.get(attempt.name)
@@ -165,8 +166,23 @@ class FakeMailbox:
 
     def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:
         by_name = {attempt.name: attempt for attempt in attempts}
-        views = [replace(view, fenced=view.fenced or _is_fenced(view, by_name)) for view in self.stored]
+        views = [
+            replace(
+                view,
+                fenced=view.fenced or _is_fenced(view, by_name),
+                problems=(*view.problems, *([self.marks[view.root]] if view.root in self.marks else [])),
+            )
+            for view in self.stored
+        ]
         return Known(tuple(sorted(views, key=lambda view: (view.step, view.attempt), reverse=True)))
+
+    def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
+        if not job.mailbox:
+            return ActionResult(action="QuarantineCheckpoint", done=Done.REFUSED, detail="the run has no mailbox")
+        if action.root in self.marks:
+            return ActionResult(action="QuarantineCheckpoint", done=Done.ALREADY, detail=action.root)
+        self.marks[action.root] = f"quarantined: {action.why} ({by})"
+        return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         if not job.mailbox:

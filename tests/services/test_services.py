@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Done, Notify, RequestCheckpoint, ResubmitJob, Severity, StopJob
+from chalicelib.domain.actions import (
+    Done,
+    Notify,
+    QuarantineCheckpoint,
+    RequestCheckpoint,
+    ResubmitJob,
+    Severity,
+    StopJob,
+)
 from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, NotAuthorized, NotOurs, UnknownEntity
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase, SkipWindow
@@ -381,6 +389,9 @@ def test_actions_answer_and_a_permanent_refusal_is_an_answer(w: World, monkeypat
     assert [act(ask), act(replace(ask))] == [Done.DONE, Done.ALREADY]
     assert [act(StopJob(attempt=JOB, why="")) for _ in range(2)] == [Done.DONE, Done.ALREADY]
     assert act(Notify(severity=Severity.INFO, title="t", text="x")) is Done.DONE
+    bad = QuarantineCheckpoint(root="s3://b/ckpt/step-5", why="died at load twice")
+    assert [act(bad) for _ in range(2)] == [Done.DONE, Done.ALREADY]
+    assert w.mailbox.marks == {bad.root: f"quarantined: died at load twice ({w.last.incident_id})"}
 
     def refuse(_: str) -> Any:
         raise NotAuthorized("no")
