@@ -1,0 +1,208 @@
+"""Which rank is to blame? Judged from what each rank said of itself; pure.
+
+A hang: thousands of ranks wait in a collective for one that does not come. The one is told by what it does *not* do:
+it does not wait. It sits in other code, is a step behind, or says nothing at all (`minority`).
+A value that is not finite spreads to all ranks with the next exchange of gradients. Where one rank had it first, its
+hardware is suspect; where all had it at once, the data or the run is (`first_bad`).
+
+"Unknown" is a verdict: no suspects, confidence 0. Confidences are judgements, not measured frequencies; a recovery
+that costs a node should ask for `STRONG` or more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from rekindle.detectors.frames import Frame, training_frames, waits_in
+from rekindle.reports import RankReport, ReportKind
+
+STRONG: Final = 0.8
+KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, few enough to be equal on equal ranks
+SMALL: Final = 4  # a minority is at most a quarter as large as the group it is held against; or one beside three
+ONE_HOST: Final = 8  # ranks on the common hosts (p4d, p5: eight GPUs)
+MAX_SAID_RANKS: Final = 8
+
+
+class RankRule(StrEnum):
+    """How a verdict was reached."""
+
+    BEHIND = "behind"  # others have finished a step that these have not
+    NOT_WAITING = "not_waiting"  # the others wait in collectives, these are in other code
+    SILENT = "silent"  # the others have reported, these have not
+    ODD_ONE = "odd_one"  # in other code than a clear majority, none of it known as a wait
+    ALONE_FIRST = "alone_first"  # had the bad value first
+    ONE_HOST_FIRST = "one_host_first"  # several had it first, all on one host
+    ALL_AT_ONCE = "all_at_once"  # no rank is to blame
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankVerdict:
+    """`hosts` are the suspects' own, as far as any report or the placing of their neighbours tells."""
+
+    suspect_ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    confidence: float
+    rule: RankRule
+    said: str
+
+
+def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
+    """Who holds up a stalled run. Reports of other kinds than `stall` only help to name hosts. Never raises."""
+    given = [report for report in reports if 0 <= report.rank < world_size]
+    hosts = _hosts(given)
+    stalls = _newest(given, ReportKind.STALL)
+    if world_size < 2:
+        return _unknown("there is only one rank")
+    frames = {rank: training_frames(report.stacks) for rank, report in stalls.items()}
+    waiting = [rank for rank, found in frames.items() if waits_in(found) is not None]
+    most_wait = _is_most(len(waiting), world_size)
+    if not most_wait and 2 * len(stalls) <= world_size:
+        return _unknown(f"only {len(stalls)} of {world_size} ranks have reported")
+    silent = frozenset(range(world_size)) - stalls.keys()
+
+    behind = _behind(stalls, world_size)
+    if behind:
+        said = f"{_ranks(behind)} finished step {stalls[min(behind)].step}, the others a later one"
+        return _verdict(behind, hosts, 0.9 if most_wait else 0.6, RankRule.BEHIND, said)
+    busy = frozenset(rank for rank, found in frames.items() if found) - set(waiting)
+    if busy and most_wait:
+        said = f"{_ranks(busy)}: {_where(frames, busy)}; {len(waiting)} of {world_size} ranks wait in a collective"
+        if silent:
+            return _verdict(busy | silent, hosts, 0.6, RankRule.NOT_WAITING, f"{said}; {_ranks(silent)}: no report")
+        return _verdict(busy, hosts, 0.9 if _is_few(len(busy), world_size) else 0.6, RankRule.NOT_WAITING, said)
+    if silent:
+        if not _is_few(len(silent), world_size):
+            return _unknown(f"{len(silent)} of {world_size} ranks have not reported")
+        said = f"{_ranks(silent)}: no report, while {len(stalls)} of {world_size} ranks have one"
+        # More than one host's ranks at once: rather the way to the mailbox than the ranks.
+        confidence = 0.5 if len(silent) > ONE_HOST else STRONG if most_wait else 0.6
+        return _verdict(silent, hosts, confidence, RankRule.SILENT, said)
+    return _odd_one(frames, hosts, world_size)
+
+
+def _is_most(count: int, world_size: int) -> bool:
+    """More than half; of two ranks, one: where one waits, it waits for the other."""
+    return 2 * count > world_size or (world_size == 2 and count == 1)
+
+
+def _is_few(count: int, world_size: int) -> bool:
+    """At most a quarter, but always one."""
+    return count * SMALL <= world_size or count == 1
+
+
+def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
+    """Who had the value that is not finite first. Never raises."""
+    given = [report for report in reports if 0 <= report.rank < world_size]
+    hosts = _hosts(given)
+    bad = {r: report for r, report in _newest(given, ReportKind.NON_FINITE).items() if report.step is not None}
+    if not bad:
+        return _unknown("no rank has reported a value that is not finite")
+    if world_size < 2:
+        return _unknown("there is only one rank")
+    step = min(report.step for report in bad.values() if report.step is not None)
+    first = frozenset(rank for rank, report in bad.items() if report.step == step)
+    later = len(bad) - len(first)
+    if len(first) == world_size:
+        said = f"all {world_size} ranks have it at step {step}"
+        return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.9, rule=RankRule.ALL_AT_ONCE, said=said)
+    said = f"{_ranks(first)} first, at step {step}; {later} of {world_size} ranks later"
+    if len(first) == 1:
+        # The others have it only from the next exchange on, or not at all: either way it began here.
+        return _verdict(first, hosts, 0.9 if 2 * later >= world_size - 1 else 0.8, RankRule.ALONE_FIRST, said)
+    named = {hosts.get(rank, "") for rank in first}
+    elsewhere = {host for rank, host in hosts.items() if rank not in first} - named
+    if len(named) == 1 and named != {""} and elsewhere and 2 * len(first) < world_size:
+        return _verdict(first, hosts, 0.7, RankRule.ONE_HOST_FIRST, f"{said}; all on {named.pop()}")
+    return _unknown(f"{said}: neither one rank nor all")
+
+
+def _newest(reports: Sequence[RankReport], kind: ReportKind) -> dict[int, RankReport]:
+    """One report per rank: of a stall the latest, of a bad value the earliest."""
+    kept: dict[int, RankReport] = {}
+    for report in sorted((r for r in reports if r.kind is kind), key=_order):
+        if kind is ReportKind.STALL or report.rank not in kept:
+            kept[report.rank] = report
+    return kept
+
+
+def _order(report: RankReport) -> tuple[datetime, str, str, int]:
+    """By time; the rest only makes the verdict independent of the order in which reports were read."""
+    return (report.at, report.host, report.stacks, -1 if report.step is None else report.step)
+
+
+def _behind(stalls: Mapping[int, RankReport], world_size: int) -> frozenset[int]:
+    """Ranks whose last finished step is lower than what most ranks have finished."""
+    steps = Counter(-1 if report.step is None else report.step for report in stalls.values())
+    common, count = max(steps.items(), key=lambda item: (item[1], item[0]))
+    lower = frozenset(r for r, report in stalls.items() if (-1 if report.step is None else report.step) < common)
+    return lower if lower and _is_most(count, world_size) and _is_few(len(lower), world_size) else frozenset()
+
+
+def _odd_one(frames: Mapping[int, tuple[Frame, ...]], hosts: Mapping[int, str], world_size: int) -> RankVerdict:
+    """All have reported, none is behind, and waiting does not tell them apart: compare where they stand."""
+    groups: dict[tuple[Frame, ...], set[int]] = defaultdict(set)
+    for rank, found in frames.items():
+        groups[found[-KEY_FRAMES:]].add(rank)
+    sizes = sorted((len(ranks) for ranks in groups.values()), reverse=True)
+    # Pipeline and expert parallelism make several large groups: the small ones are held against the smallest large one.
+    large = [size for size in sizes if size * 2 >= sizes[0]]
+    odd = frozenset(rank for ranks in groups.values() if _is_small(len(ranks), large[-1]) for rank in ranks)
+    if not odd or not _is_few(len(odd), world_size) or sum(large) + len(odd) < world_size:
+        held = ", ".join(map(str, sizes[:MAX_SAID_RANKS]))
+        return _unknown(f"{len(groups)} places hold {held} ranks: no clear minority")
+    said = f"{_ranks(odd)}: {_where(frames, odd)}; {sum(large)} other ranks stand elsewhere"
+    return _verdict(odd, hosts, 0.6 if len(large) == 1 else 0.5, RankRule.ODD_ONE, said)
+
+
+def _is_small(group: int, beside: int) -> bool:
+    return group * SMALL <= beside or (group == 1 and beside >= SMALL - 1)
+
+
+def _where(frames: Mapping[int, tuple[Frame, ...]], ranks: Iterable[int]) -> str:
+    found = Counter(frames[rank][-1].short for rank in ranks if frames.get(rank))
+    return f"in {found.most_common(1)[0][0]}" if found else "nowhere known"
+
+
+def _hosts(reports: Sequence[RankReport]) -> dict[int, str]:
+    return {report.rank: report.host for report in sorted(reports, key=_order) if report.host}
+
+
+def _host_of(rank: int, hosts: Mapping[int, str]) -> str | None:
+    """A rank's host; of a silent rank the one whose known ranks stand on both sides of it (ranks fill host by host)."""
+    if rank in hosts:
+        return hosts[rank]
+    below = max((r for r in hosts if r < rank), default=None)
+    above = min((r for r in hosts if r > rank), default=None)
+    if below is None or above is None or hosts[below] != hosts[above]:
+        return None
+    return hosts[below]
+
+
+def _verdict(
+    ranks: frozenset[int], hosts: Mapping[int, str], confidence: float, rule: RankRule, said: str
+) -> RankVerdict:
+    named = {_host_of(rank, hosts) for rank in ranks}
+    return RankVerdict(
+        suspect_ranks=tuple(sorted(ranks)),
+        hosts=tuple(sorted(host for host in named if host)),
+        confidence=confidence,
+        rule=rule,
+        said=said,
+    )
+
+
+def _unknown(said: str) -> RankVerdict:
+    return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.0, rule=RankRule.UNKNOWN, said=said)
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    listed = sorted(ranks)
+    shown = ", ".join(map(str, listed[:MAX_SAID_RANKS]))
+    more = f" and {len(listed) - MAX_SAID_RANKS} more" if len(listed) > MAX_SAID_RANKS else ""
+    return f"rank{'s' if len(listed) > 1 else ''} {shown}{more}"

@@ -1,0 +1,308 @@
+"""Which rank is to blame, told from stacks as real processes give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle.detectors.frames import WAITS, training_frames, waits_in
+from rekindle.detectors.ranks import STRONG, RankRule, first_bad, minority
+from rekindle.reports import RankReport, ReportKind
+
+AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+SITE = "/opt/conda/lib/python3.11/site-packages"
+
+
+def stack(*frames: str, line: int = 10) -> str:
+    """As `rekindle.monitor.stacks` writes it: other threads first, main thread last, innermost frame last."""
+    told = "".join(
+        f'  File "{file}", line {line + number}, in {function}\n'
+        for number, (file, _, function) in enumerate(frame.partition(" ") for frame in frames)
+    )
+    return f'Thread pin-memory:\n  File "{SITE}/torch/utils/data/_utils/pin_memory.py", line 51, in do_one_step\n\n' + (
+        f"Thread MainThread:\n{told}"
+    )
+
+
+LOOP = ("/opt/ml/code/train.py <module>", "/opt/ml/code/train.py main")
+BACKWARD = stack(
+    *LOOP,
+    f"{SITE}/torch/_tensor.py Tensor.backward",
+    f"{SITE}/torch/autograd/__init__.py backward",
+    f"{SITE}/torch/autograd/graph.py _engine_run_backward",
+)
+ALL_REDUCE = stack(
+    *LOOP,
+    f"{SITE}/torch/distributed/c10d_logger.py _exception_logger.<locals>.wrapper",
+    f"{SITE}/torch/distributed/distributed_c10d.py all_reduce",
+)
+BARRIER = stack(
+    *LOOP,
+    f"{SITE}/torch/distributed/c10d_logger.py wrapper",
+    f"{SITE}/torch/distributed/distributed_c10d.py barrier",
+)
+LOADER = stack(
+    *LOOP,
+    f"{SITE}/torch/utils/data/dataloader.py _BaseDataLoaderIter.__next__",
+    f"{SITE}/torch/utils/data/dataloader.py _MultiProcessingDataLoaderIter._try_get_data",
+    "/opt/conda/lib/python3.11/queue.py Queue.get",
+    "/opt/conda/lib/python3.11/threading.py Condition.wait",
+)
+SLEEPS = stack(*LOOP, "/opt/ml/code/train.py augment")
+HOOK = stack(
+    *LOOP,
+    f"{SITE}/torch/autograd/__init__.py backward",
+    f"{SITE}/torch/autograd/graph.py _engine_run_backward",
+    "/opt/ml/code/train.py my_comm_hook",
+)
+ITEM = stack(*LOOP, "/opt/ml/code/train.py log_loss")  # every rank waits for its device in `.item()`
+RECV = stack(
+    *LOOP,
+    f"{SITE}/torch/distributed/pipelining/schedules.py Schedule1F1B._step_microbatches",
+    f"{SITE}/torch/distributed/distributed_c10d.py recv",
+)
+SEND = stack(
+    *LOOP,
+    f"{SITE}/torch/distributed/pipelining/schedules.py Schedule1F1B._step_microbatches",
+    f"{SITE}/torch/distributed/distributed_c10d.py isend",
+)
+
+
+def stall(rank: int, stacks: str, world: int, *, step: int | None = 100, after_s: float = 0) -> RankReport:
+    return RankReport(
+        kind=ReportKind.STALL,
+        job_id="job",
+        attempt="run-1",
+        rank=rank,
+        world_size=world,
+        host=f"node-{rank // 8}",
+        at=AT + timedelta(seconds=after_s),
+        step=step,
+        phase="training",
+        silent_s=60.0,
+        stacks=stacks,
+    )
+
+
+def stalls(
+    world: int, common: str, odd: Mapping[int, str] | None = None, missing: tuple[int, ...] = ()
+) -> list[RankReport]:
+    return [stall(r, (odd or {}).get(r, common), world) for r in range(world) if r not in missing]
+
+
+@pytest.mark.parametrize("busy", [LOADER, SLEEPS, HOOK], ids=["data loader", "user code", "a hook inside backward"])
+@pytest.mark.parametrize("waits", [BACKWARD, ALL_REDUCE], ids=["backward", "all-reduce"])
+@pytest.mark.parametrize(("world", "culprit"), [(2, 1), (4, 3), (16, 9), (512, 77)])
+def test_the_rank_that_does_not_wait_is_named_with_its_node(waits: str, busy: str, world: int, culprit: int) -> None:
+    verdict = minority(stalls(world, waits, {culprit: busy}), world)
+    assert verdict.suspect_ranks == (culprit,)
+    assert verdict.hosts == (f"node-{culprit // 8}",)
+    assert verdict.rule is RankRule.NOT_WAITING
+    assert verdict.confidence >= STRONG
+    assert f"rank {culprit}" in verdict.said
+
+
+def test_where_the_suspect_stands_is_said() -> None:
+    assert "dataloader.py:_try_get_data" in minority(stalls(8, BACKWARD, {5: LOADER}), 8).said
+
+
+@pytest.mark.parametrize("world", [2, 8, 64])
+def test_a_rank_that_is_frozen_as_a_whole_is_told_by_its_silence(world: int) -> None:
+    verdict = minority(stalls(world, BACKWARD, missing=(1,)), world)
+    assert (verdict.suspect_ranks, verdict.rule) == ((1,), RankRule.SILENT)
+    assert verdict.confidence >= STRONG
+    if world > 2:
+        assert verdict.hosts == ("node-0",), "a silent rank's host is that of the ranks on both sides"
+
+
+def test_an_earlier_report_of_its_pace_tells_a_silent_ranks_host() -> None:
+    pace = RankReport(
+        kind=ReportKind.PACE, job_id="job", attempt="run-1", rank=7, world_size=8, host="spare-3", at=AT, step_s=1.0
+    )
+    assert minority([*stalls(8, BACKWARD, missing=(7,)), pace], 8).hosts == ("spare-3",)
+
+
+def test_many_silent_ranks_are_no_evidence_against_any() -> None:
+    assert minority(stalls(64, BACKWARD, missing=tuple(range(20))), 64).rule is RankRule.UNKNOWN
+    assert minority(stalls(64, BACKWARD, missing=tuple(range(12))), 64).confidence < STRONG
+
+
+def test_nothing_is_said_before_most_ranks_have_spoken() -> None:
+    verdict = minority(stalls(64, BACKWARD, {3: SLEEPS}, missing=tuple(range(10, 50))), 64)
+    assert (verdict.rule, verdict.suspect_ranks, verdict.confidence) == (RankRule.UNKNOWN, (), 0.0)
+
+
+def test_the_rank_with_the_lowest_step_is_the_suspect_when_the_others_wait_one_step_ahead() -> None:
+    reports = [stall(r, BACKWARD, 8, step=101) for r in range(8) if r != 6] + [stall(6, SLEEPS, 8, step=100)]
+    verdict = minority(reports, 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((6,), RankRule.BEHIND)
+    assert verdict.confidence >= STRONG
+    waits_too = [*reports[:7], stall(6, ALL_REDUCE, 8, step=100)]
+    assert minority(waits_too, 8).suspect_ranks == (6,), "also where it waits in a collective the others have left"
+
+
+def test_a_rank_that_never_finished_a_step_is_behind_the_others() -> None:
+    reports = [stall(r, BACKWARD, 4, step=1) for r in range(3)] + [stall(3, SLEEPS, 4, step=None)]
+    assert minority(reports, 4).suspect_ranks == (3,)
+
+
+def test_a_rank_that_is_ahead_is_not_a_suspect_for_that() -> None:
+    reports = [stall(r, BACKWARD, 8, step=100) for r in range(7)] + [stall(7, BACKWARD, 8, step=101)]
+    assert minority(reports, 8).suspect_ranks == ()
+
+
+def test_pipeline_stages_wait_in_different_places_and_the_one_that_computes_is_named() -> None:
+    places = [RECV, SEND, BACKWARD, ALL_REDUCE]
+    reports = [stall(r, SLEEPS if r == 21 else places[r // 8], 32) for r in range(32)]
+    verdict = minority(reports, 32)
+    assert (verdict.suspect_ranks, verdict.hosts, verdict.rule) == ((21,), ("node-2",), RankRule.NOT_WAITING)
+    nobody = [stall(r, places[r // 8], 32) for r in range(32)]
+    assert minority(nobody, 32).rule is RankRule.UNKNOWN
+
+
+def test_pipeline_stages_of_an_unknown_framework_still_leave_one_odd_rank() -> None:
+    places = [stack(*LOOP, f"/opt/ml/code/pipe.py stage_{stage}") for stage in range(4)]
+    reports = [stall(r, SLEEPS if r == 13 else places[r // 8], 32) for r in range(32)]
+    verdict = minority(reports, 32)
+    assert (verdict.suspect_ranks, verdict.rule) == ((13,), RankRule.ODD_ONE)
+    assert verdict.confidence < STRONG, "no frame is known as a wait: that is not evidence enough to cost a node"
+
+
+def test_two_equal_halves_are_unknown() -> None:
+    for one, other in ((SLEEPS, ITEM), (BACKWARD, BARRIER), (BACKWARD, SLEEPS)):
+        reports = [stall(r, one if r < 4 else other, 8) for r in range(8)]
+        assert minority(reports, 8).rule is RankRule.UNKNOWN
+
+
+def test_a_device_that_hangs_for_all_is_unknown() -> None:
+    assert minority(stalls(16, ITEM), 16).rule is RankRule.UNKNOWN
+
+
+def test_one_rank_in_another_collective_is_odd_but_weak_evidence() -> None:
+    verdict = minority(stalls(16, ALL_REDUCE, {4: BARRIER}), 16)
+    assert (verdict.suspect_ranks, verdict.rule) == ((4,), RankRule.ODD_ONE)
+    assert verdict.confidence < STRONG
+
+
+def test_a_silent_and_a_busy_rank_are_both_suspects_and_neither_strongly() -> None:
+    verdict = minority(stalls(16, BACKWARD, {2: SLEEPS}, missing=(9,)), 16)
+    assert verdict.suspect_ranks == (2, 9)
+    assert verdict.confidence < STRONG
+
+
+def test_the_newest_report_of_a_rank_counts() -> None:
+    reports = [*stalls(4, BACKWARD, {2: SLEEPS}), stall(2, BACKWARD, 4, after_s=5), stall(3, SLEEPS, 4, after_s=5)]
+    assert minority(reports, 4).suspect_ranks == (3,)
+
+
+def test_a_job_of_one_rank_has_no_minority() -> None:
+    assert minority([stall(0, SLEEPS, 1)], 1).rule is RankRule.UNKNOWN
+    assert first_bad([bad(0, 5, 1)], 1).rule is RankRule.UNKNOWN
+
+
+def bad(rank: int, step: int | None, world: int, *, metric: str = "grad") -> RankReport:
+    return RankReport(
+        kind=ReportKind.NON_FINITE,
+        job_id="job",
+        attempt="run-1",
+        rank=rank,
+        world_size=world,
+        host=f"node-{rank // 8}",
+        at=AT,
+        step=step,
+        metric=metric,
+    )
+
+
+def test_one_rank_alone_first_is_named_whether_the_others_followed_or_not() -> None:
+    spread = [bad(5, 10, 8)] + [bad(r, 11, 8, metric="loss") for r in range(8) if r != 5]
+    for reports in (spread, [bad(5, 10, 8)]):
+        verdict = first_bad(reports, 8)
+        assert (verdict.suspect_ranks, verdict.hosts, verdict.rule) == ((5,), ("node-0",), RankRule.ALONE_FIRST)
+        assert verdict.confidence >= STRONG
+
+
+def test_all_ranks_at_once_blames_none() -> None:
+    verdict = first_bad([bad(r, 10, 8) for r in range(8)], 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((), RankRule.ALL_AT_ONCE)
+
+
+def test_some_ranks_at_once_are_a_host_or_unknown() -> None:
+    one_host = [bad(r, 10, 32) for r in (8, 9, 10)] + [bad(r, 11, 32) for r in range(32) if r not in (8, 9, 10)]
+    verdict = first_bad(one_host, 32)
+    assert (verdict.suspect_ranks, verdict.hosts, verdict.rule) == ((8, 9, 10), ("node-1",), RankRule.ONE_HOST_FIRST)
+    assert first_bad([bad(r, 10, 32) for r in (1, 12, 25)], 32).rule is RankRule.UNKNOWN
+    assert first_bad([], 32).rule is RankRule.UNKNOWN
+    assert first_bad([bad(3, None, 32)], 32).rule is RankRule.UNKNOWN
+
+
+FAULTHANDLER = """Thread 0x00007f1 (most recent call first):
+  File "/opt/conda/lib/python3.11/threading.py", line 331 in wait
+  File "/opt/conda/lib/python3.11/threading.py", line 1016 in _bootstrap
+
+Current thread 0x00007f0 (most recent call first):
+  File "/opt/ml/code/train.py", line 40 in augment
+  File "/opt/ml/code/train.py", line 90 in main
+  File "/opt/ml/code/train.py", line 99 in <module>
+"""
+
+
+def test_faulthandlers_own_format_is_read_too() -> None:
+    assert [frame.function for frame in training_frames(FAULTHANDLER)] == ["<module>", "main", "augment"]
+
+
+def test_lines_are_no_part_of_a_place() -> None:
+    assert training_frames(stack(*LOOP, line=10)) == training_frames(stack(*LOOP, line=77))
+
+
+def test_the_monitors_own_agreement_is_a_wait_whatever_the_users_collective_looks_like() -> None:
+    frames = training_frames(
+        stack(
+            *LOOP,
+            f"{SITE}/rekindle/monitor/agreement.py Agreement._ask",
+            "/opt/ml/code/gang.py highest",
+            "/opt/ml/code/gang.py receive",
+        )
+    )
+    found = waits_in(frames)
+    assert found is not None
+    assert found.function == "_ask"
+
+
+def test_every_wait_names_its_source() -> None:
+    assert all(wait.source and wait.file.endswith(".py") for wait in WAITS)
+
+
+REPORTS = st.lists(
+    st.builds(
+        RankReport,
+        kind=st.sampled_from(ReportKind),
+        job_id=st.just("job"),
+        attempt=st.just("run-1"),
+        rank=st.integers(-1, 9),
+        world_size=st.just(8),
+        host=st.sampled_from(["", "a", "b"]),
+        at=st.integers(0, 5).map(lambda s: AT + timedelta(seconds=s)),
+        step=st.none() | st.integers(0, 3),
+        stacks=st.sampled_from([BACKWARD, SLEEPS, BARRIER, FAULTHANDLER, "", "Thread :\n"]) | st.text(max_size=60),
+    ),
+    max_size=20,
+)
+
+
+@given(REPORTS, st.integers(0, 9))
+def test_a_verdict_never_raises_accuses_no_majority_and_does_not_depend_on_order(
+    reports: list[RankReport], world: int
+) -> None:
+    for judge in (minority, first_bad):
+        verdict = judge(reports, world)
+        assert 0 <= verdict.confidence <= 1
+        assert set(verdict.suspect_ranks) <= set(range(world))
+        assert bool(verdict.suspect_ranks) <= (len(verdict.suspect_ranks) < world)
+        assert (verdict.rule is RankRule.UNKNOWN) == (verdict.confidence == 0)
+        assert verdict.said
+        assert judge(reports[::-1], world) == verdict
