@@ -16,19 +16,24 @@ from typing import TYPE_CHECKING, Any, Final
 from chalicelib.config import Settings
 
 if TYPE_CHECKING:
+    from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
     from chalicelib.adapters.clusters import SageMakerClusters
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
+    from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
     from chalicelib.adapters.policies_ssm import SsmPolicies
     from chalicelib.adapters.quarantine_sqs import SqsQuarantine
+    from chalicelib.adapters.saves_s3 import S3Saves
+    from chalicelib.adapters.sweep_marks import DynamoSweepMarks
     from chalicelib.api.routes import Api
     from chalicelib.ingress import Ingress
     from chalicelib.notify.bus import BusAnnouncer
     from chalicelib.observability import Observability
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
     from chalicelib.ports import Clock
+    from chalicelib.services.alarms import Alarms
     from chalicelib.services.intake import Intake
     from chalicelib.services.look import Look
     from chalicelib.services.orders import Orders
@@ -112,6 +117,39 @@ class Service:
         return _announcer(self.settings, self.clients)
 
     @cached_property
+    def metrics(self) -> CloudWatchMetrics:
+        """Metrics of Jobs."""
+        return _metrics(self.clients)
+
+    @cached_property
+    def saves(self) -> S3Saves:
+        """When runs saved."""
+        return _saves(self.clients)
+
+    @cached_property
+    def marks(self) -> DynamoSweepMarks:
+        """The sweep's own memory."""
+        return _marks(self.settings, self.clients)
+
+    @cached_property
+    def board(self) -> CloudWatchAlarms:
+        """Our alarms."""
+        return _board(self.settings, self.clients)
+
+    @cached_property
+    def alarms(self) -> Alarms:
+        """Keeps the alarms, and weighs what they say."""
+        from chalicelib.services.alarms import Alarms
+
+        return Alarms(
+            board=self.board,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clock=self.clock,
+        )
+
+    @cached_property
     def intake(self) -> Intake:
         """Signal -> Incident."""
         from chalicelib.services.intake import Intake
@@ -133,6 +171,7 @@ class Service:
 
         return Ingress(
             intake=self.intake,
+            alarms=self.alarms,
             clusters=self.clusters,
             quarantine=self.quarantine,
             clock=self.clock,
@@ -176,7 +215,12 @@ class Service:
             store=self.store,
             registry=self.registry,
             scheduler=self.scheduler,
+            listing=self.scheduler,
             mailbox=self.mailbox,
+            metrics=self.metrics,
+            saves=self.saves,
+            marks=self.marks,
+            alarms=self.alarms,
             executions=self.executions,
             intake=self.intake,
             clock=self.clock,
@@ -192,6 +236,7 @@ class Service:
             registry=self.registry,
             scheduler=self.scheduler,
             policies=self.policies,
+            alarms=self.alarms,
             clock=self.clock,
         )
 
@@ -287,6 +332,30 @@ def _quarantine(settings: Settings, clients: Clients) -> SqsQuarantine:
     from chalicelib.adapters.quarantine_sqs import SqsQuarantine
 
     return SqsQuarantine(clients("sqs"), url=settings.quarantine_url)
+
+
+def _metrics(clients: Clients) -> CloudWatchMetrics:
+    from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
+
+    return CloudWatchMetrics(clients("cloudwatch"))
+
+
+def _saves(clients: Clients) -> S3Saves:
+    from chalicelib.adapters.saves_s3 import S3Saves
+
+    return S3Saves(clients("s3"))
+
+
+def _marks(settings: Settings, clients: Clients) -> DynamoSweepMarks:
+    from chalicelib.adapters.sweep_marks import DynamoSweepMarks
+
+    return DynamoSweepMarks(clients("dynamodb"), table=settings.table)
+
+
+def _board(settings: Settings, clients: Clients) -> CloudWatchAlarms:
+    from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
+
+    return CloudWatchAlarms(clients("cloudwatch"), stack=settings.stage)
 
 
 def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chalicelib.domain.errors import MalformedEvent, Permanent, Skip
+from chalicelib.domain.errors import MalformedEvent, NotOurs, Permanent, Skip
 from chalicelib.domain.signals import Signal
 from chalicelib.ingest import dispatch
 from chalicelib.ports import Clock, ClusterReader, Quarantine
+from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
 
@@ -22,6 +23,7 @@ class Ingress:
     """Takes raw events in."""
 
     intake: Intake
+    alarms: Alarms
     clusters: ClusterReader
     quarantine: Quarantine
     clock: Clock
@@ -65,7 +67,15 @@ class Ingress:
         return self.take(function, raw)
 
     def _parse(self, raw: Mapping[str, Any]) -> list[Signal]:
-        signals = dispatch.parse(raw, expected_account=self.account or None)
+        try:
+            signals = dispatch.parse(raw, expected_account=self.account or None)
+        except NotOurs as skip:
+            arn = dispatch.alarm_to_look_up(raw, skip)
+            if arn is None:
+                raise
+            # A user's own alarm may name its run by a tag, which the event does not carry.
+            tagged = dispatch.with_alarm_tags(raw, self.alarms.tags_of(arn))
+            signals = dispatch.parse(tagged, expected_account=self.account or None)
         unsure = next((signal for signal in signals if signal.evidence.get("needs_groups")), None)
         if unsure is None or unsure.cluster is None:
             return signals
@@ -75,7 +85,7 @@ class Ingress:
 
     def _receive(self, function: str, raw: Mapping[str, Any], signal: Signal) -> Outcome:
         try:
-            return self.intake.receive(self._completed(signal))
+            return self.intake.receive(self.alarms.weighed(self._completed(signal)))
         except Skip as skip:
             return Outcome(what=What.DROPPED, reason=skip.reason, signal=signal.kind.value)
         except Permanent as err:

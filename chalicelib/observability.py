@@ -23,6 +23,8 @@ DECISIONS = "Decisions"
 STUCK_EXECUTIONS = "StuckExecutions"
 SWEEPS = "Sweeps"
 JOBS_UNREAD = "JobsUnread"
+JOBS_LEFT = "JobsLeft"  # a sweep's time was not enough for them; the next one begins there
+METRICS_UNKNOWN = "MetricsUnknown"
 UNLISTED_ERRORS = "UnlistedAwsErrors"  # codes that the adapters' table does not hold: each deserves a row
 
 _METRIC_OF = {
@@ -68,6 +70,8 @@ class Observability:
         facts = {
             "jobs": swept.jobs,
             "unread": swept.unread,
+            "left": swept.left,
+            "unknown": swept.unknown,
             "opened": swept.reopened,
             "restarted": swept.restarted,
             "woken": swept.woken,
@@ -77,6 +81,8 @@ class Observability:
         self._count(SWEEPS, 1)
         self._count(STUCK_EXECUTIONS, swept.stuck)
         self._count(JOBS_UNREAD, swept.unread)
+        self._count(JOBS_LEFT, swept.left)
+        self._count(METRICS_UNKNOWN, swept.unknown)
         for outcome in swept.outcomes:
             self.record(outcome)
 

@@ -7,16 +7,16 @@ its docstring names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
 from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.incidents import Incident, TimelineEntry
-from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.jobs import Attempt, Job, WatchPlan
 from chalicelib.domain.known import Known, Maybe
-from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal
 
@@ -183,8 +183,15 @@ class JobRegistry(Protocol):
         """All Attempts in order."""
         ...
 
-    def active(self) -> Iterator[Job]:
-        """Every Job the sweep looks after: an index query, never a scan."""
+    def active(self, *, after: str = "") -> Iterator[Job]:
+        """Every Job the sweep looks after, in the order of their ids: an index query, never a scan, read as it goes.
+
+        `after` leaves out the Jobs up to and including that id. A record that cannot be read is logged and left out.
+        """
+        ...
+
+    def set_watch(self, job_id: str, watch: WatchPlan) -> None:
+        """How the Job is watched from now on. Raises UnknownEntity."""
         ...
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
@@ -219,6 +226,7 @@ class Discovered:
     instance_count: int
     created_at: datetime
 
+    watch: WatchPlan = field(default_factory=WatchPlan)
 
 class Scheduler(Protocol):
     """The platform that runs attempts (SageMaker training jobs; later Slurm, EKS)."""
@@ -347,4 +355,116 @@ class ClusterReader(Protocol):
 
     def policy_of(self, cluster: str) -> str | None:
         """The `rekindle:policy` tag of a cluster; None if it asks for no protection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricQuery:
+    """One metric at one dimension, in one-minute periods. `key` is the caller's own name for it."""
+
+    key: str
+    namespace: str
+    name: str
+    dimension: tuple[str, str]
+    stat: str
+
+
+Series = tuple[tuple[datetime, float], ...]
+"""Data points, oldest first."""
+
+
+class Metrics(Protocol):
+    """Many metrics in few calls."""
+
+    def series_of(
+        self, queries: Sequence[MetricQuery], *, since: datetime, until: datetime
+    ) -> Mapping[str, Maybe[Series]]:
+        """By key. Unknown where the call failed or only a part of the data came; Known(()) where there is none.
+
+        Never raises for what AWS says: one failing call leaves its own metrics Unknown, and no others.
+        """
+        ...
+
+
+class JobListing(Protocol):
+    """The platform's states in few calls."""
+
+    def changed(self, since: datetime) -> Maybe[Mapping[str, AttemptStatus]]:
+        """Attempts whose state changed after `since`; Unknown where the list cannot be read to its end.
+
+        A list lags, and names no reasons: what it says of an end is to be confirmed by `Scheduler.describe`, and a name
+        that it does not hold has not changed, which is never "gone".
+        """
+        ...
+
+
+class Saves(Protocol):
+    """When a run saved."""
+
+    def save_times(self, job: Job) -> Maybe[tuple[datetime, ...]]:
+        """When the current attempt's newest checkpoints were completed, oldest first; bounded in calls and in length.
+
+        Unknown where it cannot be listed, or not to its end.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepMark:
+    """Where the sweep stands. A round is one pass over all active Jobs, in one sweep or in several.
+
+    `cursor`: the id of the last Job that was looked at, empty at a round's begin. `jobs` is how many the last whole
+    round met, `met` how many this one has so far. `alarms_token`: where the listing of alarms goes on.
+    `has_shared`: the round has met a Job that the shared alarm is for.
+    """
+
+    round: int = 0
+    cursor: str = ""
+    began_at: datetime | None = None
+    last_began_at: datetime | None = None
+    jobs: int = 0
+    met: int = 0
+    alarms_token: str = ""
+    has_shared: bool = False
+
+
+class SweepMarks(Protocol):
+    """The sweep's own memory."""
+
+    def load(self) -> SweepMark:
+        """The mark, a fresh one where there is none."""
+        ...
+
+    def save(self, mark: SweepMark) -> None: ...
+
+
+class AlarmBoard(Protocol):
+    """CloudWatch alarms of ours. Names are made from the Job's id, so that every call may be repeated."""
+
+    def put(self, job: Job) -> tuple[str, ...]:
+        """Create the Job's own alarms or bring them up to date; their names.
+
+        Raises:
+            CapacityUnavailable: the account's quota of alarms is used up; those made so far stay.
+        """
+        ...
+
+    def put_shared(self) -> str:
+        """The one alarm over all Jobs that asked for it; its name. Raises CapacityUnavailable."""
+        ...
+
+    def remove(self, job_ids: Sequence[str]) -> None:
+        """Delete these Jobs' alarms; one that is not there is no error."""
+        ...
+
+    def remove_shared(self) -> None:
+        """Delete the shared alarm, if it is there."""
+        ...
+
+    def listed(self, token: str) -> tuple[frozenset[str], str]:
+        """The Jobs that one page of our alarms is about, and the token of the next page, empty after the last."""
+        ...
+
+    def tags_of(self, arn: str) -> Mapping[str, str]:
+        """Tags of any alarm; empty for one that is gone."""
         ...

@@ -22,6 +22,8 @@ POLICIES: Final = INFRA / "policies"
 # Actions that AWS offers for no smaller resource than all of them.
 # Source: service authorization reference (the copy that cfn-lint carries).
 EVERYWHERE: Final[Mapping[str, str]] = {
+    "cloudwatch:GetMetricData": "metrics have no ARN; the sweep reads numbers only",
+    "sagemaker:ListTrainingJobs": "a listing is of the whole account; it gives names and states",
     "cloudwatch:PutMetricData": "a plain metric has no ARN, only a data set has; narrowed to one namespace",
 }
 
@@ -128,6 +130,20 @@ GRANTS: Final = (
             ]
         },
         condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+    ),
+    Grant(sid="ListTrainingJobs", actions=("sagemaker:ListTrainingJobs",), resource="*"),
+    Grant(sid="ReadMetrics", actions=("cloudwatch:GetMetricData",), resource="*"),
+    Grant(
+        sid="JobAlarms",
+        actions=("cloudwatch:PutMetricAlarm", "cloudwatch:DeleteAlarms", "cloudwatch:TagResource"),
+        # "-job-…" are the Jobs' own, "-jobs-…" the shared ones; the stack's own alarms have other names.
+        resource=_arn("cloudwatch", "alarm:${AWS::StackName}-job*"),
+    ),
+    # Listing by a prefix asks for the right on all alarms; users' own alarms may name their Job by a tag.
+    Grant(
+        sid="ReadAlarms",
+        actions=("cloudwatch:DescribeAlarms", "cloudwatch:ListTagsForResource"),
+        resource=_arn("cloudwatch", "alarm:*"),
     ),
     Grant(
         sid="Clusters",

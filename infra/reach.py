@@ -38,6 +38,8 @@ _IAM_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "dynamodb:TransactGetItems": ("dynamodb:GetItem",),
     # A clone hands over tags and an execution role.
     "sagemaker:CreateTrainingJob": ("sagemaker:CreateTrainingJob", "sagemaker:AddTags", "iam:PassRole"),
+    # An alarm of ours is tagged as it is made.
+    "cloudwatch:PutMetricAlarm": ("cloudwatch:PutMetricAlarm", "cloudwatch:TagResource"),
     # Without the permission to list, S3 answers 403 for a key that does not exist, which would read as "not allowed".
     "s3:GetObject": ("s3:GetObject", "s3:ListBucket"),
 }

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from chalicelib.domain.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident, TimelineEntry
-from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.jobs import Attempt, Job, WatchPlan
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Entry, Joined, Looked, Page
 
@@ -226,9 +226,13 @@ class MemoryJobs:
         """See the port."""
         return tuple(sorted(self._attempts.get(job_id, {}).values(), key=lambda attempt: attempt.number))
 
-    def active(self) -> Iterator[Job]:
+    def active(self, *, after: str = "") -> Iterator[Job]:
         """See the port."""
-        yield from [self.get(job_id) for job_id, job in self._jobs.items() if job.active]
+        yield from [self.get(job_id) for job_id, job in sorted(self._jobs.items()) if job.active and job_id > after]
+
+    def set_watch(self, job_id: str, watch: WatchPlan) -> None:
+        """See the port."""
+        self._jobs[job_id] = replace(self.get(job_id), watch=watch)
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         """See the port. The cursor is an offset."""

@@ -48,7 +48,7 @@ TABLE_DEFINITION: Final[Mapping[str, Any]] = {
 TTL_ATTRIBUTE: Final = "ttl"
 
 _PLAIN_BYTES: Final = 2048  # below this a readable text is worth more than the write units that compression saves
-_BATCH: Final = 100  # Source: BatchGetItem, 100 items per call
+BATCH: Final = 100  # Source: BatchGetItem, 100 items per call
 _BATCH_ROUNDS: Final = 8
 _CONFLICT: Final = "TransactionConflictException"
 _CANCELED: Final = "TransactionCanceledException"
@@ -263,8 +263,8 @@ def get_many(client: Any, table: str, keys: Iterable[Item]) -> list[Item]:
     """
     wanted = list(keys)
     found: dict[tuple[str, str], Item] = {}
-    for start in range(0, len(wanted), _BATCH):
-        left: dict[str, Any] = {table: {"Keys": wanted[start : start + _BATCH], "ConsistentRead": True}}
+    for start in range(0, len(wanted), BATCH):
+        left: dict[str, Any] = {table: {"Keys": wanted[start : start + BATCH], "ConsistentRead": True}}
         for _ in range(_BATCH_ROUNDS):
             answer = call(client.batch_get_item, RequestItems=left)
             for item in answer["Responses"].get(table, ()):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from chalicelib.adapters import items
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.adapters.items import Expression, Item
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import SkipWindow
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator
+from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, maybe_from_wire, maybe_to_wire
 
+_LOG = logging.getLogger(__name__)
+
+_KEYS_PER_PAGE: Final = 500  # bounds the sweep's memory: an unbounded page of keys holds some 8,000
 _FAILED = "ConditionalCheckFailedException"
 _CANCELED = "TransactionCanceledException"
 _PAUSE = items.key("CONTROL", "PAUSE")
@@ -147,13 +152,33 @@ class DynamoJobRegistry:
         rows = items.query(self._client, self._table, **items.begins(items.job_pk(job_id), "ATTEMPT#"))
         return tuple(_attempt(row) for row in rows if "name" in row)
 
-    def active(self) -> Iterator[Job]:
+    def active(self, *, after: str = "") -> Iterator[Job]:
+        """See ports.JobRegistry. Holds one page of keys and the Jobs of one batch, however many there are."""
+        request = items.index_query(items.JOBS_ACTIVE) | {"Limit": _KEYS_PER_PAGE}
+        if after:
+            request["KeyConditionExpression"] += " AND gsi1sk > :after"
+            request["ExpressionAttributeValues"] |= {":after": items.text(after)}
+        rows = items.query(self._client, self._table, **request)
+        while batch := list(islice(rows, items.BATCH)):
+            for stored in items.get_many(self._client, self._table, items.keys_of(batch)):
+                job = _readable(stored)
+                if job is not None and job.active:  # the index lags behind
+                    yield job
+
+    def set_watch(self, job_id: str, watch: WatchPlan) -> None:
         """See ports.JobRegistry."""
-        rows = items.query(self._client, self._table, **items.index_query(items.JOBS_ACTIVE))
-        for stored in items.get_many(self._client, self._table, items.keys_of(rows)):
-            job = _job(stored)
-            if job.active:  # the index lags behind
-                yield job
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=items.key(items.job_pk(job_id)),
+                UpdateExpression="SET watch = :watch",
+                ConditionExpression="attribute_exists(pk)",
+                ExpressionAttributeValues={":watch": items.pack(watch.to_wire())},
+            )
+        except AwsRefusal as refusal:
+            raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         """See ports.JobRegistry. Raises InvalidRequest for a cursor that is not ours."""
@@ -234,6 +259,8 @@ def _job_item(job: Job) -> Item:
         "active": items.flag(job.active),
         "version": items.number(job.version),
     }
+    if job.watch != WatchPlan():
+        item["watch"] = items.pack(job.watch.to_wire())
     if job.open_incident is not None:
         item["open_incident"] = items.text(job.open_incident)
     return item
@@ -253,7 +280,17 @@ def _job(stored: Item) -> Job:
         active=items.read_flag(stored, "active"),
         open_incident=items.read_text(stored, "open_incident"),
         version=items.read_number(stored, "version"),
+        watch=WatchPlan.from_wire(items.unpack(stored["watch"])) if "watch" in stored else WatchPlan(),
     )
+
+
+def _readable(stored: Item) -> Job | None:
+    """None for a record that is not a Job's: it must not keep the sweep from all the others."""
+    try:
+        return _job(stored)
+    except (KeyError, ValueError, TypeError) as err:
+        _LOG.error("a Job's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
+        return None
 
 
 def _name_item(attempt: Attempt) -> Item:

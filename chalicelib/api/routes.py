@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from chalicelib.api.problems import Answer, from_error
 from chalicelib.domain.errors import InvalidRequest, RecoveryError
 from chalicelib.domain.incidents import Incident, SkipWindow
-from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.jobs import MAX_HANG_MINUTES, MIN_HANG_MINUTES, AlarmMode, Attempt, Job
 from chalicelib.domain.known import maybe_to_wire
 from chalicelib.ports import Clock, IncidentStore, JobRegistry, Quarantine
 from chalicelib.services.orders import Orders
@@ -18,6 +18,7 @@ from chalicelib.services.outcome import Outcome
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT = 256
+MAX_METRIC_NAME = 255  # Source: botocore, sagemaker, MetricName
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 100
 
@@ -112,13 +113,14 @@ class Api:
 
     def register_job(self, request: Request) -> Answer:
         """Protect a training job. Idempotent."""
-        request.only("training_job", "policy", "mailbox")
+        request.only("training_job", "policy", "mailbox", "metrics", "alarms", "hang_minutes")
         training_job = request.text("training_job", needed=True) or ""
         mailbox = request.text("mailbox", needed=False)
         if mailbox is not None and not mailbox.startswith("s3://"):
             raise InvalidRequest("mailbox", "must be an s3:// prefix")
         policy = request.text("policy", needed=False)
-        job = self.orders.register(training_job=training_job, policy=policy, mailbox=mailbox)
+        watch = read_watch(request.body)
+        job = self.orders.register(training_job=training_job, policy=policy, mailbox=mailbox, watch=watch)
         return Answer(status=201, body=job_wire(job))
 
     def get_job(self, request: Request) -> Answer:
@@ -258,6 +260,41 @@ def read_request(names: Mapping[str, str], event: Mapping[str, Any], raw_body: b
     )
 
 
+_ROLES: Final = ("loss", "step", "grad_norm")
+
+
+def read_watch(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of WatchPlan that a registration sets.
+
+    Raises:
+        InvalidRequest: names the field.
+    """
+    watch: dict[str, Any] = {}
+    metrics = body.get("metrics", {})
+    if not isinstance(metrics, dict):
+        raise InvalidRequest("metrics", f"must be an object with any of {', '.join(_ROLES)}")
+    for role, name in metrics.items():
+        if role not in _ROLES:
+            raise InvalidRequest(f"metrics.{role}"[:MAX_TEXT], f"is none of {', '.join(_ROLES)}")
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_METRIC_NAME or not name.isprintable():
+            raise InvalidRequest(f"metrics.{role}", f"must be a metric's name of 1 to {MAX_METRIC_NAME} characters")
+        watch[role] = name
+    if "alarms" in body:
+        if body["alarms"] not in set(AlarmMode):
+            raise InvalidRequest("alarms", f"must be one of {', '.join(AlarmMode)}")
+        watch["alarms"] = AlarmMode(body["alarms"])
+    if "hang_minutes" in body:
+        minutes = body["hang_minutes"]
+        if type(minutes) is not int or not MIN_HANG_MINUTES <= minutes <= MAX_HANG_MINUTES:
+            raise InvalidRequest(
+                "hang_minutes", f"must be a whole number from {MIN_HANG_MINUTES} to {MAX_HANG_MINUTES}"
+            )
+        watch["hang_minutes"] = minutes
+    if watch.get("alarms") is AlarmMode.SHARED and metrics:
+        raise InvalidRequest("alarms", "shared is for Jobs with a monitor: a training job's own metrics hold no NaN")
+    return watch
+
+
 def _windows(value: Any) -> list[tuple[int, int]]:
     if not isinstance(value, list) or len(value) > 64:
         raise InvalidRequest("skip", "must be a list of at most 64 [from_step, to_step) pairs")
@@ -287,6 +324,10 @@ def job_wire(job: Job) -> dict[str, Any]:
         "mailbox": job.mailbox,
         "active": job.active,
         "open_incident": job.open_incident,
+        "metrics": {role: name for role in _ROLES if (name := getattr(job.watch, role))},
+        "alarms": job.watch.alarms.value,
+        "alarms_state": job.watch.alarms_state,
+        "hang_minutes": job.watch.hang_minutes,
     }
 
 

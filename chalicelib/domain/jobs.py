@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.known import Maybe, Unknown
@@ -14,6 +16,65 @@ class Orchestrator(StrEnum):
     """What runs a Job's attempts."""
 
     TRAINING_JOB = "training_job"
+
+
+class AlarmMode(StrEnum):
+    """Which CloudWatch alarms the service keeps for a Job."""
+
+    NONE = "none"
+    JOB = "job"  # its own: hang, non-finite, throughput
+    SHARED = "shared"  # one alarm over all such Jobs, one contributor each
+
+
+DEFAULT_HANG_MINUTES = 15  # above the evaluation pauses and checkpoint uploads of most runs; a Job may set its own
+MIN_HANG_MINUTES = 5
+MAX_HANG_MINUTES = 1440  # Source: CloudWatch user guide: an alarm evaluates at most one day of one-minute periods
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPlan:
+    """How a Job is watched from outside.
+
+    `loss`, `step`, `grad_norm` are names of the training job's own metrics (MetricDefinitions), for a Job whose script
+    cannot be changed; all empty for a Job with a monitor, which needs no names. `hang_minutes` is how long its metric
+    may be silent before its hang alarm rings. `alarms_state` says what has come of `alarms`: empty (to be done),
+    `made:<for which attempt>`, `refused:<why>`.
+    """
+
+    loss: str = ""
+    step: str = ""
+    grad_norm: str = ""
+    alarms: AlarmMode = AlarmMode.NONE
+    hang_minutes: int = DEFAULT_HANG_MINUTES
+    alarms_state: str = ""
+
+    @property
+    def has_own_metrics(self) -> bool:
+        """The Job is watched by its training job's own metrics."""
+        return bool(self.loss or self.step or self.grad_norm)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "loss": self.loss,
+            "step": self.step,
+            "grad_norm": self.grad_norm,
+            "alarms": self.alarms.value,
+            "hang_minutes": self.hang_minutes,
+            "alarms_state": self.alarms_state,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> WatchPlan:
+        """Inverse of `to_wire`; only for data that we wrote ourselves."""
+        return cls(
+            loss=wire["loss"],
+            step=wire["step"],
+            grad_norm=wire["grad_norm"],
+            alarms=AlarmMode(wire["alarms"]),
+            hang_minutes=int(wire["hang_minutes"]),
+            alarms_state=wire["alarms_state"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +98,7 @@ class Job:
     active: bool = True
     open_incident: str | None = None
     version: int = 0
+    watch: WatchPlan = WatchPlan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

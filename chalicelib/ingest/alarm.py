@@ -31,7 +31,7 @@ from typing import Any, Final
 from chalicelib.domain.errors import MalformedEvent, Noise, NotOurs
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.ingest.detail_types import ALARM_CONTRIBUTOR
+from chalicelib.ingest.detail_types import ALARM_CONTRIBUTOR, NAMES_NO_RUN
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
@@ -190,7 +190,7 @@ def _run(words: Iterable[str], attributes: Mapping[str, str], metrics: list[_Met
     if len(jobs) > 1 or (not jobs and len(attempts) > 1):
         raise NotOurs("alarm names several runs")
     if not jobs and not attempts:
-        raise NotOurs("alarm names no run")
+        raise NotOurs(NAMES_NO_RUN)
     return _Run(
         job_id=next(iter(jobs), None),
         attempt=next(iter(attempts)) if len(attempts) == 1 else None,

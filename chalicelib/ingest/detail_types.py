@@ -33,3 +33,5 @@ MONITOR: Final = (
     "Rekindle Checkpoint Reply",
     "Rekindle Monitor Finished",
 )
+
+NAMES_NO_RUN: Final = "alarm names no run"  # why an alarm is passed over, unless its tags say whose it is

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from chalicelib.domain.errors import NotOurs
 from chalicelib.domain.signals import Signal
 from chalicelib.ingest import detail_types
+from chalicelib.ingest.detail_types import NAMES_NO_RUN
 from chalicelib.ingest.envelope import Envelope, decode, open_envelope
 
 
@@ -54,6 +58,22 @@ def parse(
         case _:
             raise NotOurs("unknown event type")
     return found if isinstance(found, list) else [found]
+
+
+def alarm_to_look_up(raw_event: Mapping[str, Any], why: NotOurs) -> str | None:
+    """The ARN of an alarm that names no run itself but may by its tags; None for one that does not ring."""
+    if why.reason != NAMES_NO_RUN or raw_event.get("source") != "aws.cloudwatch":
+        return None
+    arns, detail = raw_event.get("resources"), raw_event.get("detail")
+    state = detail.get("state") if isinstance(detail, Mapping) else None
+    if not isinstance(arns, list) or not isinstance(state, Mapping) or state.get("value") != "ALARM":
+        return None
+    return arns[0] if len(arns) == 1 and isinstance(arns[0], str) and ":alarm:" in arns[0] else None
+
+
+def with_alarm_tags(raw_event: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+    """The event with the alarm's tags where the parser looks for them."""
+    return {**raw_event, "detail": {**raw_event["detail"], "alarmTags": dict(tags)}}
 
 
 def _sagemaker(envelope: Envelope, groups_in_motion: bool | None) -> Signal | list[Signal]:

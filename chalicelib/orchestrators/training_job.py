@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
-from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, Permanent
-from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known
+from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, Permanent, RecoveryError
+from chalicelib.domain.jobs import AlarmMode, Job, WatchPlan
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import Policy
 from chalicelib.orchestrators.clone import clone_request, instance_count, limit_of
@@ -38,11 +38,16 @@ TAG_POLICY: Final = "rekindle:policy"
 TAG_JOB: Final = "rekindle:job"
 TAG_INCIDENT: Final = "rekindle:incident"
 TAG_ATTEMPT: Final = "rekindle:attempt"
+TAG_LOSS: Final = "rekindle:loss-metric"  # a name among the job's own MetricDefinitions
+TAG_STEP: Final = "rekindle:step-metric"
+TAG_GRAD_NORM: Final = "rekindle:grad-norm-metric"
+TAG_ALARMS: Final = "rekindle:alarms"
 
 _NOT_FOUND: Final = "ResourceNotFound"
 _INVALID: Final = "ValidationException"
 _TAKEN: Final = "ResourceInUse"
 _MAX_DETAIL_CHARS: Final = 300
+_MAX_LIST_PAGES: Final = 20
 _MAX_TAG_PAGES: Final = 10  # a resource has at most 50 tags
 
 # Secondary statuses while the job is in progress. One that is not here is new to us: it counts as STARTING, the state
@@ -112,6 +117,23 @@ class TrainingJobScheduler:
             raise Permanent(f"describe_training_job: {refusal.message}") from refusal
         return answer
 
+    def changed(self, since: datetime) -> Maybe[Mapping[str, AttemptStatus]]:
+        """See ports.JobListing: ListTrainingJobs, a hundred to a page."""
+        request: dict[str, Any] = {"LastModifiedTimeAfter": since, "MaxResults": 100}
+        found: dict[str, AttemptStatus] = {}
+        for _ in range(_MAX_LIST_PAGES):
+            try:
+                page = call(self._client.list_training_jobs, **request)
+            except RecoveryError as err:
+                return Unknown(f"training jobs cannot be listed: {err}"[:200])
+            for entry in page.get("TrainingJobSummaries", ()):
+                status = status_of(str(entry["TrainingJobStatus"]), str(entry.get("SecondaryStatus") or ""))
+                found[entry["TrainingJobName"]] = status
+            if not page.get("NextToken"):
+                return Known(found)
+            request["NextToken"] = page["NextToken"]
+        return Unknown(f"more than {_MAX_LIST_PAGES * 100} training jobs have changed")
+
     def discover(self, attempt: str) -> Discovered | None:
         """See ports.Scheduler."""
         found = self.find(attempt)
@@ -134,6 +156,7 @@ class TrainingJobScheduler:
             mailbox=mailbox,
             instance_count=instance_count(described),
             created_at=_at(described["CreationTime"]),
+            watch=watch_of(tags),
         )
 
     def _tags(self, arn: str) -> dict[str, str]:
@@ -259,6 +282,18 @@ class TrainingJobScheduler:
             return self._describe(name)
         except Permanent:  # a name that SageMaker refuses to look up is not ours
             return None
+
+
+def watch_of(tags: Mapping[str, str]) -> WatchPlan:
+    """How the job asks to be watched, by its tags. A word that is not known is logged and changes nothing."""
+    alarms = AlarmMode.NONE
+    try:
+        alarms = AlarmMode(tags.get(TAG_ALARMS, AlarmMode.NONE))
+    except ValueError:
+        _LOG.warning("unknown value of a tag", extra={"tag": TAG_ALARMS, "value": tags[TAG_ALARMS][:64]})
+    return WatchPlan(
+        loss=tags.get(TAG_LOSS, ""), step=tags.get(TAG_STEP, ""), grad_norm=tags.get(TAG_GRAD_NORM, ""), alarms=alarms
+    )
 
 
 def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:

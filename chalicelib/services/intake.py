@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from chalicelib.domain.diagnosis import is_stale
 from chalicelib.domain.errors import DependencyUnavailable, NotOurs, Permanent, UnknownEntity
+from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.incidents import Incident, Phase, incident_id_for
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator
 from chalicelib.domain.observations import AttemptStatus
@@ -145,6 +146,7 @@ class Intake:
             attempt_number=1,
             attempt_started_at=found.created_at,
             mailbox=found.mailbox,
+            watch=found.watch,
         )
         first = Attempt(job_id=job_id, number=1, name=found.name, submitted_at=found.created_at)
         return self.registry.register(job, first)
@@ -207,7 +209,9 @@ class Intake:
         for before in self.store.list_for_job(job.job_id, limit=1):
             if is_in_hand(before, signal, job, now=self.clock.now()):
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
-            if before.onset_attempt == job.current_attempt:
+            # What was saved in a bad stretch is never resumed from, also where it has healed since.
+            incident = replace(incident, stretches=before.stretches)
+            if before.onset_attempt == job.current_attempt and before.onset_fault not in LOSS_FAULTS:
                 # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
                 incident = replace(incident, onset_attempt=before.onset_attempt, onset_step=before.onset_step)
         return self._knock(incident, signal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Clock, Discovered, JobRegistry, Policies, Scheduler
+from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome
 
@@ -24,10 +25,15 @@ class Orders:
     registry: JobRegistry
     scheduler: Scheduler
     policies: Policies
+    alarms: Alarms
     clock: Clock
 
-    def register(self, *, training_job: str, policy: str | None, mailbox: str | None) -> Job:
-        """Protect a training job from now on, whatever its tags say.
+    def register(
+        self, *, training_job: str, policy: str | None, mailbox: str | None, watch: Mapping[str, Any] | None = None
+    ) -> Job:
+        """Protect a training job from now on, whatever its tags say. `watch`: fields of WatchPlan to be set.
+
+        A Job that is protected already stays as it is, but for how it is watched.
 
         Raises:
             UnknownEntity: the platform does not know the job, or no such policy.
@@ -35,15 +41,19 @@ class Orders:
         """
         known = self.registry.job_of_attempt(training_job)
         if known is not None:
-            return self.registry.get(known)
+            job = self.registry.get(known)
+            return self.alarms.change(job, replace(job.watch, **watch)) if watch else job
         found = self.scheduler.find(training_job)
         if found is None:
             raise UnknownEntity(f"training job {training_job!r} does not exist")
         wanted: Discovered = replace(
-            found, policy_name=policy or found.policy_name or "default", mailbox=mailbox or found.mailbox
+            found,
+            policy_name=policy or found.policy_name or "default",
+            mailbox=mailbox or found.mailbox,
+            watch=replace(found.watch, **(watch or {})),
         )
         self.policies.load(wanted.policy_name)
-        return self.intake.register(wanted)
+        return self.alarms.ensure(self.intake.register(wanted))
 
     def checkpoint(self, job_id: str, *, who: str, key: str) -> Outcome:
         """Ask the run for a checkpoint now; nothing is stopped."""

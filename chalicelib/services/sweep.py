@@ -1,39 +1,132 @@
-"""The minute sweep: finds what lost events and lost wakes left behind. Level-triggered and safe to repeat."""
+"""The minute sweep: finds what lost events and lost wakes left behind. Level-triggered and safe to repeat.
+
+What it asks of AWS is counted in docs/sweep.md. In short: one listing of the states that changed, GetMetricData for 500
+metrics at a time, and single reads only for Jobs that one of the two, or their turn, points at.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final
 
 from chalicelib.domain.errors import RecoveryError, Skip, VersionConflict
-from chalicelib.domain.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, execution_name
-from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
-from chalicelib.ports import Clock, Executions, IncidentStore, JobRegistry, Mailbox, Scheduler
+from chalicelib.domain.jobs import AlarmMode, Job
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.signals import Signal
+from chalicelib.ports import (
+    Clock,
+    Executions,
+    IncidentStore,
+    JobListing,
+    JobRegistry,
+    Mailbox,
+    Metrics,
+    Saves,
+    Scheduler,
+    Series,
+    SweepMark,
+    SweepMarks,
+)
+from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.sweep_metrics import (
+    METRICS_WINDOW,
+    MONITOR_WINDOW,
+    metric_queries,
+    monitor_needs_asking,
+    readings_of,
+)
+from chalicelib.services.sweep_signals import (
+    signal_from_beat,
+    signal_from_count,
+    signal_from_metrics,
+    signal_from_saves,
+    signal_from_state,
+    silence,
+)
+
+_LOG = logging.getLogger(__name__)
 
 # An execution that was started this recently may not be listed yet (Lambda's list is eventually consistent) [I].
 START_GRACE = timedelta(seconds=60)
-# Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
-SILENT_AFTER = timedelta(minutes=10)
+# The function has 55 s (.chalice/config.json); what is left is for the call under way and the mark.
+BUDGET = timedelta(seconds=40)
+# How far back a listing of states reaches beyond the time it must cover: clocks differ, and lists lag.
+LISTING_OVERLAP = timedelta(minutes=10)
+CHUNK: Final = 500  # Jobs whose metrics are read and held at once
+
+# A Job's turn comes once in so many rounds, by its id: whatever the cheap listings miss is seen within that time.
+ASK_STATE_EVERY: Final = 30
+ASK_BEAT_EVERY: Final = 10
+ASK_SAVES_EVERY: Final = 30
+TIDY_ALARMS_EVERY: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """One sweep's figures; `stuck` feeds the alarm on stuck executions."""
+    """One sweep's figures; `stuck` feeds the alarm on stuck executions.
+
+    `left`: Jobs that the time was not enough for; the next sweep begins with them. `unknown`: metrics that could not
+    be read.
+    """
 
     jobs: int = 0
     unread: int = 0
+    left: int = 0
+    unknown: int = 0
     reopened: int = 0
     restarted: int = 0
     woken: int = 0
     stuck: int = 0
     outcomes: tuple[Outcome, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    """Figures as they come up. Of the outcomes only those that did something are kept, so that memory is bounded."""
+
+    jobs: int = 0
+    unread: int = 0
+    left: int = 0
+    unknown: int = 0
+    restarted: int = 0
+    woken: int = 0
+    stuck: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def swept(self) -> Swept:
+        opened = sum(outcome.what is What.OPENED for outcome in self.outcomes)
+        return Swept(
+            jobs=self.jobs,
+            unread=self.unread,
+            left=self.left,
+            unknown=self.unknown,
+            reopened=opened,
+            restarted=self.restarted,
+            woken=self.woken,
+            stuck=self.stuck,
+            outcomes=tuple(self.outcomes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """What all Jobs of one pass share: which round it is, what the listing says, when the time is up."""
+
+    number: int
+    changed: Maybe[Mapping[str, AttemptStatus]]
+    until: datetime
+
+    def is_turn(self, job: Job, every: int) -> bool:
+        return zlib.crc32(job.job_id.encode()) % every == self.number % every
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,42 +136,160 @@ class Sweep:
     store: IncidentStore
     registry: JobRegistry
     scheduler: Scheduler
+    listing: JobListing
     mailbox: Mailbox
+    metrics: Metrics
+    saves: Saves
+    marks: SweepMarks
+    alarms: Alarms
     executions: Executions
     intake: Intake
     clock: Clock
+    budget: timedelta = BUDGET
 
     def run(self) -> Swept:
-        """One pass. A Job or Incident that cannot be read is counted and left for the next minute."""
-        swept = self._jobs()
-        return self._incidents(swept)
+        """One sweep. A Job or Incident that cannot be read is counted and left for the next minute."""
+        tally = _Tally()
+        until = self.clock.now() + self.budget
+        self._incidents(tally)  # first: they are few, and each is a run that waits for us
+        self._jobs(tally, until)
+        return tally.swept()
 
-    def _jobs(self) -> Swept:
-        seen = unread = 0
-        outcomes: list[Outcome] = []
-        for job in self.registry.active():
-            if job.open_incident is not None:
-                continue
-            seen += 1
-            try:
-                signal = self._trouble_of(job)
-                if signal is not None:
-                    outcomes.append(self.intake.receive(signal))
-            except Skip:
-                continue
-            except RecoveryError:  # one Job that cannot be read must not leave all others unswept
-                unread += 1
-        opened = sum(outcome.what is What.OPENED for outcome in outcomes)
-        return Swept(jobs=seen, unread=unread, reopened=opened, outcomes=tuple(outcomes))
+    # ---- Jobs ------------------------------------------------------------------------------------------------------
 
-    def _trouble_of(self, job: Job) -> Signal | None:
-        """What an event that got lost would have said: the platform's state first, then the run's own heartbeat."""
-        view = self.scheduler.describe(job.current_attempt)
-        ended = signal_from_state(job, view, now=self.clock.now())
-        if ended is not None or view.status is not AttemptStatus.RUNNING or not job.mailbox:
-            return ended
-        signal = signal_from_beat(job, self.mailbox.beat(job, view), now=self.clock.now())
-        return None if signal is None or self._is_with_a_person(job) else signal
+    def _jobs(self, tally: _Tally, until: datetime) -> None:
+        """From where the last sweep stopped to the end, then from the beginning to there: each Job at most once."""
+        mark = self._mark()
+        first = mark.cursor
+        if not first:
+            mark = _next_round(mark, now=self.clock.now())
+        mark, is_whole = self._pass(mark, tally, until)
+        if is_whole and first:
+            mark = _next_round(mark, now=self.clock.now())
+            mark, is_whole = self._pass(mark, tally, until, stop=first)
+        if not is_whole:
+            tally.left = max(tally.left, mark.jobs - mark.met)
+        elif not mark.cursor and (mark.alarms_token or mark.round % TIDY_ALARMS_EVERY == 0):
+            mark = replace(mark, alarms_token=self.alarms.tidy(mark.alarms_token, has_shared=mark.has_shared))
+        try:
+            self.marks.save(mark)
+        except RecoveryError as err:  # the next sweep does this one's work again, which is safe
+            _LOG.warning("the sweep's mark cannot be written", extra={"error": str(err)[:300]})
+
+    def _mark(self) -> SweepMark:
+        try:
+            return self.marks.load()
+        except RecoveryError as err:
+            _LOG.warning("the sweep's mark cannot be read", extra={"error": str(err)[:300]})
+            return SweepMark()
+
+    def _pass(self, mark: SweepMark, tally: _Tally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
+        """Look at the Jobs behind the mark, up to `stop`; the mark as it then is, and whether that was all of them."""
+        turn = _Round(number=mark.round, changed=self._changed(mark), until=until)
+        try:
+            for chunk in _chunks(self.registry.active(after=mark.cursor), CHUNK):
+                readings = self._readings(chunk, tally)
+                for index, job in enumerate(chunk):
+                    if stop and job.job_id > stop:
+                        return replace(mark, cursor=stop), True
+                    if self.clock.now() >= until:
+                        tally.left = len(chunk) - index
+                        return mark, False
+                    tally.jobs += job.open_incident is None
+                    if job.open_incident is None:
+                        self._one(job, turn, readings, tally)
+                    shared = mark.has_shared or job.watch.alarms is AlarmMode.SHARED
+                    mark = replace(mark, cursor=job.job_id, met=mark.met + 1, has_shared=shared)
+        except RecoveryError as err:  # the registry itself cannot be read further
+            _LOG.warning("active Jobs cannot be listed", extra={"error": str(err)[:300]})
+            tally.unread += 1
+            return mark, False
+        return replace(mark, cursor="", jobs=mark.met), True
+
+    def _changed(self, mark: SweepMark) -> Maybe[Mapping[str, AttemptStatus]]:
+        """States that changed since each Job was last looked at; Unknown means that every Job is to be asked for."""
+        if mark.last_began_at is None:
+            return Unknown("the first round asks about every Job")
+        found = self.listing.changed(mark.last_began_at - LISTING_OVERLAP)
+        if isinstance(found, Unknown):
+            _LOG.warning("changed states cannot be listed", extra={"why": found.why[:300]})
+        return found
+
+    def _readings(self, chunk: Sequence[Job], tally: _Tally) -> Mapping[str, Maybe[Series]]:
+        """All metrics of these Jobs, by the query's key."""
+        now = self.clock.now()
+        free = [job for job in chunk if job.open_incident is None]
+        readings: dict[str, Maybe[Series]] = {}
+        for has_own, window in ((False, MONITOR_WINDOW), (True, METRICS_WINDOW)):
+            queries = [query for job in free if job.watch.has_own_metrics is has_own for query in metric_queries(job)]
+            if queries:
+                readings |= self.metrics.series_of(queries, since=now - window, until=now)
+        tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
+        return readings
+
+    def _one(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], tally: _Tally) -> None:
+        """Whatever is wrong with one Job, even a defect of ours that only it brings out, must not leave all others."""
+        try:
+            self.alarms.ensure(job)
+            signal = self._trouble_of(job, turn, readings_of(job, readings))
+            if signal is not None:
+                tally.outcomes.append(self.intake.receive(signal))
+        except Skip:
+            return
+        except RecoveryError as err:
+            tally.unread += 1
+            _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
+        except Exception:
+            tally.unread += 1
+            _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
+
+    def _trouble_of(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
+        """What an event that got lost would have said: the platform's state first, then the run's own signs of life."""
+        listed = turn.changed.value.get(job.current_attempt) if isinstance(turn.changed, Known) else None
+        is_moving_away = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
+        view: AttemptView | None = None
+        if isinstance(turn.changed, Unknown) or is_moving_away or turn.is_turn(job, ASK_STATE_EVERY):
+            view = self.scheduler.describe(job.current_attempt)
+            ended = signal_from_state(job, view, now=self.clock.now())
+            if ended is not None or view.status is not AttemptStatus.RUNNING:
+                return ended
+        elif listed is not None and listed is not AttemptStatus.RUNNING:
+            return None
+        signal = self._sign_of_trouble(job, turn, readings, view) or self._overdue(job, turn)
+        if signal is None:
+            return None
+        if view is None:  # nothing is said of a run before the platform says that it trains
+            view = self.scheduler.describe(job.current_attempt)
+            if view.status is not AttemptStatus.RUNNING:
+                return signal_from_state(job, view, now=self.clock.now())
+        if _is_uploading(view) or self._is_with_a_person(job):
+            return None
+        return signal
+
+    def _sign_of_trouble(
+        self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+    ) -> Signal | None:
+        now = self.clock.now()
+        if job.watch.has_own_metrics:
+            return signal_from_metrics(job, readings, now=now)
+        if not (monitor_needs_asking(readings, now=now) or turn.is_turn(job, ASK_BEAT_EVERY)):
+            return None
+        if job.mailbox:
+            seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)
+            beat = self.mailbox.beat(job, seen)
+            if beat.beat_at is not None:  # a monitor that beats judges its run itself
+                return signal_from_beat(job, beat, now=now)
+        step, bad = readings["step"], readings["bad"]
+        poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
+        if poisoned is not None or not isinstance(step, Known):
+            return poisoned
+        return silence(job, [step.value], now=now)
+
+    def _overdue(self, job: Job, turn: _Round) -> Signal | None:
+        if not job.mailbox or not turn.is_turn(job, ASK_SAVES_EVERY):
+            return None
+        saved_at = self.saves.save_times(job)
+        return signal_from_saves(job, saved_at.value, now=self.clock.now()) if isinstance(saved_at, Known) else None
 
     def _is_with_a_person(self, job: Job) -> bool:
         """The newest Incident about this very attempt was handed over or cancelled: a person has it in hand."""
@@ -87,30 +298,22 @@ class Sweep:
             return False
         return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome == "order.cancel"
 
-    def _incidents(self, swept: Swept) -> Swept:
+    # ---- Incidents -------------------------------------------------------------------------------------------------
+
+    def _incidents(self, tally: _Tally) -> None:
         now = self.clock.now()
         running: frozenset[str] | None = None
-        restarted = woken = stuck = 0
         for incident, look_by in self.store.list_open():
             if running is None:
                 running = self.executions.running()  # one listing per sweep, and only when something is open
             if now - incident.opened_at < START_GRACE:
                 continue
             if execution_name(incident.incident_id, incident.generation) not in running:
-                stuck += 1
-                restarted += self._restart(incident)
+                tally.stuck += 1
+                tally.restarted += self._restart(incident)
             elif look_by is not None and look_by < now:
-                stuck += 1
-                woken += self._wake(incident)
-        return Swept(
-            jobs=swept.jobs,
-            unread=swept.unread,
-            reopened=swept.reopened,
-            outcomes=swept.outcomes,
-            restarted=restarted,
-            woken=woken,
-            stuck=stuck,
-        )
+                tally.stuck += 1
+                tally.woken += self._wake(incident)
 
     def _restart(self, incident: Incident) -> bool:
         try:
@@ -130,68 +333,24 @@ class Sweep:
             return False  # as above; and the other Incidents are waiting
 
 
-def signal_from_state(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
-    """The Signal that the platform's own event would have been, had it arrived; None while the run is well.
-
-    The dedupe key is that of the event, so event and sweep count as one fact.
-    """
-    if not view.status.has_ended:
-        return None
-    status, fault = _trouble(view)
-    return Signal(
-        kind=SignalKind.TRAINING_JOB_STATE,
-        source=SignalSource.SWEEP,
-        occurred_at=view.ended_at or now,
-        dedupe_key=ended_job_key(view.name, status),
-        summary=f"{view.name} is {status}: {view.failure_reason or view.detail}"[:400],
-        job_id=job.job_id,
-        attempt=view.name,
-        fault=fault,
-        triggers=fault is not None,
-        evidence={"status": status, "failure_reason": view.failure_reason[:1024], "found_by": "sweep"},
+def _next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
+    return replace(
+        mark,
+        round=mark.round + 1,
+        cursor="",
+        last_began_at=mark.began_at,
+        began_at=now,
+        met=0,
+        has_shared=False,
     )
 
 
-def signal_from_beat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
-    """What the monitor's own event would have said, read from its heartbeat; None while the run is well.
-
-    Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen. A heartbeat
-    that has stopped altogether while the platform says "running" is told, not acted on: the mailbox may be what fails.
-    """
-    what, fault, kind = "", FaultClass.UNCLEAR, SignalKind.SILENT
-    if view.loss_state in ("nan", "inf"):
-        what, fault, kind = f"loss is {view.loss_state}", FaultClass.NON_FINITE, SignalKind.STATE_REREAD
-    elif view.work == STALLED:
-        what, fault, kind = "no step is being made", FaultClass.HANG, SignalKind.STALL
-    elif view.beat_at is not None and view.work != "finished" and now - view.beat_at >= SILENT_AFTER:
-        what = f"no heartbeat since {view.beat_at:%H:%M:%S}"
-    if not what:
-        return None
-    step = view.last_step.value if isinstance(view.last_step, Known) else None
-    evidence = {"found_by": "sweep", "status": view.status.value}
-    return Signal(
-        kind=kind,
-        source=SignalSource.SWEEP,
-        occurred_at=view.beat_at or now,
-        dedupe_key=f"beat:{view.name}:{kind}:{view.loss_state}:{step}"[:200],
-        summary=f"{view.name}: {what}, says its heartbeat at step {step}",
-        job_id=job.job_id,
-        attempt=view.name,
-        fault=fault,
-        # For a hang the step is where it is stuck. For a non-finite loss it would be no onset: the look finds that.
-        evidence={**evidence, "step": step} if fault is FaultClass.HANG and step is not None else evidence,
-    )
+def _chunks(jobs: Iterable[Job], size: int) -> Iterator[list[Job]]:
+    rest = iter(jobs)
+    while chunk := list(islice(rest, size)):
+        yield chunk
 
 
-def _trouble(view: AttemptView) -> tuple[str, FaultClass | None]:
-    match view.status:
-        case AttemptStatus.FAILED:
-            return "Failed", classify_failure_reason(view.failure_reason).fault
-        case AttemptStatus.EXPIRED:
-            return "Stopped", FaultClass.PLANNED_END
-        case AttemptStatus.GONE:
-            return "Gone", FaultClass.JOB_MISSING
-        case AttemptStatus.COMPLETED:
-            return "Completed", None
-        case _:
-            return "Stopped", None
+def _is_uploading(view: AttemptView) -> bool:
+    """Its script has ended, and SageMaker copies what it left: no metric comes any more, and none is missed."""
+    return view.detail.startswith("InProgress/Uploading")

@@ -20,6 +20,7 @@ from chalicelib.domain.incidents import Incident
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ingress import Ingress
+from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.orders import Orders
@@ -27,6 +28,7 @@ from chalicelib.services.outcome import Outcome
 from chalicelib.services.perform import Perform
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
+from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
@@ -78,8 +80,20 @@ class FakeService:
             executions=executions,
             clock=self.clock,
         )
+        alarms = Alarms(
+            board=FakeAlarmBoard(),
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clock=self.clock,
+        )
         ingress = Ingress(
-            intake=self.intake, clusters=clusters, quarantine=self.quarantine, clock=self.clock, report=_nobody
+            intake=self.intake,
+            alarms=alarms,
+            clusters=clusters,
+            quarantine=self.quarantine,
+            clock=self.clock,
+            report=_nobody,
         )
         self.api = Api(
             store=self.store,
@@ -89,6 +103,7 @@ class FakeService:
                 registry=self.registry,
                 scheduler=self.scheduler,
                 policies=self.policies,
+                alarms=alarms,
                 clock=self.clock,
             ),
             ingress=ingress,

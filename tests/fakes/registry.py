@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
-from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.jobs import Attempt, Job, WatchPlan
 from chalicelib.domain.known import Known
 
 
@@ -80,8 +80,11 @@ class FakeJobRegistry:
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         return tuple(attempt for _, attempt in sorted(self._attempts.get(job_id, {}).items()))
 
-    def active(self) -> Iterator[Job]:
-        yield from [job for _, job in sorted(self._jobs.items()) if job.active]
+    def active(self, *, after: str = "") -> Iterator[Job]:
+        yield from [job for job_id, job in sorted(self._jobs.items()) if job.active and job_id > after]
+
+    def set_watch(self, job_id: str, watch: WatchPlan) -> None:
+        self._jobs[job_id] = replace(self.get(job_id), watch=watch)
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         try:

@@ -21,6 +21,7 @@ from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
+from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.orders import Orders
@@ -28,6 +29,7 @@ from chalicelib.services.perform import Perform
 from chalicelib.services.sweep import Sweep
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
+from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
@@ -121,14 +123,27 @@ class World:
         )
         self.look = Look(store=self.store, mailbox=self.mailbox, policies=self.policies, **common)
         self.perform = Perform(mailbox=self.mailbox, announcer=self.announcer, **common)
+        self.metrics, self.saves, self.marks, self.board = FakeMetrics(), FakeSaves(), FakeMarks(), FakeAlarmBoard()
+        self.listing = FakeListing(self.scheduler)
+        self.alarms = Alarms(board=self.board, mailbox=self.mailbox, **common)
         self.sweep = Sweep(
-            store=self.store, mailbox=self.mailbox, executions=self.executions, intake=self.intake, **common
+            store=self.store,
+            listing=self.listing,
+            mailbox=self.mailbox,
+            metrics=self.metrics,
+            saves=self.saves,
+            marks=self.marks,
+            alarms=self.alarms,
+            executions=self.executions,
+            intake=self.intake,
+            **common,
         )
         self.orders = Orders(
             intake=self.intake,
             registry=self.registry,
             scheduler=self.scheduler,
             policies=self.policies,
+            alarms=self.alarms,
             clock=self.clock,
         )
         self.scheduler.put(JOB, AttemptStatus.RUNNING, policy_name=policy.name, mailbox=mailbox)
