@@ -30,7 +30,7 @@ from chalicelib.observability import Observability
 from chalicelib.ports import Entry, Joined
 from chalicelib.services.look import reached_before
 from chalicelib.services.outcome import What
-from chalicelib.services.sweep import signal_from_state
+from chalicelib.services.sweep_signals import signal_from_state
 from rekindle.mailbox import Fence
 from tests.fakes.world import START
 from tests.services.world import JOB, World
