@@ -533,7 +533,8 @@ class Beat(Message):
 
     `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the beat is
     older than the field), `onset_step` the first bad step of the trouble that goes on or of the newest one,
-    `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before.
+    `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
+    `judged_step` the newest step whose loss the detectors were given.
     """
 
     job_id: str
@@ -552,6 +553,7 @@ class Beat(Message):
     onset_step: int | None = None
     healed_step: int | None = None
     loss_baseline: float | None = None
+    judged_step: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -571,6 +573,7 @@ class Beat(Message):
             "onset_step": self.onset_step,
             "healed_step": self.healed_step,
             "loss_baseline": self.loss_baseline,
+            "judged_step": self.judged_step,
         }
 
     @classmethod
@@ -592,4 +595,5 @@ class Beat(Message):
             onset_step=reader.optional_whole("onset_step"),
             healed_step=reader.optional_whole("healed_step"),
             loss_baseline=reader.optional_number("loss_baseline"),
+            judged_step=reader.optional_whole("judged_step"),
         )

@@ -17,6 +17,7 @@ The names below are the whole public face; the modules beside it are private.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 
 from rekindle.mailbox import (
@@ -37,12 +38,12 @@ from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.saving import SaveFunction, SaveResult, Upload
-from rekindle.monitor.settings import Config, process_environment, rank_from_env
+from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload
+from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.trouble import logger
 
-__all__ = ["start", "Monitor", "SaveResult", "Config", "Coordinator", "AllReduceMax", "Solo"]
+__all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Coordinator", "AllReduceMax", "Solo"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
@@ -59,6 +60,7 @@ def start(
     coordinator: Coordinator | None = None,
     config: Config | None = None,
     handle_sigterm: bool = False,
+    handle_signals: bool = False,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Monitor:
@@ -67,6 +69,8 @@ def start(
     save: see `SaveFunction`; without one, emergency checkpoints are answered with "cannot".
     mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
     coordinator: needed where `world_size` > 1 (see `AllReduceMax`); without it only stalls and losses are reported.
+    handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
+    the former. Both call the handler that was there before.
     """
     given = process_environment() if env is None else env
     resume = _resume_plan(given)
@@ -79,7 +83,7 @@ def start(
             ranks=(rank, world_size),
             coordinator=coordinator,
             config=config,
-            handle_sigterm=handle_sigterm,
+            signals=_signals(handle_sigterm, handle_signals),
             env=given,
             clock=clock or SystemClock(),
             resume=resume,
@@ -98,7 +102,7 @@ def _start(
     ranks: tuple[int | None, int | None],
     coordinator: Coordinator | None,
     config: Config | None,
-    handle_sigterm: bool,
+    signals: tuple[signal.Signals, ...],
     env: Mapping[str, str],
     clock: Clock,
     resume: ResumePlan,
@@ -129,6 +133,7 @@ def _start(
             attempt_number=number,
             rank=rank,
             world_size=world_size,
+            host=host_from_env(env),
         ),
         resume=resume,
         config=config,
@@ -141,8 +146,16 @@ def _start(
         clients=clients,
         clock=clock,
     )
-    monitor.begin(handle_sigterm=handle_sigterm)
+    monitor.begin(signals=signals)
     return monitor
+
+
+def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals, ...]:
+    """SIGUSR1 does not exist on every platform."""
+    if not handle_signals:
+        return (signal.SIGTERM,) if handle_sigterm else ()
+    usr1 = getattr(signal, "SIGUSR1", None)
+    return (signal.SIGTERM,) if usr1 is None else (signal.SIGTERM, usr1)
 
 
 def _resume_plan(env: Mapping[str, str]) -> ResumePlan:

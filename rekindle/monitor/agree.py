@@ -19,14 +19,16 @@ class Wish(IntEnum):
 class Coordinator(Protocol):
     """One small collective: the highest of all ranks' values, known to all ranks.
 
-    The monitor calls `highest` on the training thread, on every rank, at every `every`-th call of `Monitor.step`;
-    and, only where that agreed on a save, twice more (is any rank's loss poisoned; did any rank fail), the last of
-    which is also the barrier that puts the manifest after every rank's shards. All ranks must therefore call
-    `Monitor.step` equally often. `every` times the step time must stay well below the requests' deadline.
+    The monitor calls `highest` on the training thread, on every rank, at some of the calls of `Monitor.step` (see
+    `every`); and, only where that agreed on a save, twice more (is any rank's loss poisoned; did any rank fail), the
+    last of which is also the barrier that puts the manifest after every rank's shards. All ranks must therefore call
+    `Monitor.step` equally often. Values are below 2**24.
+
+    every: at every so many calls; or None: at as many as take a few seconds (`Config.agree_s`), agreed on by the ranks.
     """
 
     @property
-    def every(self) -> int: ...
+    def every(self) -> int | None: ...
 
     def highest(self, value: int) -> int: ...
 
@@ -43,8 +45,8 @@ class Solo:
 class AllReduceMax:
     """Agreement through the user's own all-reduce: `reduce_max(value) -> the highest value of all ranks`."""
 
-    def __init__(self, reduce_max: Callable[[int], int], *, every: int = 10) -> None:
-        if every < 1:
+    def __init__(self, reduce_max: Callable[[int], int], *, every: int | None = None) -> None:
+        if every is not None and every < 1:
             raise ValueError("every must be at least 1")
         self.every = every
         self._reduce_max = reduce_max

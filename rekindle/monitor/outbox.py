@@ -36,6 +36,11 @@ class EventType(StrEnum):
     SAVE_FAILED = "Rekindle Save Failed"
     REPLY = "Rekindle Checkpoint Reply"
     FINISHED = "Rekindle Monitor Finished"
+    LOSS_SPIKE = "Rekindle Loss Spike"
+    DIVERGENCE = "Rekindle Loss Divergence"
+    LOSS_RECOVERED = "Rekindle Loss Recovered"
+    THROUGHPUT_DROP = "Rekindle Throughput Drop"
+    STRAGGLER = "Rekindle Straggler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,14 +33,23 @@ class SaveResult:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Later(Enum):
+    """What a save function returns, on every rank, where its framework saves this very step by itself right after."""
+
+    LATER = "later"
+
+
+LATER = Later.LATER
+
+
 class SaveFunction(Protocol):
     """The trainer's own way to save, called on the training thread between two steps, on every rank.
 
     Writes the state after `step` and returns when its own files are complete: a path, a `SaveResult`, or None on
-    ranks other than 0.
+    ranks other than 0. Or `LATER`: `Monitor.saved(path, step)` then tells when that save is complete.
     """
 
-    def __call__(self, step: int, kind: str, /) -> SaveResult | str | os.PathLike[str] | None: ...
+    def __call__(self, step: int, kind: str, /) -> SaveResult | Later | str | os.PathLike[str] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +61,7 @@ class SaveJob:
     result: SaveResult
     loss: float | None
     saved_at: datetime
-    took_s: float
+    took_s: float | None  # None: not known
     requests: tuple[CheckpointRequest, ...] = ()
 
 
@@ -84,6 +94,15 @@ class Upload:
         if inside is None:
             return None
         return self.directory if inside == ITSELF else f"{self.directory.rstrip('/')}/{inside}"
+
+
+def local_path(uri: str | None, upload: Upload | None) -> str | None:
+    """Where a checkpoint's URI lies on this machine, if it does."""
+    if uri is None:
+        return None
+    if upload is not None and (local := upload.to_local(uri)) is not None:
+        return local
+    return None if uri.startswith("s3://") else uri.removeprefix("file://")
 
 
 def measure(result: SaveResult, clients: Clients) -> tuple[str, tuple[ManifestFile, ...]]:

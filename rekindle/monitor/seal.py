@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from rekindle.mailbox import MailboxError, Manifest, ManifestFile, ReplyOutcome
+from rekindle.mailbox import MailboxError, Manifest, ManifestFile, ReplyOutcome, SaveKind
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
 from rekindle.monitor.mail import Mail, told
 from rekindle.monitor.saving import SaveIncomplete, SaveJob, Upload, measure
-from rekindle.monitor.trouble import Trouble
+from rekindle.monitor.trouble import Trouble, logger
 
 MAX_JOBS_WAITING = 8  # hashing slower than saving: the oldest checkpoint is the one least worth a manifest
 RETRY_S = 2.0
 MAX_TRIES = 30
+
+
+def said(job: SaveJob, manifest: Manifest) -> str:
+    """What was saved, how big, how long it took: for people."""
+    took = "" if job.took_s is None else f" in {job.took_s:.1f} s"
+    count = len(manifest.files)
+    return (
+        f"saved at step {job.step}: {count} file{'' if count == 1 else 's'}, {manifest.total_bytes} bytes{took}, "
+        f"in {manifest.root}"
+    )
 
 
 class Sealer:
@@ -87,11 +97,14 @@ class Sealer:
                 return True
             return False
         self._trouble.count("manifests_written")
+        why = said(job, self._measured)
+        if job.kind is SaveKind.EMERGENCY:
+            logger.info("An emergency checkpoint: %s", why)
         for request in job.requests:
             self._mail.answer(
                 request,
                 ReplyOutcome.SAVED,
-                f"saved at step {job.step}",
+                why,
                 step=job.step,
                 manifest=self._measured.key,
                 size_bytes=self._measured.total_bytes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -26,15 +27,21 @@ def process_environment() -> Mapping[str, str]:
 class Config:
     """Seconds, all of them. Each can be set by the environment variable REKINDLE_<NAME IN CAPITALS>.
 
-    beat_s: how often the beat is written. poll_s: how often requests and the fence are read.
-    metrics_s: how often metrics leave. stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed
-    before the first step, and until a step's length is known. watch_s: how often the watchdog looks.
+    beat_s: how often the beat is written. poll_s: how often requests and the fence are read. list_s: how often requests
+    are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the watchdog looks.
+    stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first step, and until a
+    step's length is known. agree_s: how often the ranks agree, about. judge_s: how often the loss detectors catch up.
+    pace_s: how often each rank reports its pace, at least (see `reporter`).
     """
 
     beat_s: float = 15.0
     poll_s: float = 5.0
     metrics_s: float = 60.0
     watch_s: float = 1.0
+    agree_s: float = 5.0
+    judge_s: float = 0.5
+    pace_s: float = 300.0
+    list_s: float = 60.0
     stall_factor: float = FACTOR
     stall_floor_s: float = 60.0
     stall_startup_s: float = 1800.0
@@ -78,6 +85,18 @@ def rank_from_env(env: Mapping[str, str]) -> tuple[int, int]:
     """(rank, world size) as the launcher said them; (0, 1) where no launcher did."""
     rank, world = _first_whole(env, _RANK), _first_whole(env, _WORLD)
     return rank or 0, max(world or 1, (rank or 0) + 1)
+
+
+def host_from_env(env: Mapping[str, str]) -> str:
+    """What the platform calls this host. SageMaker's own name beats the kernel's; both are cut to 255 characters.
+
+    Source: sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md (SM_CURRENT_HOST); Slurm, srun (SLURMD_NODENAME);
+    Kubernetes has no such variable unless the manifest sets one (NODE_NAME, by the downward API).
+    """
+    for name in ("REKINDLE_HOST", "SM_CURRENT_HOST", "SLURMD_NODENAME", "NODE_NAME"):
+        if env.get(name):
+            return env[name][:255]
+    return socket.gethostname()[:255]
 
 
 def _first_whole(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:

@@ -28,12 +28,21 @@ class Monitor:
         loss: object = None,
         grad_norm: object = None,
         tokens: object = None,
+        work_s: float | None = None,
         **metrics: object,
     ) -> None:
         """Call after each step, on every rank, on the training thread.
 
         `step` is the number of the step just finished. Values may be numbers, NumPy scalars or tensors; a tensor is
         read on another thread, so that no step waits for the device. An emergency save happens inside this call.
+        work_s: seconds of this step that were this rank's own work, without waiting for other ranks. Only these show a
+        slow rank in synchronous training, where all ranks' steps take as long as the slowest one's.
+        """
+
+    def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:
+        """Say that a value of this rank's own (its loss, its gradient before any exchange) is not finite.
+
+        ranks: all ranks that have it at this step, where the script knows.
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
@@ -50,8 +59,12 @@ class Monitor:
         files: Sequence[str] | None = None,
         kind: str = "periodic",
         data: Mapping[str, Any] | None = None,
+        took_s: float | None = None,
     ) -> None:
-        """The trainer's own save of `step` is complete, on all ranks: rank 0 measures it and writes its manifest."""
+        """The trainer's own save of `step` is complete, on all ranks: rank 0 measures it and writes its manifest.
+
+        took_s: how long it took; by default what the last `phase("saving")` took.
+        """
 
     def should_skip(self, step: int) -> bool:
         """Whether the batch that `step` would use belongs to a window to leave out."""

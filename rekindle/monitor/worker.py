@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from rekindle.monitor.stacks import OWN_PREFIX
@@ -46,6 +47,11 @@ class Worker:
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive()
+
+    def end(self, until: float) -> None:
+        """Stop, and wait for the last turn until `until` on the process's monotonic clock."""
+        self.stop()
+        self.join(until - time.monotonic())
 
     def _run(self) -> None:
         while True:

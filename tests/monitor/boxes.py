@@ -23,7 +23,7 @@ from rekindle.monitor import Config
 from rekindle.monitor.boxes import DirectoryBox
 
 PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
-QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02)
+QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02)
 
 
 class ObservedBox(DirectoryBox):

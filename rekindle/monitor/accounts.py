@@ -1,0 +1,117 @@
+"""What the monitor tells of its run, from what its parts know: beats, manifests, where it stands, news for the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rekindle.detectors import Verdict
+from rekindle.detectors.nonfinite import classify
+from rekindle.mailbox import Beat, CheckpointReply, LossState, Manifest, ManifestFile, RunPhase
+from rekindle.monitor.clock import Clock
+from rekindle.monitor.identity import Identity
+from rekindle.monitor.judge import Judge, first_number, plain
+from rekindle.monitor.outbox import EventType, Outbox
+from rekindle.monitor.saving import SaveJob
+from rekindle.monitor.stall import StallWatch
+from rekindle.monitor.state import RunState
+from rekindle.monitor.trouble import logger
+from rekindle.monitor.voice import Voice
+from rekindle.reports import RankReport
+
+
+class Accounts:
+    """Called on the background threads."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        state: RunState,
+        stall: StallWatch,
+        judge: Judge,
+        clock: Clock,
+        voice: Voice,
+        outbox: Outbox,
+    ) -> None:
+        self._identity = identity
+        self._state = state
+        self._stall = stall
+        self._judge = judge
+        self._clock = clock
+        self._voice = voice
+        self._outbox = outbox
+
+    def beat(self) -> Beat:
+        state, news, identity = self._state, self._judge.news, self._identity
+        loss = state.loss
+        loss_state = classify(loss)
+        phase = RunPhase.STALLED if self._stall.is_stalled else self._stall.phase
+        return Beat(
+            job_id=identity.job_id,
+            attempt=identity.attempt,
+            attempt_number=identity.attempt_number,
+            step=state.step,
+            first_step=state.first_step,
+            loss=loss if loss_state is LossState.FINITE else None,
+            loss_state=loss_state,
+            phase=RunPhase.FINISHED if state.is_finished else phase,
+            step_s_median=state.step_s,
+            rank=identity.rank,
+            world_size=identity.world_size,
+            at=self._clock.now(),
+            loss_health=news.health.value,
+            onset_step=news.onset_step,
+            healed_step=news.healed_step,
+            loss_baseline=news.baseline,
+            judged_step=news.judged_step,
+        )
+
+    def position(self) -> str:
+        step = self._state.step
+        silent_s = self._clock.monotonic() - self._stall.marked_at
+        where = "before the first step" if step is None else f"after step {step}"
+        return f"the training thread did not get to a save in time: in {self._stall.phase}, {silent_s:.1f} s {where}"
+
+    def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
+        return Manifest(
+            job_id=self._identity.job_id,
+            attempt=self._identity.attempt,
+            attempt_number=self._identity.attempt_number,
+            step=job.step,
+            kind=job.kind,
+            request_id=job.requests[0].request_id if job.requests else None,
+            root=root,
+            files=files,
+            world_size=self._identity.world_size,
+            data=job.result.data,
+            loss=job.loss,
+            saved_at=job.saved_at,
+        )
+
+    def on_reply(self, reply: CheckpointReply) -> None:
+        self._voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})
+
+    def on_superseded(self, by: str | None) -> None:
+        if by is None:
+            logger.warning("This attempt may save again: the fence names it now")
+            self._outbox.unmute_metrics()
+            return
+        logger.warning("This attempt was superseded by %s: its checkpoints no longer count, the run should end", by)
+        self._outbox.mute_metrics()
+        self._voice.push(EventType.FINISHED, why=f"superseded by {by}")
+
+    def on_straggler(self, verdict: Verdict, paces: Mapping[int, RankReport]) -> None:
+        evidence = plain(verdict.evidence)
+        rank = evidence.get("rank")
+        report = paces.get(rank) if isinstance(rank, int) else None
+        self._voice.push(
+            EventType.STRAGGLER,
+            at_step=verdict.step,
+            straggler=report.rank if report is not None else None,
+            host=report.host if report is not None else None,
+            step_s=report.step_s if report is not None else None,
+            baseline_s=first_number(evidence, ("baseline_s", "baseline", "median_s")),
+            rule=verdict.rule,
+            evidence=evidence,
+        )
+        logger.warning("Rank %s is slower than the others: %s", rank, verdict.rule)

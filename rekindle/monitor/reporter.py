@@ -1,0 +1,178 @@
+"""One rank's own reports: its stall, its first value that is not finite, its pace. On a thread of its own.
+
+Rank 0 also reads all ranks' paces and compares them. A pace is only reported where the script hands over `work_s`:
+in synchronous training all ranks' steps take equally long, as each waits for the slowest, so only a rank's own work
+tells them apart. What it costs: see docs/monitor.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rekindle.detectors import Verdict
+from rekindle.mailbox import MAX_STEP, MailboxError
+from rekindle.monitor.boxes import Box
+from rekindle.monitor.clock import Clock
+from rekindle.monitor.identity import Identity
+from rekindle.monitor.mail import told
+from rekindle.monitor.state import RunState, median
+from rekindle.monitor.trouble import Trouble
+from rekindle.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
+
+MAX_WAITING = 8
+MAX_TRIES = 5
+RETRY_S = 5.0
+S_PER_RANK = 1.0  # all ranks together report at most one pace a second
+
+
+class PaceWatch(Protocol):
+    """A detector that compares the ranks' median seconds per step of one window."""
+
+    def update(self, step: int, step_s: Mapping[int, float], /) -> tuple[Verdict, ...]: ...
+
+
+class Reporter:
+    """`stall` and `non_finite` are for any thread and never wait; all I/O is in `turn`."""
+
+    def __init__(
+        self,
+        *,
+        box: Box,
+        identity: Identity,
+        state: RunState,
+        clock: Clock,
+        trouble: Trouble,
+        pace_s: float,
+        phase: Callable[[], str],
+        stragglers: PaceWatch | None,
+        on_straggler: Callable[[Verdict, dict[int, RankReport]], None],
+    ) -> None:
+        self._box = box
+        self._identity = identity
+        self._state = state
+        self._clock = clock
+        self._trouble = trouble
+        self._phase = phase
+        self._on_straggler = on_straggler
+        self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
+        self._tries = 0
+        self._pace_s = max(pace_s, S_PER_RANK * identity.world_size)
+        # Spread over the window, so that no thousand ranks write in the same second.
+        share = identity.rank / identity.world_size
+        self._pace_at = clock.monotonic() + self._pace_s * (1 + share)
+        self._read_at = clock.monotonic() + self._pace_s * 2.5
+        self._stragglers = stragglers
+        self._wake: Callable[[], None] = lambda: None
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def stall(self, *, silent_s: float, phase: str, stacks: str) -> None:
+        self._add(self._report(ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks))
+
+    def non_finite(self, step: int, metric: str) -> None:
+        self._add(self._report(ReportKind.NON_FINITE, step=step, metric=metric[:MAX_METRIC_CHARS]))
+
+    @property
+    def has_written_all(self) -> bool:
+        return not self._waiting
+
+    def turn(self, *, is_last: bool) -> float:
+        """Write what waits, and what is due. Returns seconds until something is due again."""
+        now = self._clock.monotonic()
+        if now >= self._pace_at and not is_last:
+            self._pace_at = now + self._pace_s
+            self._take_pace()
+        wrote = self._write_all()
+        if now >= self._read_at and not is_last:
+            self._read_at = now + self._pace_s
+            if self._stragglers is not None:
+                self._compare(self._stragglers)
+        wait_s = max(0.0, min(self._pace_at, self._read_at) - self._clock.monotonic())
+        return wait_s if wrote else min(wait_s, RETRY_S)
+
+    def _add(self, report: RankReport) -> None:
+        self._waiting.append(report)
+        self._wake()
+
+    def _report(
+        self,
+        kind: ReportKind,
+        *,
+        step: int | None = None,
+        phase: str | None = None,
+        silent_s: float | None = None,
+        metric: str | None = None,
+        stacks: str = "",
+        step_s: float | None = None,
+    ) -> RankReport:
+        at_step = self._state.step if step is None else step
+        return RankReport(
+            kind=kind,
+            job_id=self._identity.job_id,
+            attempt=self._identity.attempt,
+            rank=self._identity.rank,
+            world_size=self._identity.world_size,
+            host=self._identity.host,
+            at=self._clock.now(),
+            step=at_step if at_step is None or 0 <= at_step <= MAX_STEP else None,
+            phase=self._phase() if phase is None else phase,
+            silent_s=silent_s,
+            metric=metric,
+            stacks=stacks[-MAX_REPORT_STACKS_CHARS:],
+            step_s=step_s,
+        )
+
+    def _take_pace(self) -> None:
+        work_s = median(self._state.work)
+        self._state.work.clear()
+        if work_s is not None and self._identity.world_size > 1:
+            self._waiting.append(self._report(ReportKind.PACE, step_s=work_s))
+
+    def _write_all(self) -> bool:
+        while self._waiting:
+            report = self._waiting[0]
+            try:
+                self._box.put(report.key, report.to_json())
+            except MailboxError as err:
+                self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
+            except Exception as err:  # whatever the transport does, training goes on
+                told(self._trouble, self._box, "writing a report", err)
+                self._tries += 1
+                if self._tries < MAX_TRIES:
+                    return False
+            self._tries = 0
+            if self._waiting and self._waiting[0] is report:  # a full queue drops its oldest from the other end
+                self._waiting.popleft()
+        return True
+
+    def _compare(self, stragglers: PaceWatch) -> None:
+        """Read all ranks' newest paces, and judge them against each other."""
+        try:
+            paces = self._read_paces()
+        except Exception as err:  # whatever the transport does, training goes on
+            told(self._trouble, self._box, "reading the ranks' paces", err)
+            return
+        steps = {rank: report.step_s for rank, report in paces.items() if report.step_s is not None}
+        if len(steps) > 1:
+            for verdict in stragglers.update(self._state.step or 0, steps):
+                self._on_straggler(verdict, paces)
+
+    def _read_paces(self) -> dict[int, RankReport]:
+        """Paces of the last two windows; an older one is of a rank that reports no more."""
+        found: dict[int, RankReport] = {}
+        now = self._clock.now()
+        for key in self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-"):
+            raw = self._box.get(key)
+            if raw is None:
+                continue
+            try:
+                report = RankReport.from_json(raw)
+            except MailboxError as err:
+                self._trouble.once("bad_report", "A rank's report cannot be read (%s); it is ignored", err)
+                continue
+            if report.key == key and (now - report.at).total_seconds() <= 2 * self._pace_s:
+                found[report.rank] = report
+        return found
