@@ -131,7 +131,13 @@ _TEXT_VERDICTS: tuple[tuple[str, FirstResponse], ...] = (
     ("none", _LEAVE),
 )
 _CHANGED_TO = re.compile(r"changed from .{0,80}?\bto\b.{0,20}?\(([^)]{1,40})\)", re.IGNORECASE)
-_XID = re.compile(r"\bXid\b(?:[ _]error)?\s{0,3}(?:\([^)\n]{0,80}\))?[:=\s]{1,4}(\d{1,3})\b", re.IGNORECASE)
+_XID = re.compile(
+    r"\bXid\b[\"']?(?:[ _](?:critical )?(?:errors?|code|event"
+    r"|number))?[\"']?\s{0,3}(?:\([^)\n]{0,80}\))?\s{0,3}[:=\s(#]{1,4}"
+    r"(\d{1,3})\b",
+    re.IGNORECASE,
+)
+MAX_XIDS = 64  # in one text; a burst repeats the same few
 
 
 def first_response(xid: int) -> FirstResponse:
@@ -158,6 +164,16 @@ def find_xid(text: str) -> int | None:
     """The first Xid code that a kernel line or a sentence names ("NVRM: Xid (PCI:0000:44:00): 79, …"), if any."""
     match = _XID.search(text[:16000])
     return int(match[1]) if match else None
+
+
+def find_xids(text: str) -> tuple[int, ...]:
+    """Every Xid code that a text names, each once, in order."""
+    codes: dict[int, None] = {}
+    for count, match in enumerate(_XID.finditer(text[:16000])):
+        if count >= MAX_XIDS:
+            break
+        codes[int(match[1])] = None
+    return tuple(codes)
 
 
 def fault_of(xid: int, text: str = "") -> FaultClass | None:

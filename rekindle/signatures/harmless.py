@@ -1,0 +1,217 @@
+"""Phrases that name an error and are none. They are taken out of an excerpt before the rules read it. Data.
+
+Each row is there because an ordinary log says it: settings, counts of zero, advice, what a library does by design.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rekindle.signatures.rule import Harmless
+
+HARMLESS: Final[tuple[Harmless, ...]] = (
+    Harmless(
+        name="nccl_info",
+        needs=("nccl info",),
+        pattern=r"nccl info [^\n]*?(?=nccl warn|traceback|runtimeerror|\berror: |\n|\Z)",
+        example="node1:533:1765 [2] NCCL INFO NCCL_TIMEOUT set by environment to 1800; retry on connection refused",
+        source="NCCL debug.cc: INFO is what NCCL_DEBUG=INFO prints in a healthy run; what matters comes as WARN",
+    ),
+    Harmless(
+        name="zero_count",
+        needs=(
+            "error",
+            "fail",
+            "nan",
+            "fault",
+            "ecc",
+            "xid",
+            "retries",
+            "timeout",
+            "oom",
+            "preempt",
+            "restart",
+            "pending",
+            "aggregate",
+            "volatile",
+            "dbe",
+            "problem",
+            "issue",
+            "exception",
+            "uncorrectable",
+        ),
+        pattern=r"\b(?:errors?|failures?|faults?|failed|nans?|infs?|nan iterations|crc errors?|xid errors?|xids?"
+        r"|ecc errors?"
+        r"|ecc|retries|timeouts?|oom[_-]?kills?|preemptions?|restarts?|failure occurred|pending|aggregate|volatile"
+        r"|uncorrectable"
+        r"|correctable|single bit|double bit|dbe|sbe)(?: count| total"
+        r"| errors?)?['\"]?\s{0,30}[:=|]{1,2}\s{0,30}(?:0(?![\d.x])|no(?=\s{0,3}(?:[,;|)\n]|\Z))|none\b|false\b"
+        r"|n/a\b)"
+        r"|\b(?:0|no|zero) (?:(?:uncorrectable|correctable|double[- ]bit|single[- ]bit|fatal|nvlink|ecc|xid|gpu"
+        r"|cuda|nccl|hardware|"
+        r"io|i/o|new|critical|volatile|aggregate|memory|node|disk|storage|other|known) ){0,4}(?:errors?|failures?"
+        r"|faults?|xids?|sxids?|exceptions?|nans?|problems?|issues?|preemptions?)\b",
+        example="Volatile Uncorrectable ECC errors: 0, NVLink errors: 0, no Xid errors",
+        source="nvidia-smi -q; dcgmi health; Megatron's interval line",
+    ),
+    Harmless(
+        name="nvidia_smi_table",
+        needs=("ecc",),
+        pattern=r"volatile uncorr\. ecc|\becc (?:mode|support|is |enabled|disabled)\S{0,20}"
+        r"|ecc mode\s{0,20}[:=]?\s{0,20}\w{1,12}"
+        r"|remapping failure occurred\s{0,20}:\s{0,3}no|\bgpu memory error correction\b",
+        example="| Fan  Temp   Perf          Pwr:Usage/Cap |         Memory-Usage | Volatile Uncorr. ECC |",
+        source="nvidia-smi",
+    ),
+    Harmless(
+        name="corrected",
+        needs=("correct",),
+        pattern=r"(?<!un)\bcorrect(?:ed|able)\b[^\n]{0,60}",
+        example="mce: [Hardware Error]: Machine check events logged, Corrected error, no action required.",
+        source="Linux mce, EDAC CE: ECC did its work",
+    ),
+    Harmless(
+        name="deepspeed_overflow_skip",
+        needs=("overflow",),
+        pattern=r"overflow! .{0,80}(?:attempted loss scale: \S{1,24} )?reducing to (?:[2-9]"
+        r"|[1-9]\d{1,12})(?:\.0{1,4})?(?![\d.e])",
+        example="[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768.0",
+        source="DeepSpeed fp16 loss scaler: by design, while it is above its floor",
+    ),
+    Harmless(
+        name="setting",
+        needs=(
+            "timeout",
+            "error",
+            "nan",
+            "preempt",
+            "restart",
+            "oom",
+            "sigterm",
+            "fail",
+            "signal",
+            "interrupt",
+            "retry",
+            "retries",
+            "xid",
+        ),
+        # NAME_IN_CAPITALS=1, --flag-name value, some_option: true; the name holds the word, not the event.
+        pattern=r"\b(?!cuda_error)(?:torch_|nccl_|fi_|ofi_|slurm_|pytorch_|cuda_|dist_|gloo_|hydra_|tf_"
+        r"|ucx_)\w{3,60}(?:\s?=\s?\S{1,80}| (?:is|has been|was|to) "
+        r"(?:set|deprecated|enabled|disabled)[^\n]{0,80})|(?<!\w)--[\w-]{3,60}(?:[= ][^\s-]\S{0,80})?"
+        r"|\b\w{0,40}(?:check_for|skip|ignore|on|handle|raise|stop|exit|max|num|retry|auto|detect|allow|nan|error"
+        r"|timeout|oom|preempt|interrupt|signal|fault)"
+        r"\w{0,40}\s{0,60}[.:=]{1,60}\s{0,30}(?:true|false|none|null|enabled|disabled|on|off)\b",
+        example="  check_for_nan_in_loss_and_grad ................. True",
+        source="argument dumps of Megatron-LM, accelerate, torchrun; environment variables of NCCL and PyTorch",
+    ),
+    Harmless(
+        name="deprecation",
+        needs=("deprecat", "warning", "will be removed"),
+        pattern=r"[^\n]{0,200}\b(?:is|are|was|been|now) deprecated\b[^\n]{0,200}"
+        r"|[^\n]{0,120}deprecationwarning[^\n]{0,200}|[^\n]{0,120}futurewarning[^\n]{0,200}",
+        example="Warning: Environment variable NCCL_ASYNC_ERROR_HANDLING is deprecated; use "
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        source="PyTorch Utils.hpp; Python warnings",
+    ),
+    Harmless(
+        name="advice",
+        needs=(
+            "avoid",
+            "prevent",
+            "in case of",
+            "to debug",
+            "if you",
+            "to handle",
+            "resilient",
+            "tolerate",
+            "protect",
+            "recover",
+            "guard",
+            "may ",
+            "might ",
+            "could ",
+            "can ",
+            "checking for",
+            "watching",
+            "monitoring",
+            "looking for",
+            "register",
+            "install",
+            "enabl",
+            "listening",
+            "support",
+        ),
+        pattern=r"(?:install|register|enabl|attach|add|set)\w{0,5} [^\n]{0,60}\bhandlers?\b[^\n]{0,60}"
+        r"|\b(?:avoid|prevent"
+        r"|in case of|to handle|resilient to|tolerate|protects? (?:from|against)|recover(?:ed|ing|y)? from"
+        r"|guards? against"
+        r"|may (?:cause|lead to|result in|run into|trigger)|might (?:cause|lead to|result in|run into|trigger)"
+        r"|could (?:cause|lead to|result in|trigger)"
+        r"|can (?:cause|lead to|result in|trigger)|check(?:s|ing)? for|watch(?:es|ing)? for|monitor(?:s"
+        r"|ing)? (?:for )?|look(?:s|ing)? for"
+        r"|register(?:ed|ing|s)? (?:an? |the )?|install(?:ed|ing|s)? (?:an? |the )?|enabl(?:e|ed|es|ing) (?:an? "
+        r"|the )?|listen(?:s|ing)? for|supports?)"
+        r"\s(?:[\w/'-]{1,24} ){0,5}?(?:out of memory|oom|ooms|errors?|timeouts?|nans?|preemptions?|failures?|xids?"
+        r"|xid errors|sigterm|sigint|sigusr1|signals?|"
+        r"interruptions?|deadlocks?|crash(?:es)?|hangs?|corruption|overflow|faults?)\b(?: handlers?)?",
+        example="Enabled expandable segments to avoid CUDA out of memory; installing SIGTERM handler for spot "
+        "interruption",
+        source="advice and start-up lines of frameworks: a hazard is named, none has happened",
+    ),
+    Harmless(
+        name="resumed_after",
+        needs=("resum", "restor", "restart", "recover", "after "),
+        pattern=r"\b(?:resum\w{1,4}|restor\w{1,4}|restart\w{0,4}|recover\w{0,4}|continu\w{1,4})\b[^\n]{0,40}\b(?:after"
+        r"|following|from)\b (?:an? |the |last |previous )?"
+        r"(?:\w{1,16} )?(?:preemption|failure|interruption|crash|error|timeout|fault|node failure|nan)\b[^\n]{0,40}",
+        example="Resuming training after preemption from step 12000",
+        source="a run that has come back says what it came back from",
+    ),
+    Harmless(
+        name="handled",
+        needs=("retry", "ignor", "skipping", "retri", "falling back", "fallback", "suppress", "handled"),
+        pattern=r"(?:\A|(?<=\n))[^\n]{0,300}\b(?:will retry|retrying|retry in|retry \d|retried|attempt \d{1,3}(?:/"
+        r"| of )\d{1,3}|ignoring|ignored|falling back|"
+        r"suppressed)\b[^\n]{0,200}",
+        example="WARNING botocore: caught ReadTimeoutError, retrying in 2 s (attempt 1 of 5)",
+        source="urllib3, botocore, datasets: handled where it happened",
+    ),
+    Harmless(
+        name="kernel_version",
+        needs=("preempt",),
+        pattern=r"\b(?:smp )?preempt(?:_dynamic|_rt)\b|\bsmp preempt\b|preemptmode\s{0,2}=\s{0,2}\w{1,12}"
+        r"|preemption ?mode[.\w]{0,24}"
+        r"|\b(?:preemption|preemptible|preemptable)\b.{0,24}(?:enabled|disabled|supported|allowed|=|:)"
+        r"|preemptible ?(?:instance|node|vm|kernel)s?"
+        r"|sequence group .{0,40}preempt\w{0,6}|preempt_?count\S{0,16}|preemption (?:recompute|swap)\w{0,4}",
+        example="Linux version 5.15.0-1031-aws #35 SMP PREEMPT_DYNAMIC; PreemptMode=REQUEUE",
+        source="uname -a; scontrol show config; vLLM scheduler: a sequence is preempted, no job",
+    ),
+    Harmless(
+        name="initial_best",
+        needs=("inf", "nan"),
+        pattern=r"\b(?:best|lowest|min|minimum|initial|prev(?:ious)?|last_best)[\w ]{0,24}(?:loss|ppl|metric"
+        r"|score)?\w{0,8}['\"]?\s{0,3}[:=(]?\s{0,3}(?:is |was )?(?:inf|infinity|nan)\b"
+        r"|\bimproved from (?:inf|nan)\b|\bnan_to_num\w{0,4}|\bnan(?:mean|sum|median|std|max|min)\b"
+        r"|\bnan_?policy\b|fillna\S{0,8}",
+        example="val_loss improved from inf to 2.3121, saving model; best_val_loss: inf",
+        source="Keras ModelCheckpoint; early stopping counters at their start",
+    ),
+    Harmless(
+        name="version_banner",
+        needs=("version", "loading", "loaded"),
+        pattern=r"\b(?:nccl|cuda|efa|ofi|libfabric|ucx|rdma|gsp|gsp firmware|driver|cudnn|infiniband|nvlink"
+        r"|lustre) (?:\w{1,16} )?version\b[^\n]{0,60}",
+        example="GSP Firmware Version : 535.104.05; EFA installer version: 1.30.0",
+        source="nvidia-smi -q; efa_installed_packages",
+    ),
+    Harmless(
+        name="closing_siblings",
+        needs=("closing signal", "closing process"),
+        pattern=r"sending process \d{1,9} closing signal \w{3,8}|sending processes \d{1,3} closing signal",
+        example="torch/distributed/elastic/multiprocessing/api.py:897] Sending process 750661 closing signal SIGTERM",
+        source="torch.distributed.elastic ends the siblings of a worker that has failed: what it failed of is "
+        "elsewhere",
+    ),
+)

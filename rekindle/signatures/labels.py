@@ -1,0 +1,337 @@
+"""What a log excerpt is about: the closed set of labels, each with its fault and its first response. Data.
+
+`order` says who is whose echo when several findings come together: a finding of a lower class is taken for the cause
+of those of a higher one, whatever the clocks say; inside one class the earliest is the cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from rekindle.signatures.faults import FaultClass
+from rekindle.signatures.responses import FirstResponse
+
+
+class Label(StrEnum):
+    """What one log excerpt says. Closed."""
+
+    BENIGN = "benign"
+    NCCL_TIMEOUT = "nccl_timeout"
+    NCCL_REMOTE_ERROR = "nccl_remote_error"
+    IB_NETWORK_ERROR = "ib_network_error"
+    EFA_FAILURE = "efa_failure"
+    OFI_NETWORK_ERROR = "ofi_network_error"
+    RENDEZVOUS_STORE_FAILURE = "rendezvous_store_failure"
+    XID_79_FALLEN_OFF_BUS = "xid_79_fallen_off_bus"
+    XID_63_64_ROW_REMAP = "xid_63_64_row_remap"
+    XID_119_GSP_TIMEOUT = "xid_119_gsp_timeout"
+    XID_31_MMU_FAULT = "xid_31_mmu_fault"
+    XID_13_SM_EXCEPTION = "xid_13_sm_exception"
+    ECC_UNCORRECTABLE = "ecc_uncorrectable"
+    NVLINK_ERROR = "nvlink_error"
+    CUDA_OOM = "cuda_oom"
+    CUDA_ILLEGAL_MEMORY = "cuda_illegal_memory"
+    CUDA_CONTEXT_TIMEOUT = "cuda_context_timeout"
+    CUDA_UNKNOWN_ERROR = "cuda_unknown_error"
+    CUDA_DEVICE_ASSERT = "cuda_device_assert"
+    HOST_OOM_KILLED = "host_oom_killed"
+    SEGFAULT = "segfault"
+    PYTHON_EXCEPTION_USER_CODE = "python_exception_user_code"
+    DATALOADER_CRASH = "dataloader_crash"
+    DISK_FULL = "disk_full"
+    STORAGE_IO_ERROR = "storage_io_error"
+    CHECKPOINT_CORRUPT = "checkpoint_corrupt"
+    NAN_LOSS = "nan_loss"
+    LOSS_SCALE_COLLAPSE = "loss_scale_collapse"
+    SLURM_NODE_FAIL = "slurm_node_fail"
+    PREEMPTION = "preemption"
+    USER_CANCELLED = "user_cancelled"
+
+
+class CausalClass(IntEnum):
+    """Who is whose echo, causes first."""
+
+    DEVICE = 1  # the GPU itself: nothing that a program does puts it into this state
+    FABRIC = 2  # NVLink: also logged on the healthy peers of a dead device
+    NODE = 3  # the machine went away
+    RESOURCE = 4  # memory, disk, storage, a checkpoint: what the process stood on
+    PROCESS = 5  # numbers, code, orders: the earliest of them ended the run
+    NETWORK = 6  # a peer that died looks like a broken link to the others
+    ECHO = 7  # one rank's word about another's death
+    NEWS = 8  # a record that asks for nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRow:
+    """One label: the fault it stands for, what it asks for at first sight, and its place among causes and echoes."""
+
+    label: Label
+    meaning: str
+    fault: FaultClass | None
+    response: FirstResponse
+    order: CausalClass
+    source: str
+
+
+def _row(
+    label: Label, fault: FaultClass, response: FirstResponse, order: CausalClass, meaning: str, source: str
+) -> LabelRow:
+    return LabelRow(label=label, meaning=meaning, fault=fault, response=response, order=order, source=source)
+
+
+_F, _R, _C = FaultClass, FirstResponse, CausalClass
+
+LABELS: dict[Label, LabelRow] = {
+    row.label: row
+    for row in (
+        LabelRow(
+            label=Label.BENIGN,
+            meaning="nothing is wrong, or nothing that a rule knows",
+            fault=None,
+            response=_R.LEAVE_ALONE,
+            order=_C.NEWS,
+            source="a line that no rule knows asks for nothing: a wrong action costs more than a missed one",
+        ),
+        _row(
+            Label.XID_79_FALLEN_OFF_BUS,
+            _F.NODE_HARDWARE,
+            _R.REBOOT,
+            _C.DEVICE,
+            "the GPU no longer answers on PCIe",
+            "NVIDIA Xid catalogue, 79: RESTART_BM; the authorities differ on reboot or replace (xids.py)",
+        ),
+        _row(
+            Label.ECC_UNCORRECTABLE,
+            _F.NODE_HARDWARE,
+            _R.RESET_GPU,
+            _C.DEVICE,
+            "GPU (or host) memory returned data that ECC could not mend",
+            "NVIDIA Xid catalogue, 48, 95, 140: RESET_GPU; CUDA cudaErrorECCUncorrectable",
+        ),
+        _row(
+            Label.XID_119_GSP_TIMEOUT,
+            _F.NODE_HARDWARE,
+            _R.RESET_GPU,
+            _C.DEVICE,
+            "the GPU's system processor does not answer the driver",
+            "NVIDIA Xid catalogue, 119 and 120: RESET_GPU",
+        ),
+        _row(
+            Label.XID_63_64_ROW_REMAP,
+            _F.NODE_HARDWARE,
+            _R.REPLACE,
+            _C.DEVICE,
+            "a memory row was remapped (63: recorded, monitor) or could not be (64: replace)",
+            "NVIDIA GPU memory error management guide: a remapping failure is an RMA criterion",
+        ),
+        _row(
+            Label.NVLINK_ERROR,
+            _F.NODE_HARDWARE,
+            _R.REBOOT,
+            _C.FABRIC,
+            "an NVLink or NVSwitch error; the node that logs it may be the victim of a dead peer",
+            "NVIDIA Xid catalogue, 74 and 144-150; Fabric Manager guide, SXid; aws-facts §8",
+        ),
+        _row(
+            Label.SLURM_NODE_FAIL,
+            _F.NODE_LOST,
+            _R.REPLACE,
+            _C.NODE,
+            "the scheduler lost the node",
+            "Slurm sbatch manual, job state NODE_FAIL",
+        ),
+        _row(
+            Label.HOST_OOM_KILLED,
+            _F.OUT_OF_MEMORY,
+            _R.RESTART_APP,
+            _C.RESOURCE,
+            "the host ran out of memory and a process was killed or refused memory",
+            "DESIGN §5: one resubmit, then the owner; Linux oom_kill.c; Slurm cgroup OOM",
+        ),
+        _row(
+            Label.CUDA_OOM,
+            _F.OUT_OF_MEMORY,
+            _R.RESTART_APP,
+            _C.RESOURCE,
+            "GPU memory is used up",
+            "DESIGN §5: one resubmit, then the owner; PyTorch CUDACachingAllocator",
+        ),
+        _row(
+            Label.DISK_FULL,
+            _F.SOFTWARE_CRASH,
+            _R.ASK_OWNER,
+            _C.RESOURCE,
+            "no space left on a file system",
+            "Linux ENOSPC: the same job fills the same disk again",
+        ),
+        _row(
+            Label.STORAGE_IO_ERROR,
+            _F.PLATFORM_ERROR,
+            _R.RESTART_APP,
+            _C.RESOURCE,
+            "a file system or object store failed a read or a write",
+            "Linux EIO, ESTALE, EREMOTEIO; Lustre and NFS client messages; S3 error codes",
+        ),
+        _row(
+            Label.CHECKPOINT_CORRUPT,
+            _F.BAD_CHECKPOINT,
+            _R.OLDER_CHECKPOINT,
+            _C.RESOURCE,
+            "a checkpoint cannot be read",
+            "DESIGN §5: quarantine, next older verified one",
+        ),
+        _row(
+            Label.NAN_LOSS,
+            _F.NON_FINITE,
+            _R.ROLL_BACK,
+            _C.PROCESS,
+            "a loss or gradient is not a number",
+            "DESIGN §5: stop, resume before it; Megatron's rerun machine",
+        ),
+        _row(
+            Label.LOSS_SCALE_COLLAPSE,
+            _F.NON_FINITE,
+            _R.ROLL_BACK,
+            _C.PROCESS,
+            "mixed precision's loss scale has fallen to its floor: every step overflows",
+            "DeepSpeed and fairseq loss scalers raise at their minimum",
+        ),
+        _row(
+            Label.XID_31_MMU_FAULT,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "the GPU's memory unit refused an address; mostly the application",
+            "NVIDIA Xid catalogue, 31: RESTART_APP",
+        ),
+        _row(
+            Label.XID_13_SM_EXCEPTION,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "a GPU engine refused an instruction; mostly the application",
+            "NVIDIA Xid catalogue, 13: RESTART_APP",
+        ),
+        _row(
+            Label.CUDA_DEVICE_ASSERT,
+            _F.SOFTWARE_CRASH,
+            _R.ASK_OWNER,
+            _C.PROCESS,
+            "a kernel's own assertion failed: an index or label out of range",
+            "CUDA cudaErrorAssert; the same data fail the same way",
+        ),
+        _row(
+            Label.CUDA_ILLEGAL_MEMORY,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "a kernel touched memory that is not its own",
+            "CUDA cudaErrorIllegalAddress",
+        ),
+        _row(
+            Label.CUDA_CONTEXT_TIMEOUT,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "a kernel or a context switch took longer than the driver allows (Xid 109 asks for a reset)",
+            "CUDA cudaErrorLaunchTimeout; NVIDIA Xid catalogue, 109",
+        ),
+        _row(
+            Label.CUDA_UNKNOWN_ERROR,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "CUDA failed and did not say of what; twice on one node: suspect the node",
+            "CUDA cudaErrorUnknown, cudaErrorLaunchFailure",
+        ),
+        _row(
+            Label.SEGFAULT,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "native code crashed",
+            "POSIX SIGSEGV, SIGBUS, SIGABRT of the allocator",
+        ),
+        _row(
+            Label.DATALOADER_CRASH,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "a data loading worker died",
+            "PyTorch torch/utils/data/dataloader.py and _utils/signal_handling.py",
+        ),
+        _row(
+            Label.PYTHON_EXCEPTION_USER_CODE,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "the training script raised; the same signature at the same step twice goes to the owner",
+            "DESIGN §5, software crash",
+        ),
+        _row(
+            Label.PREEMPTION,
+            _F.PLANNED_END,
+            _R.SAVE_AND_RESUBMIT,
+            _C.PROCESS,
+            "the platform takes the machine back, or ends the job with SIGTERM",
+            "Slurm preemption; EC2 Spot interruption notice; DESIGN §5, planned end",
+        ),
+        _row(
+            Label.USER_CANCELLED,
+            _F.OPERATOR_ORDER,
+            _R.LEAVE_ALONE,
+            _C.PROCESS,
+            "a person ended the run: nothing is to be brought back",
+            "POSIX SIGINT; Slurm scancel",
+        ),
+        _row(
+            Label.IB_NETWORK_ERROR,
+            _F.PLATFORM_ERROR,
+            _R.RESTART_APP,
+            _C.NETWORK,
+            "InfiniBand or RoCE failed a transfer",
+            "NCCL transport/net_ib; libibverbs ibv_wc_status",
+        ),
+        _row(
+            Label.EFA_FAILURE,
+            _F.PLATFORM_ERROR,
+            _R.RESTART_APP,
+            _C.NETWORK,
+            "the EFA device or its plugin could not be set up",
+            "aws-ofi-nccl set-up messages; libfabric EFA provider; EFA driver",
+        ),
+        _row(
+            Label.OFI_NETWORK_ERROR,
+            _F.PLATFORM_ERROR,
+            _R.RESTART_APP,
+            _C.NETWORK,
+            "a transfer over libfabric failed under way",
+            "aws-ofi-nccl completion errors (process_err_completion)",
+        ),
+        _row(
+            Label.NCCL_REMOTE_ERROR,
+            _F.PLATFORM_ERROR,
+            _R.FIND_CAUSE,
+            _C.ECHO,
+            "a peer went away in mid-collective",
+            "NCCL ncclRemoteError, ncclSystemError; gloo pair.cc",
+        ),
+        _row(
+            Label.RENDEZVOUS_STORE_FAILURE,
+            _F.PLATFORM_ERROR,
+            _R.FIND_CAUSE,
+            _C.ECHO,
+            "the key-value store or the rendezvous cannot be reached: its host is gone or never came",
+            "PyTorch TCPStore, torch.distributed.elastic.rendezvous",
+        ),
+        _row(
+            Label.NCCL_TIMEOUT,
+            _F.HANG,
+            _R.FIND_CAUSE,
+            _C.ECHO,
+            "a collective did not end in time: some rank did not come",
+            "PyTorch ProcessGroupNCCL watchdog",
+        ),
+    )
+}

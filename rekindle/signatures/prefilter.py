@@ -1,0 +1,102 @@
+"""Which rules a line could match at all: found by its words, remembered by its shape.
+
+A training log says the same few hundred things a million times with other numbers. So a line's skeleton (lower case,
+without digits) is remembered with the rules whose literals it holds, mostly none, and the next line of that shape costs
+one look-up. A new shape is split into words, and only words that hold the heart of some literal are looked at closer.
+Nothing here can change a verdict: the rules that are left out could not have matched (tests/signatures proves it
+against the plain search). Both memories are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from rekindle.signatures.rule import Harmless, Rule, skeleton
+
+MAX_SHAPES: Final = 4096
+MAX_SHAPE_BYTES: Final = 1024  # longer lines are looked at afresh each time
+MAX_WORDS: Final = 32_768
+MAX_WORD_BYTES: Final = 48
+
+_WORD: Final = re.compile(rb"[a-z_]+")
+_LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz_")
+_TO_SPACE: Final = bytes(byte if byte in _LETTERS else 0x20 for byte in range(256))
+# Words of any training log; a literal's heart is another of its words, where it has one.
+_COMMON: Final = frozenset(
+    b"loss norm scale memory device grad node gpu model by user to in is on the of at a no not job limit time data"
+    b" worker shared launch space down code with has been context nccl work net can cannot be scaler line info signal"
+    b" or are rows row page file state store socket read".split()
+)
+
+
+class Prefilter:
+    """Finds the rules (by their place in the list given) that could match a line. Not for use from several threads at
+    once, except that the worst of it would be a look-up done twice.
+    """
+
+    def __init__(self, rules: Sequence[Rule | Harmless], *, extra: Sequence[str] = ()) -> None:
+        """`extra` literals stand behind the rules, each with its own place, for what is not a table."""
+        self._needs: list[tuple[bytes, int]] = [
+            (skeleton(need.encode()), place) for place, rule in enumerate(rules) for need in rule.needs
+        ]
+        self._needs += [(skeleton(need.encode()), len(rules) + place) for place, need in enumerate(extra)]
+        self._by_heart: dict[bytes, list[tuple[bytes, int]]] = {}
+        for need, place in self._needs:
+            self._by_heart.setdefault(_heart(need), []).append((need, place))
+        self._shapes: dict[bytes, tuple[int, ...]] = {}
+        self._words: dict[bytes, tuple[bytes, ...]] = {}
+        self._plain: set[bytes] = set()
+
+    def candidates(self, shape: bytes) -> tuple[int, ...]:
+        """The places of the rules of which a literal stands in this skeleton, in order."""
+        known = self._shapes.get(shape)
+        if known is not None:
+            return known
+        found = self._search(shape)
+        if len(shape) <= MAX_SHAPE_BYTES:
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[shape] = found
+        return found
+
+    def search_all(self, shape: bytes) -> tuple[int, ...]:
+        """The same answer by the plain way: every literal, one after the other."""
+        return tuple(sorted({place for need, place in self._needs if need in shape}))
+
+    def _search(self, shape: bytes) -> tuple[int, ...]:
+        words = shape.translate(_TO_SPACE).split()
+        if self._plain.issuperset(words):
+            return ()
+        hearts: set[bytes] = set()
+        for word in words:
+            if word not in self._plain:
+                hearts.update(self._hearts_in(word))
+        if not hearts:
+            return ()
+        return tuple(sorted({place for heart in hearts for need, place in self._by_heart[heart] if need in shape}))
+
+    def _hearts_in(self, word: bytes) -> tuple[bytes, ...]:
+        known = self._words.get(word)
+        if known is not None:
+            return known
+        found = tuple(heart for heart in self._by_heart if heart in word)
+        if len(word) <= MAX_WORD_BYTES:
+            if len(self._words) + len(self._plain) >= MAX_WORDS:
+                self._words.clear()
+                self._plain.clear()
+            if found:
+                self._words[word] = found
+            else:
+                self._plain.add(word)
+        return found
+
+
+def _heart(need: bytes) -> bytes:
+    """The word of a literal that ordinary lines hold least often; it lies within one word of any line that holds it."""
+    words: list[bytes] = _WORD.findall(need)
+    if not words:
+        raise ValueError(f"a literal needs a letter: {need!r}")
+    telling: list[bytes] = [word for word in words if word not in _COMMON] or words
+    return max(telling, key=len)

@@ -1,0 +1,142 @@
+"""Which of many findings the others follow from.
+
+One dead GPU lets 511 ranks time out, breaks the NVLink of its neighbours and ends in a traceback on every node. So
+findings are compared by what can cause what (`CausalClass`), not by who spoke first: clocks differ, and logs arrive
+when they like. Only inside one class the earliest is the cause. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.signatures.classifier import Verdict
+from rekindle.signatures.faults import FaultClass
+from rekindle.signatures.labels import LABELS, CausalClass, Label
+from rekindle.signatures.responses import FirstResponse
+
+MAX_NAMED: Final = 3  # nodes that a sentence names; the rest is counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One excerpt's verdict, with who said it and when.
+
+    `at` is any number that grows with time (epoch seconds, a line number), of one clock for all findings; None where
+    nothing is known. `count` is how often the same was said.
+    """
+
+    verdict: Verdict
+    node: str | None = None
+    rank: int | None = None
+    at: float | None = None
+    text: str = ""
+    count: int = 1
+
+    @property
+    def place(self) -> str | None:
+        """Who said it, in words."""
+        parts = [self.node] if self.node else []
+        if self.rank is not None:
+            parts.append(f"rank {self.rank}")
+        return " ".join(parts) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """What else was said, and by how many."""
+
+    label: Label
+    count: int
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The root cause: `finding` is None where nothing wrong was said. `said` explains it in one sentence.
+
+    `suspects` are the nodes of the cause alone; a node that only echoes is none.
+    """
+
+    label: Label
+    fault: FaultClass | None
+    first_response: FirstResponse
+    finding: Finding | None
+    suspects: tuple[str, ...]
+    echoes: tuple[Echo, ...]
+    said: str
+
+
+def root_cause(findings: Iterable[Finding]) -> Cause:
+    """The cause among these findings, and the others as its echoes. Total; benign findings are left out."""
+    bad = [finding for finding in findings if finding.verdict.label is not Label.BENIGN]
+    if not bad:
+        row = LABELS[Label.BENIGN]
+        return Cause(
+            label=Label.BENIGN,
+            fault=None,
+            first_response=row.response,
+            finding=None,
+            suspects=(),
+            echoes=(),
+            said="Nothing wrong was said.",
+        )
+    first = min(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))[1]
+    verdict = first.verdict
+    same = [one for one in bad if one.verdict.label is verdict.label and one.verdict.order is verdict.order]
+    others = [one for one in bad if one not in same]
+    suspects = tuple(dict.fromkeys(one.node for one in same if one.node))
+    echoes = _echoes(others)
+    return Cause(
+        label=verdict.label,
+        fault=verdict.fault,
+        first_response=verdict.first_response,
+        finding=first,
+        suspects=suspects,
+        echoes=echoes,
+        said=_sentence(first, same, echoes),
+    )
+
+
+def _time(finding: Finding) -> float:
+    return float("inf") if finding.at is None else finding.at
+
+
+def _echoes(others: list[Finding]) -> tuple[Echo, ...]:
+    """The other labels, the likeliest to matter first."""
+    labels = dict.fromkeys(one.verdict.label for one in sorted(others, key=lambda one: (one.verdict.order, _time(one))))
+    found = []
+    for label in labels:
+        own = [one for one in others if one.verdict.label is label]
+        places = tuple(dict.fromkeys(place for one in own if (place := one.place)))
+        found.append(Echo(label=label, count=sum(one.count for one in own), places=places))
+    return tuple(found)
+
+
+def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...]) -> str:
+    verdict = first.verdict
+    where = tuple(dict.fromkeys(place for one in same if (place := one.place)))
+    if verdict.order is CausalClass.ECHO:
+        head = f"Only echoes were seen, the first of them {verdict.label}{_on(where)}: the cause is elsewhere"
+    elif verdict.order is CausalClass.NEWS:
+        head = f"Nothing but {verdict.label}{_on(where)} was recorded, which asks for nothing yet"
+    else:
+        head = f"{verdict.label}{_on(where)} is the cause (rule {verdict.rule})"
+    if not echoes:
+        return f"{head}."
+    said = ", ".join(f"{echo.label} ({echo.count}{_from(echo.places)})" for echo in echoes)
+    return f"{head}; its echoes: {said}."
+
+
+def _on(places: tuple[str, ...]) -> str:
+    return f" on {_names(places)}" if places else ""
+
+
+def _from(places: tuple[str, ...]) -> str:
+    return f", {_names(places)}" if places else ""
+
+
+def _names(places: tuple[str, ...]) -> str:
+    rest = len(places) - MAX_NAMED
+    return ", ".join(places[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

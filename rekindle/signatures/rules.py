@@ -1,0 +1,61 @@
+"""All rules in the order in which they are tried: on one excerpt the first that matches speaks.
+
+A cause stands before its echoes (an ECC error before the NCCL time-out it leads to, CUDA's own words before NCCL's),
+and what names a thing before what names a kind of thing (CUDA out of memory before any CUDA error, any of those before
+"a Python exception").
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rekindle.signatures.harmless import HARMLESS
+from rekindle.signatures.rule import Harmless, Rule
+from rekindle.signatures.rules_gpu import CUDA, DEVICE, FABRIC
+from rekindle.signatures.rules_host import MEMORY, STORAGE
+from rekindle.signatures.rules_network import ECHOES, NETWORK
+from rekindle.signatures.rules_run import ENDS, NUMBERS, PYTHON
+
+__all__ = ["HARDWARE", "HARMLESS", "OTHERS", "RULES", "Harmless", "Rule"]
+
+HARDWARE: Final[tuple[Rule, ...]] = (*DEVICE, *FABRIC)
+# Between these two stand the Xid records of applications (xids.py).
+_BY_NAME: Final = {rule.name: rule for rule in (*CUDA, *NETWORK, *ECHOES, *MEMORY, *STORAGE, *NUMBERS, *ENDS, *PYTHON)}
+OTHERS: Final[tuple[Rule, ...]] = tuple(
+    _BY_NAME[name]
+    for name in (
+        "context_switch_timeout",
+        "launch_timeout",
+        "device_assert",
+        "illegal_memory",
+        "out_of_memory",
+        "efa_setup",
+        "ofi_transfer",
+        "ofi_warn",
+        "efa_device",
+        "ib_completion",
+        "ib_device",
+        "host_oom",
+        "slurm_node_fail",
+        "disk_full",
+        "dataloader",
+        "checkpoint_corrupt",
+        "cuda_unknown",
+        "storage_io",
+        "loss_scale_floor",
+        "nan_iterations",
+        "nan_loss",
+        "nccl_watchdog",
+        "gloo_timeout",
+        "store",
+        "nccl_remote",
+        "preemption",
+        "user_cancelled",
+        "killed_9",
+        "segfault",
+        "python_exception",
+        "traceback",
+        "exit_code",
+    )
+)
+RULES: Final[tuple[Rule, ...]] = (*HARDWARE, *OTHERS)

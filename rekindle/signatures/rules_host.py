@@ -1,0 +1,197 @@
+"""Rules about what a process stands on: memory, disk, storage, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rekindle.signatures.labels import CausalClass, Label
+from rekindle.signatures.rule import Rule
+
+MEMORY: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="host_oom",
+        label=Label.HOST_OOM_KILLED,
+        needs=(
+            "oom",
+            "out of memory",
+            "out-of-memory",
+            "memory limit",
+            "resource: memory",
+            "memory pressure",
+            "allocate memory",
+            "memoryerror",
+            "bad_alloc",
+            "enough memory",
+            "unable to allocate",
+            "low on memory",
+            "more memory",
+        ),
+        pattern=r"\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill|memory cgroup out of memory"
+        r"|\boomkilled\b|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
+        r"|tasks? [\d,\-]{1,200}: out of memory|out_of_memory\b.{0,30}(?:slurm|state|job)|state=out_of_memory"
+        r"|exceeded (?:job |step |its )?memory limit|memory limit.{0,40}(?:being killed|exceeded|killed)"
+        r"|(?:cannot|can't|not) (?:able to )?allocate memory|not enough memory: you tried|\bmemoryerror\b|\bbad_alloc\b"
+        r"|unable to allocate [\d.]{1,12} ?[kmgtp]i?b\b|instance type with more memory"
+        r"|(?:ran|run|running) out of (?:host |system |cpu )?memory|terminated.{0,40}\boom\b",
+        example="Memory cgroup out of memory: Killed process 81723 (python) total-vm:412GB, anon-rss:390GB",
+        source="Linux mm/oom_kill.c; Slurm task/cgroup; kubelet OOMKilled and Evicted; PyTorch DefaultCPUAllocator",
+    ),
+    Rule(
+        # Who kills with SIGKILL does not say so; on a training node it is nearly always the OOM killer.
+        name="killed_9",
+        label=Label.HOST_OOM_KILLED,
+        needs=("sigkill", "signal 9", "exitcode", "exit code", "exit_code", " killed", "code 137", "status 137"),
+        pattern=r"\bsigkill\b.{0,40}(?:received|: ?9)|(?:received|got|by|with) (?:signal )?sigkill\b|\bsignal 9\b"
+        r"|exit ?_?code\s{0,3}[:=]?\s{0,3}(?:-9|137)\b|exit(?:ed with)? (?:code|status) (?:-9|137)\b"
+        r"|(?:\A|\n|\s)\d{2,8} killed\s{1,20}(?:\S{0,80}/)?(?:python|torchrun|accelerate|deepspeed|srun|bash|mpirun)"
+        r"|(?:\A|\n)killed\s{0,3}(?:\Z|\n)",
+        example="traceback : Signal 9 (SIGKILL) received by PID 6421",
+        source="128 + SIGKILL; torch.distributed.elastic prints exitcode: -9",
+        order=CausalClass.PROCESS,
+    ),
+)
+
+STORAGE: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="disk_full",
+        label=Label.DISK_FULL,
+        needs=(
+            "space left",
+            "storagefull",
+            "enospc",
+            "disk space",
+            "disk quota",
+            "edquot",
+            "quota exceeded",
+            "disk full",
+            "disk is full",
+            "file write failed",
+            "unexpected pos",
+            "ephemeral-storage",
+            "diskpressure",
+            "not enough space",
+        ),
+        pattern=r"no space left on device|\bstoragefull\b|\benospc\b|(?:insufficient|not enough"
+        r"|out of) (?:free )?disk space"
+        r"|disk quota exceeded|\bedquot\b|(?:disk|file ?system|filesystem) (?:is )?full\b|pytorchstreamwriter failed"
+        r"|inline_container.{0,40}unexpected pos|low on resource: ephemeral-storage|\bdiskpressure\b(?!.{0,20}false)"
+        r"|user quota exceeded|not enough space (?:on|in|left)",
+        example="OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step_1000/optim.pt'",
+        source="Linux ENOSPC, EDQUOT; PyTorch inline_container.cc, which reports a short write as 'unexpected pos'",
+    ),
+    Rule(
+        name="checkpoint_corrupt",
+        label=Label.CHECKPOINT_CORRUPT,
+        needs=(
+            "pytorchstreamreader",
+            "central directory",
+            "safetensorerror",
+            "deserializing header",
+            "unpickling",
+            "ran out of input",
+            "unexpected eof",
+            "corrupt",
+            "truncated",
+            "not a zip file",
+            "badzipfile",
+            "bad magic number",
+            "invalid magic number",
+            "invalid load key",
+            "invalid header",
+            "checksum",
+            "incomplete checkpoint",
+            "file is not a valid",
+            "metadataincompletebuffer",
+            "headertoo",
+            "invalidheader",
+            "bad crc",
+            "missing shard",
+        ),
+        pattern=r"pytorchstreamreader failed|failed finding central directory|error while deserializing header"
+        r"|metadataincompletebuffer|\bheadertoo(?:large|small)\b|invalidheader\w{0,20}|safetensorerror.{0,60}"
+        r"(?:header|deserializ|incomplete|invalid|offset)|\bunpickl\w{1,3}error\b|\beoferror\b.{0,4}ran out of input"
+        r"|\bran out of input\b|unexpected eof.{0,60}(?:corrupt|more bytes)|invalid header or archive is corrupted"
+        r"|file (?:might|may|is|appears to) be? ?corrupt|(?:not a zip file|\bbadzipfile\b|bad crc-?32)"
+        r"|(?:in)?valid magic number|bad magic number|invalid load key"
+        r"|(?:checkpoint|snapshot|ckpt|weights?|shard|model|optimizer)\b.{0,80}\b(?:corrupt\w{0,3}|truncated|checksum "
+        r"(?:mismatch|error|fail))|\b(?:corrupt\w{0,3}|truncated|incomplete)\b.{0,40}\b(?:checkpoint|snapshot|ckpt"
+        r"|model file|state.?dict|safetensors)|checksum (?:mismatch|does not match).{0,60}(?:checkpoint|shard|ckpt)",
+        example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        source="PyTorch inline_container.cc and serialization.py; safetensors; "
+        "github.com/StrongResearch/isc-demos/issues/3",
+    ),
+    Rule(
+        name="storage_io",
+        label=Label.STORAGE_IO_ERROR,
+        needs=(
+            "input/output error",
+            "i/o error",
+            "io error",
+            "stale ",
+            "remote i/o",
+            "transport endpoint",
+            "endpoint shutdown",
+            "lustre",
+            "ldlm",
+            "nfs",
+            "read-only file system",
+            "readonly file system",
+            "ext4-fs error",
+            "xfs",
+            "structure needs cleaning",
+            "nvme",
+            "slowdown",
+            "slow down",
+            "reduce your request rate",
+            "endpointconnectionerror",
+            "readtimeouterror",
+            "connecttimeouterror",
+            "endpoint url",
+            "clienterror",
+            "s3error",
+            "s3uploadfailed",
+            "nosuchbucket",
+            "host is down",
+            "errno 5]",
+            "errno 112]",
+            "errno 116]",
+            "incompleteread",
+            "responsestreaming",
+            "device or resource busy",
+            "bad address",
+            "filesystem error",
+            "file system error",
+            "mountpoint",
+            "aws_error",
+            "service unavailable",
+            "communication error on send",
+            "gpfs",
+            "beegfs",
+            "fuse",
+            "weka",
+        ),
+        pattern=r"\binput/output error\b|\b(?:buffer )?i/o error\b(?!s?\W{1,4}0\b)|\bremote i/o error\b"
+        r"|stale (?:nfs )?file handle"
+        r"|transport endpoint is not connected|transport endpoint shutdown|\blustre(?:error)?\b.{0,160}(?:error|evict"
+        r"|connection (?:to .{0,60})?(?:was )?lost|timed? ?out|not responding|failed|reconnect)"
+        r"|\bldlm_\w{3,40}.{0,120}(?:timed? ?out|evict|error)|\bnfs4?:? .{0,60}(?:not responding|timed out"
+        r"|server .{0,40}error)"
+        r"|read-?only file ?system|ext4-fs (?:error|.{0,30}remounting)|\bxfs\b.{0,60}(?:corruption|metadata i/o"
+        r"|shutdown|error)"
+        r"|structure needs cleaning|\bnvme\d?.{0,60}(?:i/o \d{1,6} .{0,20}timeout|controller (?:is )?(?:down|fatal"
+        r"|dead)"
+        r"|i/o error|abort|failed)|\bslow ?down\b.{0,60}(?:request rate|s3|503)|reduce your request rate"
+        r"|\bendpointconnectionerror\b|\b(?:read|connect)timeouterror\b|could not connect to the endpoint url"
+        r"|(?:read|connect) timeout on endpoint url|clienterror.{0,60}an error occurred \((?!throttl|validation"
+        r"|accessdenied)"
+        r"|an error occurred \((?:slowdown|internalerror|serviceunavailable|requesttimeout|503|500|requesttimetooskewed"
+        r"|nosuchbucket|expiredtoken)\)|s3uploadfailederror|\bresponsestreamingerror\b|\[errno (?:5|70|107|108|112"
+        r"|116|121)\]"
+        r"|\bhost is down\b|communication error on send|(?:mount-s3|mountpoint|s3fs|fuse|gpfs|beegfs"
+        r"|weka)\b.{0,80}(?:i/o error"
+        r"|\bfailed\b|\berror\b(?!s?\W{1,3}0)|not responding)|aws_error_s3_\w{3,40}|s3.{0,40}503 service unavailable"
+        r"|\bincompleteread\b",
+        example="OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/fsx/data/shard-0001.bin'",
+        source="Linux errno; Lustre client (LustreError, ldlm); kernel nfs; botocore exceptions; S3 error codes",
+    ),
+)

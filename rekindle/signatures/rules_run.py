@@ -1,0 +1,354 @@
+"""Rules about how a run ends: its numbers, the scheduler's and people's orders, its data workers, its own code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rekindle.signatures.labels import CausalClass, Label
+from rekindle.signatures.rule import Rule
+
+_NUMBER: Final = r"(?:nan|-?inf(?:inity)?)"
+
+NUMBERS: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="loss_scale_floor",
+        label=Label.LOSS_SCALE_COLLAPSE,
+        needs=("loss scale", "loss_scale", "loss scaler", "lossscale", "grad scale", "scaling factor"),
+        pattern=r"loss[ _]?scale(?:r)?.{0,30}(?:already )?at (?:its )?minimum|cannot decrease (?:loss )?scale anymore"
+        r"|minimum loss scale reached|loss scale (?:has )?(?:reached|hit|fallen to) (?:its |the )?(?:minimum|floor)"
+        r"|(?:reducing|decreasing|lowering) (?:loss[ _]?scale )?to (?:0?\.\d{1,60}|0(?:\.0{0,60})?|1(?:\.0{0,60})?"
+        r"|\d(?:\.\d{1,40})?e-\d{1,4})(?![\d.e])"
+        r"|loss[ _]?scale\w{0,3}['\"]?\s{0,3}[:=]\s{0,6}(?:0\.0{0,60}(?![\d])|0(?![\d.])"
+        r"|\d(?:\.\d{1,40})?e-\d{1,4})|loss[ _]?scale.{0,40}\b(?:too small|underflow\w{0,2}|collaps\w{1,3})\b",
+        example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        source="DeepSpeed runtime/fp16/loss_scaler.py; apex amp; fairseq fp16_optimizer; "
+        "github.com/ymcui/Chinese-LLaMA-Alpaca/issues/534",
+    ),
+    Rule(
+        name="nan_iterations",
+        label=Label.NAN_LOSS,
+        needs=("nan iterations",),
+        pattern=r"\bnan iterations\s{0,3}:\s{0,12}[1-9]",
+        example=" iteration 9/ 10 | loss scale: 1.0 | number of skipped iterations:   1 | number of nan "
+        "iterations:   1 |",
+        source="Megatron-LM training log; github.com/deepspeedai/Megatron-DeepSpeed/pull/434",
+    ),
+    Rule(
+        name="nan_loss",
+        label=Label.NAN_LOSS,
+        needs=(
+            "loss nan",
+            "loss: nan",
+            "loss:nan",
+            "loss=nan",
+            "loss = nan",
+            "loss': nan",
+            'loss": nan',
+            "loss inf",
+            "loss: inf",
+            "loss=inf",
+            "loss = inf",
+            "loss': inf",
+            'loss": inf',
+            "loss:inf",
+            "loss is nan",
+            "loss is inf",
+            "loss is not finite",
+            "loss is non-finite",
+            "loss was nan",
+            "loss became",
+            "loss becomes",
+            "loss went",
+            "nan loss",
+            "nan in ",
+            "nan or inf",
+            "nans in",
+            "non-finite",
+            "non finite",
+            "nonfinite",
+            "not finite",
+            "norm: nan",
+            "norm nan",
+            "norm=nan",
+            "norm = nan",
+            "norm': nan",
+            'norm": nan',
+            "found nan",
+            "nan detected",
+            "nan found",
+            "encountered nan",
+            "detected nan",
+            "nan values in",
+            "result nan",
+            "result inf",
+            "nan gradient",
+            "infinite or nan",
+            "nan or infinite",
+            "inf or nan",
+            "inf/nan",
+            "nan/inf",
+            "loss  nan",
+            "nan encountered",
+            "loss is: nan",
+            "tensor(nan",
+            "loss exploded",
+            "loss diverged",
+            "gradients are nan",
+            "isnan",
+            "contains nan",
+            "has nan",
+            "ppl nan",
+            "ppl: nan",
+        ),
+        pattern=rf"loss\w{{0,12}}['\"]?(?:\s?\(\w{{1,12}}\))?\s{{0,3}}(?:[:=]{{1,2}}|\bis:?|\bwas|\bbecame|\bbecomes|\bwent(?: to)?"
+        rf"|\s)\s{{0,6}}"
+        rf"['\"]?(?:tensor\()?(?:now )?{_NUMBER}\b(?![\w.:/-])"
+        r"|loss is (?:not finite|non-?finite)|\bloss (?:became|becomes|went) (?:infinite|nan|non-?finite|inf)"
+        r"|grad(?:ient)?(?:ients)?s?[_ ]?norm\w{0,6}['\"]?\s{0,3}[:=]?\s{0,6}['\"]?(?:tensor\()?nan\b(?![\w./-])"
+        r"|\b(?:found|detected|encountered|got|unexpected result) (?:a |an )?(?:nan|non-?finite"
+        r"|infs?)\w{0,2}\b(?!.{0,12}: ?false)"
+        r"|\bnan(?:s|/inf)? (?:or inf(?:inity)? )?(?:loss|was|were|is )?\s?(?:detected|encountered|found"
+        r"|gradients?\b|loss\b)"
+        r"(?!\w)|\bnans?(?:/infs?| or infs?)? (?:in |values? in )(?:the )?(?:\w{1,12} )?(?:loss|grad|output|logits"
+        r"|weight|param)"
+        r"|\breturned nan values\b|non-?finite (?:loss|grad|value)|(?:loss|gradients?|parameters?|logits|weights?"
+        r"|activations?)"
+        r" (?:has|have|contains?|are|is) (?:nans?|infs?|non-?finite)\b|became infinite or nan|infinite or nan loss"
+        r"|nan or inf found in input tensor|\bppl:? nan\b|loss (?:has )?(?:exploded|diverged)",
+        example="{'loss': nan, 'grad_norm': nan, 'learning_rate': 9.9e-05, 'epoch': 0.12}",
+        source="Hugging Face Trainer, Megatron-LM 'found NaN in local grad norm', torchvision 'Loss is nan, stopping "
+        "training', detectron2 'became infinite or NaN', tensorboard 'NaN or Inf found in input tensor'",
+    ),
+)
+
+ENDS: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="slurm_node_fail",
+        label=Label.SLURM_NODE_FAIL,
+        needs=(
+            "node failure",
+            "node_fail",
+            "nodefail",
+            "not responding",
+            "setting down",
+            "node is not ready",
+            "nodenotready",
+            "node not ready",
+            "node lost",
+            "lost node",
+            "nodelost",
+            "prolog",
+            "unexpectedly rebooted",
+            "node has died",
+            "node died",
+            "node is down",
+            "kubelet stopped",
+            "confirm allocation",
+            "nodeunreachable",
+            "node unreachable",
+        ),
+        pattern=r"\bnode failure\b|\bnode_?fail\w{0,2}\b|nodes? \S{1,120} (?:is )?not responding"
+        r"|not responding, setting down"
+        r"|\bnode (?:is )?not ?ready\b|\bnodenotready\b|\bnode_?lost\b|lost node\b|\bprolog\w{0,8}.{0,40}(?:failed"
+        r"|error)"
+        r"|node .{0,60}unexpectedly rebooted|\bnode .{0,60}(?:has )?died\b|\bnode \S{1,80} is (?:down|unreachable)\b"
+        r"|kubelet stopped posting node status|node ?unreachable\b|unable to confirm allocation",
+        example="slurmstepd: error: *** STEP 5513.0 ON p5-17 CANCELLED AT 2024-03-02T11:10:09 DUE TO NODE FAILURE, SEE "
+        "SLURMCTLD LOG FOR DETAILS ***",
+        source="Slurm slurmctld and slurmstepd messages; Kubernetes node lifecycle controller; Ray 'node has died'",
+    ),
+    Rule(
+        name="preemption",
+        label=Label.PREEMPTION,
+        needs=(
+            "preempt",
+            "pre-empt",
+            "spot ",
+            "interruption",
+            "rebalance recommendation",
+            "death signal",
+            "signal: 15",
+            "signal 15",
+            "sigterm",
+            "job requeue",
+            "requeue",
+            "time limit",
+            "reclaim",
+            "instance-action",
+            "termination notice",
+            "marked for termination",
+            "maintenance event",
+            "maxruntimeexceeded",
+            "maxwaittimeexceeded",
+            "node shutdown",
+            "exitcode: -15",
+            "terminationbykubelet",
+            "exit code 143",
+            "capacity block",
+        ),
+        pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|run|vm|tpu|workload)\b.{0,60}"
+        r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|\bstate=preempted\b"
+        r"|\bpreempted\b.{0,20}\bby (?:the )?(?:scheduler|slurm|kueue|platform)|this job is preempted"
+        r"|\bpreemption (?:notice|signal|"
+        r"event|warning|detected|received|imminent)|received (?:a )?preempt\w{1,5}|\bpreempted\s{0,2}(?:\Z|\n|0:)"
+        r"|preempting (?:job|pod|task|workload)|spot (?:instance |vm )?(?:interruption|reclaim\w{0,5}"
+        r"|terminat\w{1,5}|preempt\w{1,5}"
+        r"|was interrupted|instances? (?:is|was|will be) (?:being )?(?:interrupted|terminated|reclaimed|stopped))"
+        r"|instance (?:interruption|termination) (?:notice|warning)|rebalance recommendation"
+        r"|ec2 spot .{0,40}(?:interrupt|terminat)"
+        r"|instance .{0,40}(?:marked for termination|will be (?:terminated|reclaimed|interrupted))|spot/instance-action"
+        r"|received (?:15|sigterm) death signal|received \d{0,2}\s?death signal.{0,4}(?!.)|got signal: 15\b"
+        r"|(?:received|caught|got|handling|trapped) (?:signal |termination signal "
+        r"|shutdown signal )?\(?(?:signals\.)?(?:sigterm|15)\b"
+        r"|(?:signal|sigterm)[ :(]{1,3}15\)?.{0,20}(?:received|caught|shutting|terminat)|sigterm (?:received"
+        r"|caught|detected|signal received)"
+        r"|\bsignal 15 \(sigterm\) received|terminated by (?:signal )?(?:15|sigterm)|exitcode\s{0,3}: -15"
+        r"|exit code 143\b"
+        r"|due to (?:job )?requeue|due to time limit|\bjob .{0,40}requeued\b|scheduled maintenance event|"
+        r"\bmax(?:runtime|waittime)exceeded\b|node ?shutdown\b|terminationbykubelet|died with <signals\.sigterm",
+        example="slurmstepd: error: *** JOB 32391783 ON cn119 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***",
+        source="Slurm; EC2 Spot interruption notice; torch.distributed.elastic 'Received 15 death signal'; submitit",
+    ),
+    Rule(
+        name="user_cancelled",
+        label=Label.USER_CANCELLED,
+        needs=(
+            "keyboardinterrupt",
+            "keyboard interrupt",
+            "sigint",
+            "cancelled at",
+            "cancelled by",
+            "canceled by",
+            "ctrl-c",
+            "ctrl+c",
+            "ctrl + c",
+            "signal: 2",
+            "signal 2",
+            "srun: interrupt",
+            "scancel",
+            "interrupted by user",
+            "by user",
+            "by the user",
+            "user request",
+            "death signal",
+            "^c",
+            "forcing job termination",
+            "stoptrainingjob",
+            "exitcode: -2",
+            "user interrupt",
+            "sighup",
+            "signal: 1",
+            "aborted by",
+            "interrupted!",
+        ),
+        pattern=r"\bkeyboard ?interrupt\b|(?:received|caught|got|detected|handling"
+        r"|by) (?:signal )?\(?(?:signals\.)?(?:sigint|sighup)\b"
+        r"|\bsig(?:int|hup)\b.{0,12}(?:received|caught|detected)"
+        r"|\bcancelled at \d{4}-\d\d-\d\dt[\d:]{8}(?:\.\d{1,6})?\s{0,3}\*\*\*"
+        r"|\bcancell?ed by (?:\d{1,9}|(?:the )?user|admin|owner|\w{1,32} \(uid)|cancelled at .{0,60}due to (?:user"
+        r"|scancel)"
+        r"|\bctrl ?[-+] ?c\b|(?:\A|\n)\^c|got signal: [12]\b|received [12] death signal|srun: interrupt"
+        r"|\bscancel(?:led|ed)?\b.{0,40}(?:job|by)"
+        r"|(?:interrupt|stopp|cancel|cancell|terminat|abort|kill)ed (?:the (?:run|job|training) )?(?:manually"
+        r"|by (?:the )?user)"
+        r"|user[- ](?:requested|initiated|interrupt)\w{0,2}.{0,20}(?:cancel|stop|abort|terminat|shutdown|\Z|\n)"
+        r"|on user request"
+        r"|srun: forcing job termination|stoptrainingjob (?:was )?(?:called|requested)|signal 2 \(sigint\)"
+        r"|died with <signals\.sigint",
+        example="slurmstepd: error: *** JOB 218211 ON node042 CANCELLED AT 2024-05-14T09:31:02 ***",
+        source="POSIX SIGINT; Slurm scancel: the message without a 'DUE TO'; Python KeyboardInterrupt",
+    ),
+    Rule(
+        name="dataloader",
+        label=Label.DATALOADER_CRASH,
+        needs=("dataloader", "data loader", "out of shared memory", "shared memory", "dataset worker", "tf.data"),
+        pattern=r"data ?loader worker\s?\(pid\W{0,3}[^)]{0,80}\) (?:is killed|exited unexpectedly|died"
+        r"|was killed|is dead)"
+        r"|data ?loader worker.{0,60}(?:is killed by signal|exited unexpectedly|died|killed|crash)"
+        r"|in data ?loader worker process|data ?loader timed out|workers are out of shared memory"
+        r"|insufficient shared memory|(?:unable to open|could not unlink|unable to mmap|allocate).{0,30}shared memory"
+        r"|data ?loader.{0,60}(?:crash|worker.{0,20}(?:fail|died))|dataset worker.{0,40}(?:died|crash|fail)",
+        example="RuntimeError: DataLoader worker (pid(s) 4123, 4125) exited unexpectedly",
+        source="PyTorch torch/utils/data/dataloader.py; _utils/signal_handling.py",
+    ),
+    Rule(
+        name="segfault",
+        label=Label.SEGFAULT,
+        needs=(
+            "segfault",
+            "segmentation fault",
+            "sigsegv",
+            "signal 11",
+            "signal: 11",
+            "exitcode",
+            "exit code",
+            "bus error",
+            "sigbus",
+            "core dumped",
+            "general protection",
+            "address not mapped",
+            "double free",
+            "invalid pointer",
+            "malloc()",
+            "munmap_chunk",
+            "corrupted size",
+            "corrupted double",
+            "stack smashing",
+            "sigabrt",
+            "signal 6",
+            "invalid next size",
+        ),
+        pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal:? ?11\b"
+        r"|\bbus error\b"
+        r"|\bsigbus\b"
+        r"|exit ?code\s{0,3}[:=]?\s{0,3}(?:-11|139|-7|135|-6|134)\b|core dumped|general protection (?:fault|ip)"
+        r"|address not mapped"
+        r"|double free or corruption|(?:free|realloc|munmap_chunk)\(\): invalid|malloc\(\): (?:corrupt|invalid"
+        r"|unsorted|memory)"
+        r"|corrupted (?:size|double-linked)|stack smashing detected|\bsigabrt\b.{0,30}(?:received|: ?6)|signal 6 \(",
+        example="python[4123]: segfault at 0 ip 00007f3c9e2a sp 00007ffd4a8e error 4 in libtorch_cuda.so",
+        source="Linux x86 fault.c; torch.distributed.elastic prints exitcode: -11 and Signal 11 (SIGSEGV)",
+    ),
+)
+
+PYTHON: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="python_exception",
+        label=Label.PYTHON_EXCEPTION_USER_CODE,
+        needs=("error", "exception", "stopiteration", "systemexit"),
+        is_cased=True,
+        # An exception's class where Python prints it: first on its line, or after a dotted module or a prefix.
+        pattern=r"(?:\A|[\n\s\].(|:])(?!\w{0,20}Warning)(?:[A-Z][a-z0-9]{0,24}){1,6}(?:Error|Exception|Interrupt)(?::\s"
+        r"|:\Z|\s{0,3}\Z"
+        r"|\s{0,3}\n|\()|\bStopIteration\b|\bSystemExit: [1-9]",
+        example="    logits = batch['labels']\nKeyError: 'labels'",
+        source="CPython traceback module",
+    ),
+    Rule(
+        name="traceback",
+        label=Label.PYTHON_EXCEPTION_USER_CODE,
+        needs=("traceback", "childfailederror", "errors were encountered", "error executing job"),
+        pattern=r"traceback \(most recent call last\)|\bchildfailederror\b|error executing job with overrides",
+        example="[rank0]: Traceback (most recent call last):",
+        source="CPython traceback module; torch.distributed.elastic ChildFailedError; Hydra",
+        order=CausalClass.ECHO,
+    ),
+    Rule(
+        name="exit_code",
+        label=Label.PYTHON_EXCEPTION_USER_CODE,
+        needs=(
+            "exit code",
+            "exitcode",
+            "exited with",
+            "exit status",
+            "executeuserscripterror",
+            "exits with return code",
+        ),
+        pattern=r"exit(?:ed with| with)? ?(?:exit )?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
+        r"|exitcode\s{0,3}[:=]\s{0,3}-?[1-9]\d{0,2}\b"
+        r"|executeuserscripterror|exits with return code = -?[1-9]|returned non-zero exit status [1-9]",
+        example="srun: error: node042: task 3: Exited with exit code 1",
+        source="srun; torch.distributed.elastic; sagemaker-training-toolkit; DeepSpeed launcher",
+        order=CausalClass.ECHO,
+    ),
+)

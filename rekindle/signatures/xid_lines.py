@@ -1,0 +1,99 @@
+"""What a text with Xid records says: which code decides, under which label it is filed, what it asks for.
+
+The labels have a place for a few codes only. The others are filed under the nearest one: the label says what kind of
+trouble it is, the fault and the first response are the code's own (xids.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.signatures.faults import FaultClass
+from rekindle.signatures.labels import LABELS, CausalClass, Label
+from rekindle.signatures.responses import FirstResponse
+from rekindle.signatures.xids import XID_FAULTS, find_xids, response_from_text
+
+# Where each code is filed. A code that is missing here is not told apart from an ordinary line, unless its row in the
+# Xid table asks for something. Source: NVIDIA Xid catalogue, the codes' mnemonics.
+XID_LABELS: Final[dict[int, Label]] = {
+    **dict.fromkeys((79, 54, 143, 151, 168), Label.XID_79_FALLEN_OFF_BUS),  # the GPU, its power or its start
+    **dict.fromkeys((48, 94, 95, 140, 156, 157, 171, 172), Label.ECC_UNCORRECTABLE),
+    **dict.fromkeys((63, 64), Label.XID_63_64_ROW_REMAP),
+    **dict.fromkeys((119, 120, 62, 110, 158), Label.XID_119_GSP_TIMEOUT),  # the GPU's own controllers
+    **dict.fromkeys((74, 136, 155, *range(144, 151)), Label.NVLINK_ERROR),
+    31: Label.XID_31_MMU_FAULT,
+    **dict.fromkeys((13, 8, 11, 25, 32, 39, 40, 41, 60, *range(68, 73)), Label.XID_13_SM_EXCEPTION),
+    **dict.fromkeys((109, 46), Label.CUDA_CONTEXT_TIMEOUT),
+}
+_HARDWARE_WITHOUT_LABEL: Final = Label.XID_79_FALLEN_OFF_BUS
+_APPLICATION_WITHOUT_LABEL: Final = Label.XID_13_SM_EXCEPTION
+_OF_HARDWARE: Final = (CausalClass.DEVICE, CausalClass.FABRIC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidVerdict:
+    """What a text's Xid records come to."""
+
+    xid: int
+    label: Label
+    fault: FaultClass
+    response: FirstResponse
+    order: CausalClass
+
+    @property
+    def is_hardware(self) -> bool:
+        """It speaks before anything else in the same text."""
+        return self.order in _OF_HARDWARE
+
+
+def read_xids(text: str) -> XidVerdict | None:
+    """The verdict of the most telling Xid record in a text; None where all are echoes or bookkeeping (43, 45, …).
+
+    Xid 154's own words win over the table: they are the driver's verdict on its companion.
+    """
+    codes = find_xids(text)
+    said = response_from_text(text) if 154 in codes else FirstResponse.UNKNOWN
+    found = [verdict for code in codes if code != 154 and (verdict := _verdict(code)) is not None]
+    best = min(found, key=lambda verdict: (verdict.order, _weight(verdict.response)), default=None)
+    if said is FirstResponse.UNKNOWN:
+        return best
+    if said.needs_node_action:
+        return XidVerdict(
+            xid=best.xid if best else 154,
+            label=best.label if best else _HARDWARE_WITHOUT_LABEL,
+            fault=FaultClass.NODE_HARDWARE,
+            response=said,
+            order=CausalClass.DEVICE,
+        )
+    if best is None:
+        return None
+    return XidVerdict(xid=best.xid, label=best.label, fault=best.fault, response=said, order=best.order)
+
+
+def _verdict(code: int) -> XidVerdict | None:
+    row = XID_FAULTS.get(code)
+    response = row.ours if row else FirstResponse.UNKNOWN
+    label = XID_LABELS.get(code)
+    if label is None:
+        if response.needs_node_action:
+            label = _HARDWARE_WITHOUT_LABEL
+        elif response is FirstResponse.RESTART_APP:
+            label = _APPLICATION_WITHOUT_LABEL
+        else:
+            return None  # an echo, bookkeeping, or a code that nobody has described
+    order = LABELS[label].order
+    if response.needs_node_action:
+        order = min(order, CausalClass.DEVICE if label is not Label.NVLINK_ERROR else CausalClass.FABRIC)
+        fault = FaultClass.NODE_HARDWARE
+    else:
+        fault = (row.fault if row else None) or LABELS[label].fault or FaultClass.UNCLEAR
+        if response in (FirstResponse.MONITOR, FirstResponse.LEAVE_ALONE):
+            order = CausalClass.NEWS
+    return XidVerdict(xid=code, label=label, fault=fault, response=response, order=order)
+
+
+def _weight(response: FirstResponse) -> int:
+    """The stronger demand first, where two records are of one class."""
+    strength = (FirstResponse.REPLACE, FirstResponse.REBOOT, FirstResponse.RESET_GPU, FirstResponse.RESTART_APP)
+    return strength.index(response) if response in strength else len(strength)
