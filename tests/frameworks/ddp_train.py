@@ -1,0 +1,278 @@
+"""One rank of a small DistributedDataParallel training (gloo, CPU) that can be told to harm itself.
+
+Deterministic: a step's result depends on the seed, the data and the windows skipped before it, never on how often the
+run was resumed; so two runs can be compared bit by bit. Dropout draws from a random generator per rank, whose state is
+part of each checkpoint. Everything comes from the environment:
+
+    RANK WORLD_SIZE MASTER_ADDR MASTER_PORT   as torchrun sets them
+    DDP_FOLDER       holds `finish` (the last step, once somebody has written it), `poison.json` (the batches whose
+                     records are broken, for every attempt) and `trace/`, where each rank writes down what it did
+    DDP_CHECKPOINTS  s3:// prefix; without it nothing is saved
+    DDP_SAVE_EVERY   steps between checkpoints; DDP_PACE_S  the least time a step takes
+    DDP_FAULT        {"kind", "rank", "step"}: what the first attempt does to itself, see `Harm`; optional
+    REKINDLE_…       what the service tells each attempt (docs/monitor.md)
+
+Rekindle's part is what stands between the lines marked >>> and <<<.
+"""
+
+# Annotations must be real here, not texts: DDP reads those of its communication hook.
+import hashlib
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import rekindle.monitor
+from rekindle.monitor import AllReduceMax, Monitor, SaveResult
+
+SEED = 11
+ROWS = 8  # per rank and step
+STEPS_PER_EPOCH = 64
+FEATURES, HIDDEN, CLASSES = 16, 32, 8
+MAX_STEPS = 100_000
+AGREE_EVERY = 5
+
+
+class Data:
+    """A classification task made on the spot; in each epoch its rows come in another order."""
+
+    def __init__(self, folder: Path, *, rank: int, world_size: int) -> None:
+        random = torch.Generator().manual_seed(SEED)
+        size = STEPS_PER_EPOCH * ROWS * world_size
+        self._inputs = torch.randn(size, FEATURES, generator=random)
+        teacher = torch.randn(FEATURES, CLASSES, generator=random)
+        noise = torch.randn(size, CLASSES, generator=random)
+        self._labels = (self._inputs @ teacher + noise).argmax(dim=1)
+        self._poison = folder / "poison.json"
+        self._rank, self._world_size = rank, world_size
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+
+    def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+        """This rank's inputs, labels and row numbers of batch `number`, which is the step's own number."""
+        epoch, place = divmod(number - 1, STEPS_PER_EPOCH)
+        if epoch != self._epoch:
+            self._order = torch.randperm(
+                len(self._inputs), generator=torch.Generator().manual_seed(SEED * 1000 + epoch)
+            )
+            self._epoch = epoch
+        first = (place * self._world_size + self._rank) * ROWS
+        rows = self._order[first : first + ROWS]
+        inputs, labels = self._inputs[rows], self._labels[rows]
+        if self._poison.exists() and number in json.loads(self._poison.read_text()):
+            inputs, labels = inputs * -30.0, (labels + 1) % CLASSES
+        return inputs, labels, [int(row) for row in rows]
+
+
+class Harm:
+    """What this rank does to itself, if it is the one, at one step of the Job's first attempt.
+
+    freeze_in_all_reduce  stops its own process (SIGSTOP) inside the all-reduce of the gradients
+    stuck_in_all_reduce   its training thread never comes back from there; its other threads live
+    nan_gradient          its own share of the gradient becomes NaN before it is averaged
+    """
+
+    def __init__(self, env: dict[str, str], rank: int) -> None:
+        order = json.loads(env.get("DDP_FAULT", "{}"))
+        is_mine = env.get("REKINDLE_ATTEMPT", "1") == "1" and order.get("rank") == rank
+        self._kind = order.get("kind") if is_mine else None
+        self._step = order.get("step")
+
+    def do(self, step: int, gradient: torch.Tensor) -> None:
+        if self._kind is None or step != self._step:
+            return
+        print(f"harm: {self._kind} at step {step}", flush=True)
+        match self._kind:
+            case "freeze_in_all_reduce":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "stuck_in_all_reduce":
+                threading.Event().wait()
+            case "nan_gradient":
+                gradient[0] = float("nan")
+            case _:
+                raise ValueError(f"unknown harm {self._kind}")
+
+
+class Trainer:
+    """Model, optimiser, place in the data."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self.rank, self.world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
+        self.folder = Path(env["DDP_FOLDER"])
+        self.attempt = env.get("TRAINING_JOB_NAME", "undisturbed")
+        self.checkpoints = env.get("DDP_CHECKPOINTS")
+        self.step = 0
+        self.monitor: Monitor | None = None
+        self._harm = Harm(env, self.rank)
+        self._data = Data(self.folder, rank=self.rank, world_size=self.world_size)
+        torch.manual_seed(SEED)  # the same weights on every rank
+        model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Dropout(0.1), nn.Linear(HIDDEN, CLASSES))
+        self.model = DistributedDataParallel(model)
+        self.model.register_comm_hook(None, self._average)
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        torch.manual_seed(SEED + 1 + self.rank)  # another dropout on every rank
+        (self.folder / "trace").mkdir(parents=True, exist_ok=True)
+        self._trace = self._open("steps")
+        self._saves = self._open("saves")
+
+    def train(self) -> float:
+        """One step. Returns this rank's loss."""
+        self.step += 1
+        inputs, labels, rows = self._data.batch(self.step)
+        self.optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(inputs), labels)
+        loss.backward()
+        self.optimiser.step()
+        value = loss.item()
+        line = {"step": self.step, "loss": value.hex(), "rows": rows, "weights": self.weights_hash()}
+        self._trace.write(json.dumps(line) + "\n")
+        return value
+
+    def skip(self) -> None:
+        """Pass the next batch over."""
+        self.step += 1
+
+    def save(self, step: int, kind: str) -> SaveResult | None:
+        """On all ranks at the same step: each gives its random state, rank 0 writes."""
+        mine = torch.get_rng_state()
+        states = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(states, mine)
+        self._saves.write(json.dumps({"step": step, "kind": kind}) + "\n")
+        if self.rank != 0 or self.checkpoints is None:
+            return None
+        body = io.BytesIO()
+        state = {
+            "step": self.step,
+            "model": self.model.module.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "random": states,
+        }
+        torch.save(state, body)
+        uri = f"{self.checkpoints}/step-{step:06d}-{self.attempt}.pt"
+        place = urlsplit(uri)
+        _s3().put_object(Bucket=place.netloc, Key=place.path.lstrip("/"), Body=body.getvalue())
+        return SaveResult(path=uri)
+
+    def restore(self, uri: str) -> None:
+        place = urlsplit(uri)
+        body = _s3().get_object(Bucket=place.netloc, Key=place.path.lstrip("/"))["Body"].read()
+        state = torch.load(io.BytesIO(body), weights_only=True)
+        self.step = state["step"]
+        self.model.module.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        torch.set_rng_state(state["random"][self.rank])
+        print(f"resumed after step {self.step} from {uri}", flush=True)
+
+    def is_over(self) -> bool:
+        """Whoever watches writes the last step down well ahead of it, so that all ranks end at the same one."""
+        if self.step >= MAX_STEPS:
+            return True
+        try:
+            return self.step >= int((self.folder / "finish").read_text())
+        except FileNotFoundError:
+            return False
+
+    def weights_hash(self) -> str:
+        state = self.model.module.state_dict()
+        return hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()
+
+    def close(self) -> None:
+        final = {"step": self.step, "weights": self.weights_hash()}
+        (self.folder / "trace" / f"final-{self.attempt}-{self.rank}.json").write_text(json.dumps(final))
+        self._trace.close()
+        self._saves.close()
+
+    def _average(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """What DDP does by itself, with the harm in the right place."""
+        gradient = bucket.buffer()
+        self._harm.do(self.step, gradient)
+        if self.monitor is not None and not bool(torch.isfinite(gradient).all()):
+            report_bad_gradient(self.monitor, self.step)
+        gradient.div_(self.world_size)
+        future = dist.all_reduce(gradient, async_op=True).get_future()
+        return future.then(lambda done: done.value()[0])
+
+    def _open(self, what: str) -> TextIO:
+        return (self.folder / "trace" / f"{what}-{self.attempt}-{self.rank}.jsonl").open("a", buffering=1)
+
+
+def report_bad_gradient(monitor: Monitor, step: int) -> None:
+    tell = getattr(monitor, "local_non_finite", None)
+    if tell is not None:
+        tell(step, "gradient")
+
+
+def train(trainer: Trainer, *, save_every: int, pace_s: float) -> str:
+    """Train until the run is over or the monitor says stop. Returns why it ended."""
+    # >>> all that Rekindle asks of a training script: start, resume, step, saved, finish
+    mon = rekindle.monitor.start(
+        save=trainer.save,
+        rank=trainer.rank,
+        world_size=trainer.world_size,
+        coordinator=AllReduceMax(highest, every=AGREE_EVERY),
+        handle_sigterm=True,
+    )
+    if mon.resume.uri is not None:
+        trainer.restore(mon.resume.uri)
+    # <<<
+    trainer.monitor = mon
+    while not trainer.is_over():
+        began = time.monotonic()
+        if mon.should_skip(trainer.step + 1):  # >>> <<<
+            trainer.skip()
+            continue
+        mon.step(trainer.step, loss=trainer.train())  # >>> <<<
+        if save_every and trainer.step % save_every == 0:
+            with mon.phase("saving"):  # >>> <<<
+                saved = trainer.save(trainer.step, "periodic")
+            if saved is not None:
+                mon.saved(saved.path, trainer.step)  # >>> <<<
+        if mon.should_stop:  # >>> <<<
+            mon.finish("stopped")
+            return f"stopped after step {trainer.step}"
+        time.sleep(max(0.0, pace_s - (time.monotonic() - began)))
+    mon.finish()  # >>> <<<
+    return f"finished at step {trainer.step}"
+
+
+def highest(value: int) -> int:
+    """The highest of all ranks' values."""
+    box = torch.tensor([value])
+    dist.all_reduce(box, op=dist.ReduceOp.MAX)
+    return int(box.item())
+
+
+def _s3() -> Any:
+    import boto3
+
+    return boto3.session.Session().client("s3")
+
+
+def main() -> int:
+    """0 when the run ended as it should."""
+    env = dict(os.environ)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(mode=True)
+    dist.init_process_group("gloo")
+    trainer = Trainer(env)
+    try:
+        why = train(trainer, save_every=int(env.get("DDP_SAVE_EVERY", "0")), pace_s=float(env.get("DDP_PACE_S", "0")))
+        print(f"rank {trainer.rank}: {why}", flush=True)
+    finally:
+        trainer.close()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
