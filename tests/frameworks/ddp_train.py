@@ -231,7 +231,8 @@ def train(trainer: Trainer, *, save_every: int, pace_s: float) -> str:
         if mon.should_skip(trainer.step + 1):  # >>> <<<
             trainer.skip()
             continue
-        mon.step(trainer.step, loss=trainer.train())  # >>> <<<
+        loss = trainer.train()
+        mon.step(trainer.step, loss=loss)  # >>> <<<
         if save_every and trainer.step % save_every == 0:
             with mon.phase("saving"):  # >>> <<<
                 saved = trainer.save(trainer.step, "periodic")
