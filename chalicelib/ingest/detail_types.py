@@ -32,6 +32,11 @@ MONITOR: Final = (
     "Rekindle Save Failed",
     "Rekindle Checkpoint Reply",
     "Rekindle Monitor Finished",
+    "Rekindle Loss Spike",
+    "Rekindle Loss Divergence",
+    "Rekindle Loss Recovered",
+    "Rekindle Throughput Drop",
+    "Rekindle Straggler",
 )
 
 NAMES_NO_RUN: Final = "alarm names no run"  # why an alarm is passed over, unless its tags say whose it is

@@ -2,13 +2,14 @@
 
     {"detail-type": "Rekindle Non-Finite Loss", "source": "rekindle.monitor", "resources": [],
      "detail": {"v": 1, "job_id": "lm-7b", "attempt": "lm-7b-a3", "attempt_number": 3, "rank": 0, "world_size": 16,
-      "step": 41200, "at": "2026-11-20T10:00:00Z", "loss_state": "nan", "metric": "loss"}}
+      "step": 41200, "at": "2026-11-20T10:00:00Z", "loss_state": "nan", "metric": "loss", "own": false, "alone": null}}
     Rekindle Monitor Started        -
     Rekindle Stall                  phase, silent_s, limit_s, stacks {rank: text}
     Rekindle Progress Resumed       silent_s
     Rekindle Save Failed            why
     Rekindle Checkpoint Reply       the reply object of rekindle/mailbox.py, beside the common fields or as `reply`
     Rekindle Monitor Finished       why
+    the loss and the pace of steps  see monitor_loss.py
 
 The training process is not trusted: ids match the mailbox's own pattern, texts and numbers are bounded, `v` must be 1.
 
@@ -18,9 +19,7 @@ Source: docs/architecture.md, the monitor's events; rekindle/mailbox.py for the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from chalicelib.domain.errors import MalformedEvent
 from chalicelib.domain.faults import FaultClass
@@ -28,6 +27,8 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, Fields
+from chalicelib.ingest.monitor_loss import LOSS_PARSERS
+from chalicelib.ingest.monitor_said import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
 from rekindle.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
 
 SOURCE: Final = "rekindle.monitor"
@@ -39,35 +40,8 @@ SAVE_FAILED: Final = "Rekindle Save Failed"
 REPLY: Final = "Rekindle Checkpoint Reply"
 FINISHED: Final = "Rekindle Monitor Finished"
 
-MAX_RANKS: Final = 100_000  # four times the largest published run
 MAX_ATTEMPTS: Final = 10_000
-_MAX_SECONDS: Final = 90 * 86400.0  # above any training job's life (28 days)
-_MAX_WORD_CHARS: Final = 128
 _MAX_WHY_CHARS: Final = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """The fields that every monitor event carries."""
-
-    job_id: str
-    attempt: str
-    attempt_number: int
-    rank: int
-    world_size: int
-    step: int | None
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _News:
-    """What one kind of event adds: the fact's own parts, and what it means."""
-
-    kind: SignalKind
-    summary: str
-    facts: tuple[object, ...]
-    fault: FaultClass | None
-    evidence: dict[str, Any]
 
 
 def parse(envelope: Envelope) -> Signal:
@@ -103,12 +77,12 @@ def parse(envelope: Envelope) -> Signal:
     )
 
 
-def _said(detail: Fields) -> _Said:
+def _said(detail: Fields) -> Said:
     rank = detail.whole("rank", high=MAX_RANKS - 1)
     world_size = detail.whole("world_size", low=1, high=MAX_RANKS)
     if rank >= world_size:
         raise detail.fail("rank", "must be smaller than world_size")
-    return _Said(
+    return Said(
         job_id=detail.text("job_id", limit=128, pattern=OUR_ID),
         attempt=detail.text("attempt", limit=128, pattern=OUR_ID),
         attempt_number=detail.whole("attempt_number", high=MAX_ATTEMPTS),
@@ -119,45 +93,53 @@ def _said(detail: Fields) -> _Said:
     )
 
 
-def _at_step(said: _Said) -> str:
-    return f"at step {said.step}" if said.step is not None else "before its first step"
-
-
-def _started(_detail: Fields, said: _Said) -> _News:
-    return _News(
+def _started(_detail: Fields, said: Said) -> News:
+    return News(
         kind=SignalKind.MONITOR_STARTED,
-        summary=f"{said.attempt}: the monitor of rank {said.rank} started {_at_step(said)}",
+        summary=f"{said.attempt}: the monitor of rank {said.rank} started {at_step(said)}",
         facts=(said.rank, said.at),
         fault=None,
         evidence={},
     )
 
 
-def _non_finite(detail: Fields, said: _Said) -> _News:
+def _non_finite(detail: Fields, said: Said) -> News:
     loss_state = detail.word("loss_state", ("nan", "inf"))
-    metric = detail.optional_text("metric", limit=_MAX_WORD_CHARS) or "loss"
-    return _News(
+    metric = detail.optional_text("metric", limit=MAX_WORD_CHARS) or "loss"
+    own, alone = _yes_or_no(detail, "own"), _yes_or_no(detail, "alone")
+    who = {None: "", True: " alone", False: " and others"}[alone]
+    return News(
         kind=SignalKind.NON_FINITE,
-        summary=f"{said.attempt}: {metric} is {loss_state} {_at_step(said)} on rank {said.rank}",
+        summary=f"{said.attempt}: {metric} is {loss_state} {at_step(said)} on rank {said.rank}{who}",
         # The rank is part of the fact: one rank alone points at its hardware, all ranks at the data.
         facts=(said.rank, said.step, metric),
         fault=FaultClass.NON_FINITE,
-        evidence={"loss_state": loss_state, "metric": metric},
+        evidence={"loss_state": loss_state, "metric": metric, "own": own, "alone": alone},
     )
 
 
-def _stall(detail: Fields, said: _Said) -> _News:
-    phase = detail.text("phase", limit=_MAX_WORD_CHARS)
-    silent_s = detail.optional_number("silent_s", high=_MAX_SECONDS)
-    return _News(
+def _yes_or_no(detail: Fields, name: str) -> bool | None:
+    """A truth value, or None where it is not told (or not known: the monitor then says null)."""
+    if not detail.has(name):
+        return None
+    value = detail.required(name)
+    if not isinstance(value, bool):
+        raise detail.fail(name, "must be true, false or null")
+    return value
+
+
+def _stall(detail: Fields, said: Said) -> News:
+    phase = detail.text("phase", limit=MAX_WORD_CHARS)
+    silent_s = detail.optional_number("silent_s", high=MAX_SECONDS)
+    return News(
         kind=SignalKind.STALL,
-        summary=f"{said.attempt}: no step for {silent_s or 0:.0f} s {_at_step(said)} ({phase}), says rank {said.rank}",
+        summary=f"{said.attempt}: no step for {silent_s or 0:.0f} s {at_step(said)} ({phase}), says rank {said.rank}",
         facts=(said.rank, said.step, phase, said.at),
         fault=FaultClass.HANG,
         evidence={
             "phase": phase,
             "silent_s": silent_s,
-            "limit_s": detail.optional_number("limit_s", high=_MAX_SECONDS),
+            "limit_s": detail.optional_number("limit_s", high=MAX_SECONDS),
             "stacks": _stacks(detail),
         },
     )
@@ -178,29 +160,29 @@ def _stacks(detail: Fields) -> dict[str, str] | None:
     return kept
 
 
-def _resumed(detail: Fields, said: _Said) -> _News:
-    silent_s = detail.optional_number("silent_s", high=_MAX_SECONDS)
-    return _News(
+def _resumed(detail: Fields, said: Said) -> News:
+    silent_s = detail.optional_number("silent_s", high=MAX_SECONDS)
+    return News(
         kind=SignalKind.PROGRESS_RESUMED,
-        summary=f"{said.attempt}: steps move again {_at_step(said)} after {silent_s or 0:.0f} s",
+        summary=f"{said.attempt}: steps move again {at_step(said)} after {silent_s or 0:.0f} s",
         facts=(said.rank, said.step, said.at),
         fault=None,
         evidence={"silent_s": silent_s},
     )
 
 
-def _save_failed(detail: Fields, said: _Said) -> _News:
+def _save_failed(detail: Fields, said: Said) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
-    return _News(
+    return News(
         kind=SignalKind.SAVE_FAILED,
-        summary=f"{said.attempt}: a save {_at_step(said)} failed: {why}",
+        summary=f"{said.attempt}: a save {at_step(said)} failed: {why}",
         facts=(said.rank, said.step, said.at),
         fault=None,
         evidence={"why": why},
     )
 
 
-def _reply(detail: Fields, said: _Said) -> _News:
+def _reply(detail: Fields, said: Said) -> News:
     body = detail.child("reply") if detail.has("reply") else detail
     wire = {"v": WIRE_VERSION, "job_id": said.job_id, "attempt": said.attempt, "replied_at": said.at.isoformat()}
     try:
@@ -209,9 +191,9 @@ def _reply(detail: Fields, said: _Said) -> _News:
         raise MalformedEvent(body.at(err.field), err.problem) from err
     if (reply.job_id, reply.attempt) != (said.job_id, said.attempt):
         raise body.fail("attempt", "is not the sender's own")
-    return _News(
+    return News(
         kind=SignalKind.CHECKPOINT_REPLY,
-        summary=f"{said.attempt}: checkpoint {reply.outcome} {_at_step(said)}{f': {reply.why}' if reply.why else ''}",
+        summary=f"{said.attempt}: checkpoint {reply.outcome} {at_step(said)}{f': {reply.why}' if reply.why else ''}",
         facts=(reply.request_id, reply.outcome),
         fault=None,
         evidence={
@@ -227,18 +209,18 @@ def _reply(detail: Fields, said: _Said) -> _News:
     )
 
 
-def _finished(detail: Fields, said: _Said) -> _News:
+def _finished(detail: Fields, said: Said) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
-    return _News(
+    return News(
         kind=SignalKind.MONITOR_FINISHED,
-        summary=f"{said.attempt}: the monitor of rank {said.rank} finished {_at_step(said)}: {why}",
+        summary=f"{said.attempt}: the monitor of rank {said.rank} finished {at_step(said)}: {why}",
         facts=(said.rank, said.at),
         fault=None,
         evidence={"why": why},
     )
 
 
-PARSERS: Final[dict[str, Callable[[Fields, _Said], _News]]] = {
+PARSERS: Final[dict[str, Callable[[Fields, Said], News]]] = {
     STARTED: _started,
     NON_FINITE: _non_finite,
     STALL: _stall,
@@ -246,4 +228,5 @@ PARSERS: Final[dict[str, Callable[[Fields, _Said], _News]]] = {
     SAVE_FAILED: _save_failed,
     REPLY: _reply,
     FINISHED: _finished,
+    **LOSS_PARSERS,
 }
