@@ -19,6 +19,7 @@ from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal
+from rekindle.reports import RankReport, ReportKind
 
 
 class Clock(Protocol):
@@ -225,8 +226,8 @@ class Discovered:
     mailbox: str
     instance_count: int
     created_at: datetime
-
     watch: WatchPlan = field(default_factory=WatchPlan)
+
 
 class Scheduler(Protocol):
     """The platform that runs attempts (SageMaker training jobs; later Slurm, EKS)."""
@@ -275,6 +276,13 @@ class Mailbox(Protocol):
         """Mark a checkpoint as bad: it stays where it is, and reads as a problem from then on.
 
         DONE, ALREADY (it is marked), REFUSED (no mailbox, or a root that lies nowhere).
+        """
+        ...
+
+    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+        """What single ranks of the attempt say of themselves: those of `kind`, and others of ranks that have none.
+
+        Unknown where they cannot be read, or are too many for one look.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
 from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
+from chalicelib.domain.evidence import FORENSIC, is_forensic
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
@@ -41,6 +43,14 @@ from rekindle.mailbox import (
     request_key,
     verify_listing,
 )
+from rekindle.reports import (
+    MAX_REPORT_BYTES,
+    RankReport,
+    ReportKind,
+    parse_report_key,
+    report_key,
+    report_prefix,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,6 +61,8 @@ SPACED: Final = 8
 MAX_STRANGERS: Final = 4  # manifests of attempts that are not the Job's: shown as fenced, never worth more reads
 MAX_MANIFESTS: Final = 2500  # kept of a listing: all that the spacing can reach, and strangers between them
 MAX_LISTED: Final = 300_000  # keys; a checkpoint has at most 40,000 files, a run saves less often than this
+MAX_REPORTS: Final = 1024  # ranks; more are not read in one look
+REPORT_READERS: Final = 16
 MAX_SUPERSEDED: Final = 1000  # the wire format's limit
 
 _PAGE: Final = 1000  # Source: ListObjectsV2, MaxKeys
@@ -96,7 +108,44 @@ class S3Mailbox:
             loss_state=beat.loss_state.value,
             work=beat.phase.value,
             step_s=beat.step_s_median,
+            loss_health=beat.loss_health,
+            onset_step=beat.onset_step,
+            healed_step=beat.healed_step,
+            loss_baseline=beat.loss_baseline,
+            judged_step=getattr(beat, "judged_step", None),
         )
+
+    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+        """See ports.Mailbox. A report that cannot be read is left out: its rank then counts as silent.
+
+        Read side by side, because a hang of 512 ranks is 512 objects and every second of it costs as many GPUs.
+        """
+        try:
+            root = _root(job)
+            listed = (parse_report_key(item.key) for item in self._list(root.join(report_prefix(attempt)), folder=True))
+            keys = [key for key in listed if key is not None and key.attempt == attempt]
+            wanted = {key.rank: key for key in keys if key.kind is not kind} | {
+                key.rank: key for key in keys if key.kind is kind
+            }
+            if len(wanted) > MAX_REPORTS:
+                return Unknown(f"{len(wanted)} ranks have reported, more than the {MAX_REPORTS} of one look")
+            places = [root.join(report_key(key.attempt, key.kind, key.rank)) for key in wanted.values()]
+            with ThreadPoolExecutor(max_workers=REPORT_READERS) as readers:
+                found = list(readers.map(lambda place: self._report(job, attempt, place), places))
+        except (MailboxError, NotAuthorized) as err:
+            return Unknown(f"the ranks' reports cannot be read: {err}"[:200])
+        return Known(tuple(report for report in found if report is not None))
+
+    def _report(self, job: Job, attempt: str, place: Place) -> RankReport | None:
+        raw = self._read(place, MAX_REPORT_BYTES)
+        try:
+            report = RankReport.from_json(raw or b"")
+            _insist(report.attempt == attempt, "attempt", f"is {report.attempt}")
+            _insist(report.job_id in (job.job_id, attempt), "job_id", f"is {report.job_id}")
+        except MailboxError as err:
+            _LOG.warning("a rank's report cannot be used", extra={"key": place.path, "field": err.field})
+            return None
+        return report
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
         """See ports.Mailbox."""
@@ -251,7 +300,7 @@ class S3Mailbox:
         view = replace(
             view,
             root=manifest.root,
-            kind=manifest.kind.value,
+            kind=FORENSIC if is_forensic(manifest.request_id) else manifest.kind.value,
             saved_at=manifest.saved_at,
             fenced=view.fenced or late,
         )

@@ -4,7 +4,8 @@ Total: every phase x observation gives a Decision, and the Decision names the ru
 clock, the environment or the network; the same inputs give the same verdict, so an operator can re-derive it.
 
 The rules are grouped by phase in rules_open, rules_stop, rules_resubmit and rules_verify; rules_ended says what the
-end of an attempt leads to, and first_steps how the playbooks' responses begin. Rules common to all phases (cancel,
+end of an attempt leads to, rules_loss what a bad loss does, and first_steps how the playbooks' responses begin.
+Rules common to all phases (cancel,
 pause, no Job) stand here and come first. A rule's name is stable: it is what the timeline, `rekindle replay` and the
 tests call it.
 """
@@ -56,7 +57,7 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
 
 def _by_phase(look: Look) -> Decision:
     match look.incident.phase:
-        case Phase.OPEN | Phase.HOLDING:
+        case Phase.OPEN | Phase.HOLDING | Phase.WATCHING:
             return decide_open(look)
         case Phase.CHECKPOINTING:
             return decide_checkpointing(look)
@@ -73,7 +74,9 @@ def _carried_on(look: Look, decision: Decision) -> Decision:
     if decision.rule != "resubmit.prepare" or not isinstance(look.seen.checkpoints, Known):
         return decision
     sent = decide_resubmitting(dataclasses.replace(look, incident=decision.incident))
-    return dataclasses.replace(sent, reason=f"{decision.reason} {sent.reason}")
+    return dataclasses.replace(
+        sent, reason=f"{decision.reason} {sent.reason}", actions=(*decision.actions, *sent.actions)
+    )
 
 
 def _common(look: Look) -> Decision | None:

@@ -6,10 +6,12 @@ import dataclasses
 import re
 from datetime import datetime
 
+from chalicelib.domain.evidence import MAX_SUSPICIONS, Suspicion, SuspicionKind
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, SkipWindow, best_step
 from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.playbooks import FAULT_RANK
 from chalicelib.domain.signals import Signal, SignalKind
@@ -34,11 +36,16 @@ def diagnose(incident: Incident, seen: Observation) -> Incident:
     if not incident.is_open:
         return incident
     incident = _take_order(_note_state(incident, seen, view), seen.new_signals)
-    incident = _poison(incident, view)
+    incident = ends_open_stretches(_suspect(incident, seen), view)
     if incident.phase is Phase.RESUBMITTING:
-        return incident
+        return _poison(incident, view)
+    if incident.phase is not Phase.STOPPING:  # a run that is being stopped for its loss is not judged any more
+        own = [item for item in incident.signals if _is_current(item, incident)]
+        incident = follow(incident, own, view, now=seen.observed_at)
+    incident = _poison(incident, view)
     if incident.phase is Phase.STOPPING:
-        if not incident.is_poisoned or incident.fault is FaultClass.NON_FINITE:
+        is_nan = incident.is_poisoned and incident.onset_fault is FaultClass.NON_FINITE
+        if not is_nan or incident.fault is FaultClass.NON_FINITE:
             return _target(incident, view) if incident.is_poisoned else incident
         return _target(
             dataclasses.replace(incident, fault=FaultClass.NON_FINITE, fault_rule="poisoned.while_stopping"), view
@@ -72,7 +79,7 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
     A checkpoint order never takes over an Incident that is about a fault: it would be closed with the fault forgotten.
     """
     orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
-    if not orders or incident.phase not in (Phase.OPEN, Phase.HOLDING):
+    if not orders or incident.phase not in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
         return incident
     newest = next((one for one in reversed(orders) if one.kind is SignalKind.ORDER_RESUBMIT), orders[-1])
     if newest.kind is SignalKind.ORDER_CHECKPOINT and any(
@@ -121,15 +128,18 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
         if signal.fault is not None
         and signal.triggers
         and signal.kind not in ORDER_KINDS
-        and concerns(signal, incident)
-        and (incident.repaired_at is None or signal.occurred_at >= incident.repaired_at)
+        and _is_current(signal, incident)
     ]
     if view is not None and view.name == incident.attempt:
         found += _from_view(incident, view)
     is_over = view is not None and view.loss_state == "finite" and not incident.has_signal(FaultClass.NON_FINITE)
-    if incident.is_poisoned and not is_over:  # known from an earlier Incident only, and finite since: a mark, no fault
+    is_nan = incident.is_poisoned and incident.onset_fault is FaultClass.NON_FINITE
+    if is_nan and not is_over:  # known from an earlier Incident only, and finite since: a mark, no fault
         rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
         found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule))
+    if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
+        # It is being saved for forensics, to be rolled back. That it goes on meanwhile must not undo the decision.
+        found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
     if not found:
         return incident
     _, fault, rule = min(found)
@@ -143,6 +153,9 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
         found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))
     if view.loss_state in _BAD_LOSS:
         found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"beat.{view.loss_state}"))
+    loss_fault = bad_fault(view)
+    if loss_fault is not None and not view.status.has_ended:
+        found.append((FAULT_RANK[loss_fault], loss_fault, f"beat.{view.loss_health}"))
     if view.status is AttemptStatus.EXPIRED:
         found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, "platform.time_limit"))
     if view.status is AttemptStatus.GONE and not incident.tries:
@@ -155,6 +168,44 @@ def concerns(signal: Signal, incident: Incident) -> bool:
     if signal.attempt is not None:
         return signal.attempt == incident.attempt
     return not incident.tries or signal.occurred_at >= incident.tries[-1].at
+
+
+def _is_current(signal: Signal, incident: Incident) -> bool:
+    """About the attempt under care, and not from before the platform restarted it."""
+    is_past = incident.repaired_at is not None and signal.occurred_at < incident.repaired_at
+    return concerns(signal, incident) and not is_past
+
+
+def _suspect(incident: Incident, seen: Observation) -> Incident:
+    """Take in what the ranks' reports say: the newest word of each attempt and kind stands."""
+    found = [seen.suspicion.value] if isinstance(seen.suspicion, Known) else []
+    found += [one for one in map(slow_rank, seen.new_signals) if one is not None]
+    for one in found:
+        if one in incident.suspicions:
+            continue
+        others = tuple(item for item in incident.suspicions if (item.attempt, item.kind) != (one.attempt, one.kind))
+        incident = dataclasses.replace(incident, suspicions=(*others, one)[-MAX_SUSPICIONS:])
+    return incident
+
+
+def slow_rank(signal: Signal) -> Suspicion | None:
+    """The rank that a throughput Signal names, if it names one."""
+    rank, host = signal.evidence.get("rank"), signal.evidence.get("host")
+    step_s, usual_s = signal.evidence.get("step_s"), signal.evidence.get("baseline_s")
+    is_rank = isinstance(rank, int) and not isinstance(rank, bool)
+    if signal.kind is not SignalKind.THROUGHPUT or signal.attempt is None or not (is_rank and isinstance(host, str)):
+        return None
+    took = f"{step_s:.3g} s a step" if isinstance(step_s, int | float) else "slower steps"
+    usual = f", {usual_s:.3g} s is usual" if isinstance(usual_s, int | float) else ""
+    return Suspicion(
+        attempt=signal.attempt,
+        kind=SuspicionKind.SLOW,
+        rule="signal.throughput",
+        said=f"rank {rank} on {host} is slow: {took}{usual}"[:400],
+        ranks=(int(str(rank)),),
+        hosts=(host[:255],) if host else (),
+        confidence=0.5,  # one rank's word about one window
+    )
 
 
 def _poison(incident: Incident, view: AttemptView | None) -> Incident:
@@ -182,9 +233,16 @@ def _poison(incident: Incident, view: AttemptView | None) -> Incident:
         return incident
     if not incident.is_poisoned:
         incident = dataclasses.replace(
-            incident, onset_attempt=incident.attempt, onset_step=Unknown("nothing told the first bad step")
+            incident,
+            onset_attempt=incident.attempt,
+            onset_step=Unknown("nothing told the first bad step"),
+            onset_fault=FaultClass.NON_FINITE,
         )
     incident = _lower_onset(incident, own)
+    bout = incident.bout
+    if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
+        # It went from bad to worse: its state was bent from the spike's onset on.
+        incident = _lower_onset_to(incident, bout.first_bad)
     if isinstance(incident.onset_step, Unknown) and view is not None and view.name == incident.attempt:
         incident = dataclasses.replace(
             incident, onset_step=view.last_step if isinstance(view.last_step, Known) else incident.onset_step
@@ -199,6 +257,14 @@ def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
     if not steps or incident.onset_step == Known(min(steps)):
         return incident
     return dataclasses.replace(incident, onset_step=Known(min(steps)))
+
+
+def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
+    if not isinstance(step, Known):
+        return incident
+    if isinstance(incident.onset_step, Known) and incident.onset_step.value <= step.value:
+        return incident
+    return dataclasses.replace(incident, onset_step=step)
 
 
 def stalled_at(incident: Incident) -> Maybe[int]:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from chalicelib.domain.actions import RequestCheckpoint, Severity, StopJob
+from chalicelib.domain.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import CheckpointAsk, Phase
-from chalicelib.domain.observations import AttemptView
-from chalicelib.domain.verdict import Decision, Look, story
+from chalicelib.domain.loss import marked_bad
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.verdict import Decision, Look, span_word, story, suspicion_about
+
+_GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
 
 def shadow(look: Look, would: str) -> Decision:
@@ -13,36 +21,92 @@ def shadow(look: Look, would: str) -> Decision:
     return look.hand_over("guard.shadow", f"shadow mode: would {would}. {story(look)}", severity=Severity.WARNING)
 
 
-def begin_checkpoint(look: Look, attempt: AttemptView) -> Decision:
-    """Ask the living attempt to save by the playbook's deadline."""
+def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.checkpoint") -> Decision:
+    """Ask the living attempt to save by the playbook's deadline.
+
+    Of a run whose loss has gone bad it is asked for forensics only, under an id that says so.
+    """
+    look = dataclasses.replace(look, incident=marked_bad(look.incident))
     row = look.policy.playbook(look.incident.fault)
-    request_id = f"{look.incident.incident_id}-c{look.incident.asks + 1}"
+    number = look.incident.asks + 1
+    is_for_people = look.incident.fault in _GONE_BAD
+    request_id = f"{look.incident.incident_id}-c{number}"
+    if is_for_people:
+        request_id = forensic_request_id(look.incident.incident_id, number)
     deadline_at = look.now + look.policy.deadline(row)
     ask = CheckpointAsk(request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at)
     action = RequestCheckpoint(
         request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{look.incident.fault}"
     )
+    purpose = " for forensics, never to resume from" if is_for_people else ""
     return look.move(
-        "playbook.checkpoint",
-        f"{story(look)} Asking {attempt.name} to save by {deadline_at:%H:%M:%S}.",
+        rule,
+        f"{story(look)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}.",
         Phase.CHECKPOINTING,
         action,
         ask=ask,
-        asks=look.incident.asks + 1,
+        asks=number,
+        **_evidence_wanted(look),
     )
 
 
 def begin_stop(look: Look, rule: str, reason: str) -> Decision:
-    """Stop the attempt under care; it is replaced once the platform says that it has ended."""
+    """Stop the attempt under care; it is replaced once the platform says that it has ended.
+
+    What the ranks of a stuck run report is waited for first, for a bounded time: a stop ends them all.
+    """
     if look.policy.shadow:  # the last gate before the first thing that cannot be undone
         return shadow(look, f"stop {look.incident.attempt}")
+    waiting = _evidence_first(look)
+    if waiting is not None:
+        return waiting
+    look = dataclasses.replace(look, incident=marked_bad(look.incident))
     attempt = look.attempt
     name = attempt.name if attempt else look.incident.attempt or ""
+    suspicion = suspicion_about(look.incident, name)
+    blamed = f" Suspected: {suspect_word(suspicion)} ({suspicion.said})." if suspicion and suspicion.ranks else ""
     return look.move(
         rule,
-        f"{reason} Stopping {name}.",
+        f"{reason}{blamed} Stopping {name}.",
         Phase.STOPPING,
         StopJob(attempt=name, why=f"{look.incident.fault}: {rule}"),
         stop_asked_at=look.now,
         stopped_attempts=(*(one for one in look.incident.stopped_attempts if one != name), name),
     )
+
+
+def _evidence_wanted(look: Look) -> dict[str, Any]:
+    """A stuck run's ranks report by themselves, each after its own limit: from now on their word is read."""
+    incident = look.incident
+    if incident.fault is not FaultClass.HANG or incident.evidence_since is not None:
+        return {}
+    return {"evidence_since": look.now, "needs": with_need(incident.needs, Need.REPORTS)}
+
+
+def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
+    """`needs` with `more` in it, each once, in order."""
+    return tuple(sorted({*needs, *more}))
+
+
+def _evidence_first(look: Look) -> Decision | None:
+    """Wait for the reports of all ranks of a stuck run, as long as the policy allows."""
+    incident, attempt = look.incident, look.attempt
+    if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
+        return None
+    ask = incident.ask
+    if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):
+        return None  # not stuck after all, or nobody there who would report
+    since = incident.evidence_since or look.now
+    told = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
+    if (told is not None and told.is_complete) or look.now - since >= look.policy.stacks_wait:
+        return None
+    reports = f"{told.reports} of {told.world_size}" if told is not None else "none"
+    reason = (
+        f"{story(look)} Waiting up to {span_word(look.policy.stacks_wait)} for what its ranks report ({reports} so "
+        "far): a stop ends what could tell which of them is to blame"
+    )
+    changes = _evidence_wanted(look)
+    until = since + look.policy.stacks_wait
+    if incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return look.move("stacks.waiting", reason, Phase.HOLDING, **changes)
+    return look.stay("stacks.waiting", reason, until=until, **changes)

@@ -12,6 +12,17 @@ from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.errors import InvalidTransition
+from chalicelib.domain.evidence import (
+    Bout,
+    Need,
+    Onset,
+    Stretch,
+    Suspicion,
+    onset_from_wire,
+    onset_to_wire,
+    stretch_from_wire,
+    stretch_to_wire,
+)
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.signals import Signal
@@ -24,6 +35,7 @@ class Phase(StrEnum):
 
     OPEN = "open"
     HOLDING = "holding"
+    WATCHING = "watching"
     CHECKPOINTING = "checkpointing"
     STOPPING = "stopping"
     RESUBMITTING = "resubmitting"
@@ -43,8 +55,9 @@ _WORK = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING})
 
 # The only way an Incident moves. docs/architecture.md's diagram is generated from this table.
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
-    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING},
-    Phase.HOLDING: _WORK | _CLOSED,
+    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING, Phase.WATCHING},
+    Phase.HOLDING: _WORK | _CLOSED | {Phase.WATCHING},
+    Phase.WATCHING: _WORK | _CLOSED | {Phase.HOLDING},
     Phase.CHECKPOINTING: _CLOSED | {Phase.STOPPING, Phase.RESUBMITTING, Phase.HOLDING, Phase.VERIFYING},
     Phase.STOPPING: _CLOSED | {Phase.RESUBMITTING},
     Phase.RESUBMITTING: frozenset({Phase.STOPPED, Phase.HANDED_OVER, Phase.VERIFYING}),
@@ -78,7 +91,11 @@ class CheckpointAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """One resubmission made in this Incident. `no_room`: it failed for want of capacity before it ever ran."""
+    """One resubmission made in this Incident.
+
+    `no_room`: it failed for want of capacity before it ever ran. `died_at_load`: it failed before it had made a step
+    past the checkpoint that it was given.
+    """
 
     number: int
     name: str
@@ -89,7 +106,9 @@ class Try:
     last_step: Maybe[int] = Unknown("no step seen yet")
     gained: bool | None = None  # None: cannot be told, or not ended
     resume_manifest: str | None = None
+    resume_root: str | None = None
     no_room: bool = False
+    died_at_load: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +133,11 @@ class Incident:
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
+    `onset_fault` is what began at `onset_step`; `onsets` are those rolled back for, in order; `bout` is a bad loss that
+    is watched; `verify_to` is a step that a new attempt must pass besides the target, where one is set.
+    `stretches` and `suspicions` are what later Incidents and people need to know (see evidence.py), `conclusion` what
+    came out of them. `needs` is what the next look must read, asked for since `needs_since`; `evidence_since` is when
+    the ranks' own reports about the attempt under care began to be waited for.
     """
 
     incident_id: str
@@ -136,6 +160,16 @@ class Incident:
     target_step: Maybe[int] = Unknown("not looked at yet")
     onset_step: Maybe[int] = Unknown("no onset")
     onset_attempt: str | None = None
+    onset_fault: FaultClass = FaultClass.NON_FINITE
+    onsets: tuple[Onset, ...] = ()
+    bout: Bout | None = None
+    stretches: tuple[Stretch, ...] = ()
+    verify_to: Maybe[int] = Unknown("nothing beyond the target")
+    suspicions: tuple[Suspicion, ...] = ()
+    conclusion: str = ""
+    needs: tuple[Need, ...] = ()
+    needs_since: datetime | None = None
+    evidence_since: datetime | None = None
     seen_as: str = ""
     seen_since: datetime | None = None
     unseen_since: datetime | None = None
@@ -181,6 +215,13 @@ class Incident:
             watch_at=self.watch_at and _moved_on(self.watch_at, began, now),
             stop_asked_at=self.stop_asked_at and _moved_on(self.stop_asked_at, began, now),
             capacity_since=self.capacity_since and _moved_on(self.capacity_since, began, now),
+            needs_since=self.needs_since and _moved_on(self.needs_since, began, now),
+            evidence_since=self.evidence_since and _moved_on(self.evidence_since, began, now),
+            bout=self.bout
+            and dataclasses.replace(
+                self.bout,
+                unseen_since=self.bout.unseen_since and _moved_on(self.bout.unseen_since, began, now),
+            ),
             not_before=self.not_before and self.not_before + (now - began),
             ask=ask,
             tries=tries,
@@ -214,7 +255,7 @@ class Incident:
 
     @property
     def is_poisoned(self) -> bool:
-        """The attempt under care has had a non-finite loss."""
+        """The attempt under care has gone bad at `onset_step`: what it saved since is not to be resumed from."""
         return self.onset_attempt is not None and self.onset_attempt == self.attempt
 
     def has_signal(self, fault: FaultClass) -> bool:
@@ -269,6 +310,16 @@ class Incident:
             "target_step": maybe_to_wire(self.target_step),
             "onset_step": maybe_to_wire(self.onset_step),
             "onset_attempt": self.onset_attempt,
+            "onset_fault": self.onset_fault.value,
+            "onsets": [onset_to_wire(item) for item in self.onsets],
+            "bout": self.bout.to_wire() if self.bout else None,
+            "stretches": [stretch_to_wire(item) for item in self.stretches],
+            "verify_to": maybe_to_wire(self.verify_to),
+            "suspicions": [item.to_wire() for item in self.suspicions],
+            "conclusion": self.conclusion,
+            "needs": [item.value for item in self.needs],
+            "needs_since": _at(self.needs_since),
+            "evidence_since": _at(self.evidence_since),
             "seen_as": self.seen_as,
             "seen_since": _at(self.seen_since),
             "unseen_since": _at(self.unseen_since),
@@ -321,6 +372,7 @@ class Incident:
             target_step=maybe_from_wire(wire["target_step"]),
             onset_step=maybe_from_wire(wire["onset_step"]),
             onset_attempt=wire["onset_attempt"],
+            **_evidence_from_wire(wire),
             seen_as=wire["seen_as"],
             seen_since=_from_at(wire["seen_since"]),
             unseen_since=_from_at(wire["unseen_since"]),
@@ -414,6 +466,23 @@ def _from_at(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
+def _evidence_from_wire(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """These fields came later: an Incident that was written before them is read as having none of it."""
+    bout = wire.get("bout")
+    return {
+        "onset_fault": FaultClass(wire.get("onset_fault", FaultClass.NON_FINITE)),
+        "onsets": tuple(onset_from_wire(item) for item in wire.get("onsets", ())),
+        "bout": Bout.from_wire(bout) if bout else None,
+        "stretches": tuple(stretch_from_wire(item) for item in wire.get("stretches", ())),
+        "verify_to": maybe_from_wire(wire.get("verify_to") or {"unknown": "nothing beyond the target"}),
+        "suspicions": tuple(Suspicion.from_wire(item) for item in wire.get("suspicions", ())),
+        "conclusion": wire.get("conclusion", ""),
+        "needs": tuple(Need(item) for item in wire.get("needs", ())),
+        "needs_since": _from_at(wire.get("needs_since")),
+        "evidence_since": _from_at(wire.get("evidence_since")),
+    }
+
+
 def _ask_to_wire(ask: CheckpointAsk | None) -> dict[str, Any] | None:
     if ask is None:
         return None
@@ -453,7 +522,9 @@ def _try_to_wire(item: Try) -> dict[str, Any]:
         "last_step": maybe_to_wire(item.last_step),
         "gained": item.gained,
         "resume_manifest": item.resume_manifest,
+        "resume_root": item.resume_root,
         "no_room": item.no_room,
+        "died_at_load": item.died_at_load,
     }
 
 
@@ -468,7 +539,9 @@ def _try_from_wire(wire: Mapping[str, Any]) -> Try:
         last_step=maybe_from_wire(wire["last_step"]),
         gained=wire["gained"],
         resume_manifest=wire["resume_manifest"],
+        resume_root=wire.get("resume_root"),
         no_room=bool(wire["no_room"]),
+        died_at_load=bool(wire.get("died_at_load", False)),
     )
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.actions import ActionResult
+from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.signals import Signal
 
@@ -51,7 +52,7 @@ class AttemptView:
     step time, None where it is not known. `loss_health` is the run's own judgement of its loss (unknown, ok, watch,
     spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
-    `loss_baseline` the loss it is measured against.
+    `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
     """
 
     name: str
@@ -69,6 +70,12 @@ class AttemptView:
     onset_step: int | None = None
     healed_step: int | None = None
     loss_baseline: float | None = None
+    judged_step: int | None = None
+
+    @property
+    def judged_at(self) -> Maybe[int]:
+        """The newest step whose loss has been judged; the newest step of all where the run does not say."""
+        return self.last_step if self.judged_step is None else Known(self.judged_step)
 
     @property
     def last_step_at_most(self) -> Maybe[int]:
@@ -103,6 +110,7 @@ class AttemptView:
             "onset_step": self.onset_step,
             "healed_step": self.healed_step,
             "loss_baseline": self.loss_baseline,
+            "judged_step": self.judged_step,
         }
 
     @classmethod
@@ -124,6 +132,7 @@ class AttemptView:
             onset_step=wire.get("onset_step"),
             healed_step=wire.get("healed_step"),
             loss_baseline=wire.get("loss_baseline"),
+            judged_step=wire.get("judged_step"),
         )
 
 
@@ -187,6 +196,7 @@ class Observation:
 
     `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else
     Unknown. `reply` is Known(None) when the mailbox was read and holds no answer yet.
+    `suspicion` is what the ranks' own reports say, read when the Incident needs them.
     `next_number` is the attempt number a resubmission would take. `has_job` is False for a cluster-only Incident.
     `best_before` is the furthest step that any earlier attempt of the Job is known to have ended at, or the step to
     which a later one, or this one, went back on purpose, and
@@ -202,6 +212,7 @@ class Observation:
     attempt: Maybe[AttemptView] = Unknown("not looked at")
     checkpoints: Maybe[tuple[CheckpointView, ...]] = Unknown("not needed yet")
     reply: Maybe[ReplyView | None] = Unknown("nothing asked")
+    suspicion: Maybe[Suspicion] = Unknown("not asked for")
     new_signals: tuple[Signal, ...] = ()
     next_number: int = 1
     best_before: Maybe[int] = Unknown("not needed yet")
@@ -223,6 +234,9 @@ class Observation:
                 Known([item.to_wire() for item in checkpoints.value]) if isinstance(checkpoints, Known) else checkpoints
             ),
             "reply": maybe_to_wire(Known(_reply_to_wire(reply.value)) if isinstance(reply, Known) else reply),
+            "suspicion": maybe_to_wire(
+                Known(self.suspicion.value.to_wire()) if isinstance(self.suspicion, Known) else self.suspicion
+            ),
             "new_signals": [signal.to_wire() for signal in self.new_signals],
             "next_number": self.next_number,
             "best_before": maybe_to_wire(self.best_before),
@@ -235,6 +249,7 @@ class Observation:
         attempt = maybe_from_wire(wire["attempt"])
         checkpoints = maybe_from_wire(wire["checkpoints"])
         reply = maybe_from_wire(wire["reply"])
+        suspicion = maybe_from_wire(wire.get("suspicion") or {"unknown": "not asked for"})
         return cls(
             observed_at=datetime.fromisoformat(wire["observed_at"]),
             has_job=bool(wire["has_job"]),
@@ -245,6 +260,7 @@ class Observation:
             if isinstance(checkpoints, Known)
             else checkpoints,
             reply=Known(_reply_from_wire(reply.value)) if isinstance(reply, Known) else reply,
+            suspicion=Known(Suspicion.from_wire(suspicion.value)) if isinstance(suspicion, Known) else suspicion,
             new_signals=tuple(Signal.from_wire(item) for item in wire["new_signals"]),
             next_number=int(wire["next_number"]),
             best_before=maybe_from_wire(wire["best_before"]),

@@ -17,6 +17,7 @@ class Response(StrEnum):
     RESTART = "restart"  # stop what is left, resume from the newest verified checkpoint
     CHECKPOINT_THEN_RESTART = "checkpoint_then_restart"  # ask for an emergency checkpoint while the run lives
     ROLL_BACK = "roll_back"  # stop, resume from a verified checkpoint before the onset
+    WATCH_THEN_ROLL_BACK = "watch_then_roll_back"  # first give it the steps in which it may heal by itself
     CHECKPOINT_THEN_HAND_OVER = "checkpoint_then_hand_over"  # save what can be saved, then a person decides
     TELL = "tell"  # say it, do nothing
     HAND_OVER = "hand_over"  # a person decides
@@ -96,16 +97,16 @@ PLAYBOOKS: tuple[Playbook, ...] = (
     ),
     Playbook(
         fault=FaultClass.LOSS_SPIKE,
-        response=Response.TELL,
-        deadline=Deadline.NONE,
+        response=Response.WATCH_THEN_ROLL_BACK,
+        deadline=Deadline.FULL,
         tries=None,
-        source="BLOOM: the first 176B spike healed alone in about 30 iterations; acting needs the confirming detectors",
+        source="BLOOM: a spike healed alone in about 30 iterations; PaLM: resume about 100 steps before, skip 200-500",
     ),
     Playbook(
         fault=FaultClass.DIVERGENCE,
         response=Response.CHECKPOINT_THEN_HAND_OVER,
         deadline=Deadline.FULL,
-        tries=0,
+        tries=None,
         source="DESIGN §5; BLOOM 104B: two data skips did not cure a divergence",
     ),
     Playbook(
@@ -158,6 +159,10 @@ PLAYBOOKS: tuple[Playbook, ...] = (
         source="a wrong action costs more than a missed one",
     ),
 )
+
+# Responses that go back before an onset. Under them a deadline is that of the checkpoint kept for forensics; `none`
+# keeps none.
+ROLL_BACKS = frozenset({Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK})
 
 # When several Signals disagree, the lower rank names the fault: a cause outranks its echoes.
 # Source: DESIGN §5 and peers §4; a poisoned model outranks a stall: a checkpoint of it must not be resumed from.

@@ -16,7 +16,8 @@ from typing import Any
 
 from chalicelib.domain.errors import InvalidPolicy
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.playbooks import PLAYBOOKS, Deadline, Playbook, Response
+from chalicelib.domain.playbooks import PLAYBOOKS, Deadline, Playbook
+from chalicelib.domain.policy_readers import count, duration, durations, flag, number, rows, text
 
 SCHEMA = 1
 
@@ -40,9 +41,18 @@ class Policy:
     silent_limit          a new attempt that stops moving for this long during verification is hung
     look_min, look_max    bounds of the interval between two looks
     same_data_retries     how often a non-finite loss is retried on the same data before data is skipped
-    skip_steps            how many steps' data are skipped from the onset (PaLM: 200-500 batches)
-    rewind_steps          how far before the onset the resume point must lie
+    skip_steps            how many steps' data are skipped the first time (PaLM: 200-500 batches)
+    skip_margin_steps     how far before the onset the skipped data begin: the batch that bent the weights came first
+    rewind_steps          how far before the onset of a non-finite loss the resume point must lie
+    spike_heal_steps      how many steps after its onset a spike may take to heal by itself (BLOOM: about 30)
+    spike_rewind_steps    how far before the onset of a spike or divergence the resume point must lie (PaLM: about 100)
+    widen_factor          by how much skip, margin and rewind grow with each further roll-back of one Incident
     max_rollbacks         roll-backs before a person is called
+    stop_without_resume_point  stop a run gone bad for which no roll-back is left, before a person is called
+    stacks_wait           how long the ranks' own reports are waited for before a stuck run is stopped
+    load_deaths_before_quarantine    new attempts that die on one checkpoint before it is quarantined
+    corrupt_loads_before_quarantine  the same where the failure itself says that the checkpoint is corrupt, and an
+                          older one exists
     large_instances       from this instance count on, RetryStrategy is set to `retry_attempts` where the user set none
     tell_open             how long an Incident without an allowed action stays open to collect its echoes
     """
@@ -77,8 +87,16 @@ class Policy:
     look_max: timedelta = timedelta(seconds=60)
     same_data_retries: int = 1
     skip_steps: int = 200
+    skip_margin_steps: int = 10
     rewind_steps: int = 0
+    spike_heal_steps: int = 30
+    spike_rewind_steps: int = 100
+    widen_factor: float = 1.5
     max_rollbacks: int = 3
+    stop_without_resume_point: bool = False
+    stacks_wait: timedelta = timedelta(seconds=30)
+    load_deaths_before_quarantine: int = 2
+    corrupt_loads_before_quarantine: int = 1
     large_instances: int = 16
     retry_attempts: int = 30
     tell_open: timedelta = timedelta(seconds=900)
@@ -159,86 +177,6 @@ def _seconds(value: timedelta | tuple[timedelta, ...]) -> float | list[float]:
     return value.total_seconds()
 
 
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= 64:
-        raise InvalidPolicy(key, "must be a text of 1 to 64 characters")
-    return value
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidPolicy(key, "must be true or false")
-    return value
-
-
-def _count(low: int, high: int) -> Callable[[str, Any], int]:
-    def read(key: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InvalidPolicy(key, f"must be a whole number from {low} to {high}, not {value!r}")
-        return value
-
-    return read
-
-
-def _duration(low_s: float, high_s: float) -> Callable[[str, Any], timedelta]:
-    def read(key: str, value: Any) -> timedelta:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low_s <= value <= high_s:
-            raise InvalidPolicy(key, f"must be a number of seconds from {low_s:.15g} to {high_s:.15g}, not {value!r}")
-        return timedelta(seconds=float(value))
-
-    return read
-
-
-def _durations(low_s: float, high_s: float) -> Callable[[str, Any], tuple[timedelta, ...]]:
-    one = _duration(low_s, high_s)
-
-    def read(key: str, value: Any) -> tuple[timedelta, ...]:
-        if not isinstance(value, list) or not 1 <= len(value) <= 16:
-            raise InvalidPolicy(key, "must be a list of 1 to 16 numbers of seconds")
-        return tuple(one(f"{key}[{index}]", item) for index, item in enumerate(value))
-
-    return read
-
-
-def _rows(key: str, value: Any) -> tuple[Playbook, ...]:
-    if not isinstance(value, Mapping):
-        raise InvalidPolicy(key, "must be an object of fault -> row")
-    rows = {row.fault: row for row in PLAYBOOKS}
-    for name, row in value.items():
-        path = f"{key}.{name}"
-        if name not in FaultClass.__members__.values():
-            raise InvalidPolicy(path, "is not a fault class")
-        if not isinstance(row, Mapping):
-            raise InvalidPolicy(path, "must be an object")
-        fault = FaultClass(name)
-        rows[fault] = _row(path, rows[fault], row)
-    return tuple(rows[row.fault] for row in PLAYBOOKS)
-
-
-def _row(path: str, base: Playbook, given: Mapping[str, Any]) -> Playbook:
-    unknown = sorted(set(given) - {"response", "deadline", "tries"})
-    if unknown:
-        raise InvalidPolicy(f"{path}.{unknown[0]}", "is not a playbook column")
-    response, deadline, tries = base.response, base.deadline, base.tries
-    if "response" in given:
-        if given["response"] not in Response.__members__.values():
-            raise InvalidPolicy(f"{path}.response", f"must be one of {', '.join(Response)}")
-        response = Response(given["response"])
-    if "deadline" in given:
-        if given["deadline"] not in Deadline.__members__.values():
-            raise InvalidPolicy(f"{path}.deadline", f"must be one of {', '.join(Deadline)}")
-        deadline = Deadline(given["deadline"])
-    if "tries" in given:
-        tries = None if given["tries"] is None else _count(0, 100)(f"{path}.tries", given["tries"])
-    asks = response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER)
-    if asks and deadline is Deadline.NONE:
-        raise InvalidPolicy(f"{path}.deadline", f"must be short or full, because the response is {response}")
-    changed = (response, deadline, tries) != (base.response, base.deadline, base.tries)
-    return dataclasses.replace(
-        base, response=response, deadline=deadline, tries=tries, source="policy document" if changed else base.source
-    )
-
-
 def _check_together(policy: Policy) -> None:
     if policy.look_min > policy.look_max:
         raise InvalidPolicy("look_min_s", "must not exceed look_max_s")
@@ -248,31 +186,39 @@ def _check_together(policy: Policy) -> None:
 
 _DAY_S = 86400.0
 _READERS: dict[str, Callable[[str, Any], Any]] = {
-    "name": _text,
-    "version": _text,
-    "shadow": _flag,
-    "max_no_progress": _count(1, 20),
-    "max_attempts": _count(1, 100),
-    "backoff": _durations(0, _DAY_S),
-    "capacity_backoff": _durations(1, _DAY_S),
-    "capacity_limit": _duration(60, 30 * _DAY_S),
-    "checkpoint_deadline": _duration(1, _DAY_S),
-    "hang_deadline": _duration(1, _DAY_S),
-    "stop_limit": _duration(1, _DAY_S),
-    "repair_grace": _duration(0, _DAY_S),
-    "start_limit": _duration(1, 7 * _DAY_S),
-    "verify_blind": _duration(1, _DAY_S),
-    "silent_limit": _duration(1, _DAY_S),
-    "look_min": _duration(1, 3600),  # the durable engine waits whole seconds, at least one
-    "look_max": _duration(1, 3600),
-    "same_data_retries": _count(0, 10),
-    "skip_steps": _count(1, 1_000_000),
-    "rewind_steps": _count(0, 1_000_000),
-    "max_rollbacks": _count(1, 20),
-    "large_instances": _count(1, 10_000),
-    "retry_attempts": _count(1, 30),  # RetryStrategy.MaximumRetryAttempts, botocore
-    "tell_open": _duration(0, _DAY_S),
-    "playbooks": _rows,
+    "name": text,
+    "version": text,
+    "shadow": flag,
+    "max_no_progress": count(1, 20),
+    "max_attempts": count(1, 100),
+    "backoff": durations(0, _DAY_S),
+    "capacity_backoff": durations(1, _DAY_S),
+    "capacity_limit": duration(60, 30 * _DAY_S),
+    "checkpoint_deadline": duration(1, _DAY_S),
+    "hang_deadline": duration(1, _DAY_S),
+    "stop_limit": duration(1, _DAY_S),
+    "repair_grace": duration(0, _DAY_S),
+    "start_limit": duration(1, 7 * _DAY_S),
+    "verify_blind": duration(1, _DAY_S),
+    "silent_limit": duration(1, _DAY_S),
+    "look_min": duration(1, 3600),  # the durable engine waits whole seconds, at least one
+    "look_max": duration(1, 3600),
+    "same_data_retries": count(0, 10),
+    "skip_steps": count(1, 1_000_000),
+    "skip_margin_steps": count(0, 100_000),
+    "rewind_steps": count(0, 1_000_000),
+    "spike_heal_steps": count(1, 1_000_000),
+    "spike_rewind_steps": count(0, 1_000_000),
+    "widen_factor": number(1, 10),
+    "max_rollbacks": count(1, 20),
+    "stop_without_resume_point": flag,
+    "stacks_wait": duration(0, 3600),
+    "load_deaths_before_quarantine": count(1, 10),
+    "corrupt_loads_before_quarantine": count(1, 10),
+    "large_instances": count(1, 10_000),
+    "retry_attempts": count(1, 30),  # RetryStrategy.MaximumRetryAttempts, botocore
+    "tell_open": duration(0, _DAY_S),
+    "playbooks": rows,
 }
 _DURATIONS = frozenset(
     {
@@ -286,6 +232,7 @@ _DURATIONS = frozenset(
         "start_limit",
         "verify_blind",
         "silent_limit",
+        "stacks_wait",
         "look_min",
         "look_max",
         "tell_open",

@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from chalicelib.domain.evidence import FORENSIC
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.policy import Policy
+from chalicelib.domain.rollback import first_onset, rewind_steps
 
 # Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
@@ -20,7 +22,7 @@ MAX_NAME_CHARS = 63
 class ResumePoint:
     """The checkpoint to resume from. `root` is None where the trainer shall find its own (no manifest exists).
 
-    `goes_back`: not the newest there is, on purpose.
+    `goes_back`: not the newest there is, on purpose. `key` is what the Incident calls it (`checkpoint_key`).
     """
 
     step: Maybe[int]
@@ -29,6 +31,7 @@ class ResumePoint:
     rule: str
     said: str
     goes_back: bool = False
+    key: str | None = None
 
 
 def choose_resume_point(
@@ -56,7 +59,9 @@ def choose_resume_point(
         for item in checkpoints
         if not item.problems
         and not item.fenced
-        and item.manifest not in incident.excluded_checkpoints
+        and item.kind != FORENSIC
+        and checkpoint_key(item) not in incident.excluded_checkpoints
+        and not any(stretch.holds(item.attempt, item.step) for stretch in incident.stretches)
         and (limit is None or item.step <= limit)
         and not _of_unknown_worth(item, incident)
     ]
@@ -70,6 +75,7 @@ def choose_resume_point(
         rule=rule,
         said=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
         goes_back=limit is not None,
+        key=checkpoint_key(best),
     )
 
 
@@ -79,10 +85,16 @@ def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
     started = [item for item in incident.tries if item.ended]
     if isinstance(order.get("from_step"), int) and not started:
         limits.append((int(order["from_step"]), "resume.ordered"))
-    if incident.is_poisoned and isinstance(incident.onset_step, Known):
+    onset = first_onset(incident)
+    if incident.is_poisoned and isinstance(onset, Known):
         # A checkpoint of step n holds the state after n, and the bad batch was applied at the onset itself.
-        limits.append((incident.onset_step.value - 1 - policy.rewind_steps, "resume.before_onset"))
+        limits.append((onset.value - max(rewind_steps(incident, policy), 1), "resume.before_onset"))
     return min(limits) if limits else (None, "resume.newest")
+
+
+def checkpoint_key(item: CheckpointView) -> str:
+    """What an Incident calls a checkpoint: its manifest, or where it lies if it has none."""
+    return item.manifest or item.root
 
 
 def _must_lie_before(incident: Incident) -> bool:

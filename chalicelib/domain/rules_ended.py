@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 from datetime import timedelta
 
-from chalicelib.domain.diagnosis import died_at, died_at_most, failure_signature, merge_windows
+from chalicelib.domain.actions import QuarantineCheckpoint
+from chalicelib.domain.diagnosis import died_at, died_at_most, failure_signature
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import shadow
-from chalicelib.domain.incidents import Failure, Incident, Phase, SkipWindow, best_step
+from chalicelib.domain.incidents import Failure, Incident, Phase, best_step
 from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.loads import condemned, settle_load
+from chalicelib.domain.loss import marked_bad
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import Response
-from chalicelib.domain.policy import Policy
-from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story
+from chalicelib.domain.rollback import account_rollback
+from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story, whole_story
 
 # What is only told while a run lives says nothing about why it died.
 _ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
@@ -32,7 +35,7 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
         step=died_at(incident, attempt),
     )
     known_before = [item for item in incident.failures if item.attempt != attempt.name]
-    incident = dataclasses.replace(incident, failures=(*known_before, failure))
+    incident = _died_bad(dataclasses.replace(incident, failures=(*known_before, failure)))
     look = dataclasses.replace(look, incident=incident)
     if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
         return look.hand_over("playbook.hand_over", story(look))
@@ -56,6 +59,11 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
     if verdict.rule == "capacity" and not isinstance(attempt.last_step, Known):
         return _no_room(look, attempt)
     return prepare_resubmit(look)
+
+
+def _died_bad(incident: Incident) -> Incident:
+    """It died while its loss was bad: what it saved meanwhile is not resumed from, whatever it died of."""
+    return dataclasses.replace(incident, stretches=marked_bad(incident).stretches)
 
 
 def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | None:
@@ -97,29 +105,43 @@ def prepare_resubmit(look: Look) -> Decision:
     if look.attempt is not None and look.attempt.status is AttemptStatus.GONE:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
-    incident = settle_try(look.incident, look.attempt)
-    incident = _exclude_bad_checkpoint(incident)
-    incident = _account_rollback(incident, look.policy)
+    incident = settle_load(settle_try(look.incident, look.attempt), look.attempt)
+    incident = account_rollback(incident, look.policy)
     incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
     look = dataclasses.replace(look, incident=incident)
     verdict = _over_budget(look)
     if verdict is not None:
         return verdict
+    return _prepared(look, incident)
+
+
+def _prepared(look: Look, incident: Incident) -> Decision:
+    bad = condemned(incident, look.seen.checkpoints, look.policy)
+    actions: tuple[QuarantineCheckpoint, ...] = ()
+    said = ""
+    if bad is not None:
+        incident = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, bad.key))
+        look = dataclasses.replace(look, incident=incident)
+        said = f" {bad.why}: quarantined, and the next older one is taken."
+        if bad.root is not None:
+            actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
     wait = backoff(look.policy.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
     not_before = look.now + wait
     if wait:
         moved = look.move(
             "resubmit.back_off",
             f"{incident.without_gain} attempt(s) are not known to have gained a step; the next one starts in "
-            f"{span_word(wait)}",
+            f"{span_word(wait)}.{said}",
             Phase.RESUBMITTING,
+            *actions,
             not_before=not_before,
         )
         return dataclasses.replace(moved, look_again_in=wait)  # nothing can be learnt by looking earlier
     return look.move(
         "resubmit.prepare",
-        f"{story(look)} Looking for the resume point.",
+        f"{story(look)}{said} Looking for the resume point.",
         Phase.RESUBMITTING,
+        *actions,
         not_before=not_before,
         at_once=True,
     )
@@ -150,31 +172,13 @@ def _gained(last: Maybe[int], target: Maybe[int]) -> bool | None:
     return None
 
 
-def _exclude_bad_checkpoint(incident: Incident) -> Incident:
-    """The checkpoint that a try could not load is not tried again (Megatron #5281: 44 identical cycles)."""
-    if incident.fault is not FaultClass.BAD_CHECKPOINT or not incident.tries:
-        return incident
-    manifest = incident.tries[-1].resume_manifest
-    if manifest is None or manifest in incident.excluded_checkpoints:
-        return incident
-    return dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, manifest))
-
-
-def _account_rollback(incident: Incident, policy: Policy) -> Incident:
-    """A poisoned run counts a roll-back; from the second on the same onset its data are skipped, wider each time."""
-    if not incident.is_poisoned:
-        return incident
-    rollbacks = incident.rollbacks + 1
-    skips = incident.skips
-    if rollbacks > policy.same_data_retries and isinstance(incident.onset_step, Known):
-        widened = rollbacks - policy.same_data_retries
-        onset = incident.onset_step.value
-        skips = (*skips, SkipWindow(from_step=onset, to_step=onset + policy.skip_steps * widened))
-    return dataclasses.replace(incident, rollbacks=rollbacks, skips=merge_windows(skips))
-
-
 def _over_budget(look: Look) -> Decision | None:
     incident, policy = look.incident, look.policy
+    if incident.rollbacks > policy.max_rollbacks:
+        return look.hand_over(
+            "budget.rollbacks",
+            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(look)} {whole_story(incident)}",
+        )
     tries = policy.playbook(incident.fault).tries
     limit = policy.max_no_progress if tries is None else min(tries, policy.max_no_progress)
     fruitless = max(incident.no_progress, _fruitless_of_job(look))
@@ -182,18 +186,13 @@ def _over_budget(look: Look) -> Decision | None:
         return look.hand_over(
             "budget.no_progress",
             f"{fruitless} attempt(s) in a row gained no step past {step_word(incident.target_step)}. "
-            f"{story(look)} {_history(incident)}",
+            f"{story(look)} {whole_story(incident)}",
         )
     ran = sum(not item.no_room for item in incident.tries)
     if ran >= policy.max_attempts:
         return look.hand_over(
             "budget.attempts",
-            f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {_history(incident)}",
-        )
-    if incident.rollbacks > policy.max_rollbacks:
-        return look.hand_over(
-            "budget.rollbacks",
-            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(look)} {_history(incident)}",
+            f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {whole_story(incident)}",
         )
     return None
 
@@ -207,17 +206,6 @@ def _fruitless_of_job(look: Look) -> int:
     if not isinstance(reached, Known) or not isinstance(best, Known) or reached.value > best.value:
         return 0
     return look.seen.fruitless_before + 1
-
-
-def _history(incident: Incident) -> str:
-    """Every attempt and how it ended: whoever is called gets everything known."""
-    ends = {item.attempt: item for item in incident.failures}
-    lines = [
-        f"{item.name} resumed at {step_word(item.resume_step)}, ended at {step_word(item.last_step)}"
-        + (f": {ends[item.name].signature[:120]}" if item.name in ends and ends[item.name].signature else "")
-        for item in incident.tries
-    ]
-    return "; ".join(lines)[:1500]
 
 
 def backoff(steps: tuple[timedelta, ...], index: int) -> timedelta:

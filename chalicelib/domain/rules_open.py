@@ -1,4 +1,4 @@
-"""Open and holding: what is wrong, and what may be done about it."""
+"""Open, holding and watching: what is wrong, and what may be done about it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from datetime import timedelta
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
+from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView
-from chalicelib.domain.playbooks import Response
+from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
+from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.verdict import (
     Decision,
     Look,
@@ -38,13 +40,14 @@ _DEADLY = frozenset(
         FaultClass.JOB_MISSING,
     }
 )
+_UNTOLD = (Phase.OPEN, Phase.WATCHING)  # nobody has been told anything yet
 # A run whose steps move has none of these any more. A broken node is broken even while steps move.
 _HEALABLE = _DEADLY | {FaultClass.HANG}
 _HEALED_BY_REPAIR = _HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
 
 
 def decide_open(look: Look) -> Decision:
-    """OPEN and HOLDING."""
+    """OPEN, HOLDING and WATCHING."""
     attempt = look.attempt
     if attempt is None:
         reason = f"the attempt cannot be read: {why(look.seen.attempt)}; nothing is assumed"
@@ -99,7 +102,7 @@ def _defer(look: Look, attempt: AttemptView) -> Decision:
     row = look.policy.playbook(look.incident.fault)
     if row.response is Response.TELL:
         return _tell(look)
-    if look.incident.phase is Phase.OPEN:
+    if look.incident.phase in _UNTOLD:
         return look.move(
             "defer.platform_repair",
             f"SageMaker repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
@@ -115,20 +118,25 @@ def _defer(look: Look, attempt: AttemptView) -> Decision:
 
 
 def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
-    healed = heal(look, attempt)
-    if healed is not None:
-        return healed
+    moves_again = heal(look, attempt)
+    if moves_again is not None:
+        return moves_again
     row = look.policy.playbook(look.incident.fault)
+    bout = look.incident.bout
+    if look.incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
+        return healed(look, attempt)
     if row.response is Response.TELL:
         return _tell(look)
+    if row.response is Response.WATCH_THEN_ROLL_BACK and look.incident.fault in LOSS_FAULTS:
+        return watch_loss(look, attempt)
     if row.response is Response.HAND_OVER:
         return look.hand_over("playbook.hand_over", story(look))
     if look.policy.shadow:
         return shadow(look, f"{row.response} for {look.incident.fault}")
     if _came_back_from_repair(look, attempt):
         return _after_repair(look, attempt)
-    if row.response is Response.ROLL_BACK:
-        return begin_stop(look, "playbook.roll_back", story(look))
+    if row.response in ROLL_BACKS:
+        return roll_back(look, attempt, "playbook.roll_back", story(look))
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
         return begin_checkpoint(look, attempt)
     return _confirm_then_stop(look, attempt)
@@ -168,7 +176,7 @@ def _after_repair(look: Look, attempt: AttemptView) -> Decision:
             severity=Severity.WARNING,
         )
     rule, reason = "defer.repaired", f"{attempt.name} runs again after SageMaker's repair; watching its steps"
-    if look.incident.phase is Phase.OPEN:
+    if look.incident.phase in _UNTOLD:
         return look.move(rule, reason, Phase.HOLDING)
     return look.stay(rule, reason)
 
@@ -182,7 +190,7 @@ def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
         return _wait_for_the_state(look, attempt)
     reason = f"{story(look)} {attempt.name} is {attempt.status}: watching whether it moves past "
     reason += step_word(incident.target_step)
-    if incident.phase is Phase.OPEN:
+    if incident.phase in _UNTOLD:
         return look.move("defer.confirm", reason, Phase.HOLDING)
     said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
     since = max(incident.phase_entered_at, min(said_at, look.now)) if said_at else incident.phase_entered_at
@@ -199,7 +207,7 @@ def confirm_limit(look: Look) -> timedelta:
 def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:
     """A message says that the run has ended, the platform says that it runs: the platform is asked until they agree."""
     reason = f"{story(look)} But the platform says that {attempt.name} is {attempt.status}"
-    if look.incident.phase is Phase.OPEN:
+    if look.incident.phase in _UNTOLD:
         return look.move("defer.refuted", reason, Phase.HOLDING)
     if look.in_phase < look.policy.tell_open:
         return look.stay("defer.refuted", reason)
@@ -234,7 +242,7 @@ def _beat_is_older(look: Look, attempt: AttemptView) -> bool:
 
 
 def _tell(look: Look) -> Decision:
-    if look.incident.phase is Phase.OPEN:
+    if look.incident.phase in _UNTOLD:
         told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: {look.incident.fault}", text=story(look))
         return look.move("playbook.tell", f"{story(look)} The playbook says: tell, do nothing.", Phase.HOLDING, told)
     if look.in_phase < look.policy.tell_open:

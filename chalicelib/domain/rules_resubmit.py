@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from chalicelib.domain.actions import Done, ResubmitJob
+from chalicelib.domain.actions import Done, QuarantineCheckpoint, ResubmitJob
 from chalicelib.domain.incidents import Incident, Phase, Try
 from chalicelib.domain.known import Known
 from chalicelib.domain.resume import attempt_name, choose_resume_point
@@ -20,7 +20,9 @@ def decide_resubmitting(look: Look) -> Decision:
     """RESUBMITTING."""
     incident = look.incident
     if incident.pending is not None and _has_started(look, incident.pending):
-        fresh = look.changed(seen_as="", seen_since=None, **unwatched())
+        fresh = look.changed(
+            seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **unwatched()
+        )
         begun = fresh.move("resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING)
         return dataclasses.replace(begun, look_again_in=look.policy.look_max)  # it has to start first
     answered = _refusals(look)
@@ -132,13 +134,15 @@ def _resubmit(look: Look) -> Decision:
         clone_of=clone_of,
         at=resent.at if resent else look.now,
         resume_step=point.step,
-        resume_manifest=point.manifest,
+        resume_manifest=point.key,
+        resume_root=point.root,
     )
     skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.skips)
     return look.move(
         "resubmit.now",
         f"{name} resumes {point.said}.{skipping}",
         Phase.RESUBMITTING,
+        *_quarantine_again(look),
         action,
         at_once=True,
         tries=(*incident.tries, attempt),
@@ -146,6 +150,16 @@ def _resubmit(look: Look) -> Decision:
         attempt_number=number,
         not_before=None,
     )
+
+
+def _quarantine_again(look: Look) -> tuple[QuarantineCheckpoint, ...]:
+    """The mark could not be written. It is tried once more; this Incident does not resume from there in any case."""
+    if result(look, "QuarantineCheckpoint", Done.UNAVAILABLE) is None:
+        return ()
+    bad = next((item for item in reversed(look.incident.tries) if item.died_at_load and item.resume_root), None)
+    if bad is None or bad.resume_root is None:
+        return ()
+    return (QuarantineCheckpoint(root=bad.resume_root, why=f"{bad.name} died on it before it had made a step"),)
 
 
 def _checkpoints_unseen(look: Look, resent: Try | None) -> Decision:

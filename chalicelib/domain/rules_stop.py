@@ -6,12 +6,14 @@ import dataclasses
 
 from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.diagnosis import stalled_at
+from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.observations import AttemptStatus, AttemptView
-from chalicelib.domain.playbooks import Response
+from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
+from chalicelib.domain.rules_loss import healed, roll_back
 from chalicelib.domain.rules_open import heal
 from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
 from chalicelib.domain.watch import unwatched
@@ -27,6 +29,8 @@ def decide_checkpointing(look: Look) -> Decision:
         return begin_stop(look, "checkpoint.lost", "the request is not on record.")
     if attempt is not None and attempt.status is AttemptStatus.STOPPING:
         return _somebody_stops(look, attempt)
+    if ask.outcome is not None:
+        return _already_answered(look, ask)
     from_reply = _reply(look, ask)
     if from_reply is not None:
         return from_reply
@@ -51,6 +55,16 @@ def decide_checkpointing(look: Look) -> Decision:
     return look.stay("checkpoint.waiting", "waiting for the checkpoint", until=ask.deadline_at)
 
 
+def _already_answered(look: Look, ask: CheckpointAsk) -> Decision:
+    """What its ranks report, or a place to go back to, is waited for; meanwhile the picture may change."""
+    attempt = look.attempt
+    if attempt is not None and not attempt.status.has_ended and look.ordered is None:
+        changed = _no_longer_needed(look, attempt)
+        if changed is not None:
+            return changed
+    return _after_ask(look, ask)
+
+
 def _reply(look: Look, ask: CheckpointAsk) -> Decision | None:
     reply = getattr(look.seen.reply, "value", None)
     if reply is None or reply.request_id != ask.request_id:
@@ -69,8 +83,13 @@ def _somebody_stops(look: Look, attempt: AttemptView) -> Decision:
 
 def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
     """The picture has changed while the run was asked to save."""
-    if look.incident.is_poisoned and look.policy.playbook(look.incident.fault).response is Response.ROLL_BACK:
-        return begin_stop(look, "checkpoint.poisoned", f"{story(look)} What it would save could not be resumed from.")
+    incident = look.incident
+    bout = incident.bout
+    if incident.fault is FaultClass.NON_FINITE and look.policy.playbook(incident.fault).response in ROLL_BACKS:
+        reason = f"{story(look)} What it would save could not be resumed from."
+        return roll_back(look, attempt, "checkpoint.poisoned", reason)
+    if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None and not incident.tries:
+        return healed(look, attempt)
     if attempt.status is AttemptStatus.REPAIRING:
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move(
@@ -129,6 +148,9 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
         return look.hand_over("playbook.saved_then_hand_over", f"{story(look)} {said}")
     if attempt is not None and look.has_ended(attempt):
         return prepare_resubmit(look) if look.ordered else attempt_died(look, attempt)
+    is_rolled_back = look.policy.playbook(look.incident.fault).response in ROLL_BACKS
+    if is_rolled_back and attempt is not None and look.ordered is None:
+        return roll_back(look, attempt, f"checkpoint.{ask.outcome}", f"{story(look)} {said}")
     return begin_stop(look, f"checkpoint.{ask.outcome}", said)
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
+from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.loss import Turn, marked_healed, turn_of
 from chalicelib.domain.observations import AttemptStatus, AttemptView
-from chalicelib.domain.playbooks import FAULT_RANK, Response
+from chalicelib.domain.playbooks import FAULT_RANK, ROLL_BACKS, Response
+from chalicelib.domain.rollback import concluded_on_recovery
 from chalicelib.domain.rules_ended import attempt_died
+from chalicelib.domain.rules_loss import roll_back
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.verdict import (
     Decision,
@@ -52,25 +57,71 @@ def decide_verifying(look: Look) -> Decision:
         )
     if attempt.status.has_ended:  # however far it came: a dead run is not a recovered one
         return attempt_died(look, attempt)
-    trouble = _trouble(look, attempt)
+    look = dataclasses.replace(look, incident=marked_healed(look.incident))
+    trouble = _trouble(look, attempt) or _loss_again(look, attempt)
     if trouble is not None:
         return trouble
-    if attempt.status in _ALIVE and has_passed(attempt.last_step, look.incident.target_step):
-        return look.close(
-            "verify.passed",
-            f"{attempt.name} is at step {step_word(attempt.last_step)}, past {step_word(look.incident.target_step)} "
-            "where the old one ended",
-            Phase.RECOVERED,
-            severity=Severity.INFO,
-        )
+    if attempt.status in _ALIVE and _has_passed_all(look, attempt):
+        return _passed(look, attempt)
     return _waiting(look, attempt)
+
+
+def _has_passed_all(look: Look, attempt: AttemptView) -> bool:
+    """The step that the old one ended at, and the end of the data where it may go bad again."""
+    verify_to = look.incident.verify_to
+    is_past_data = not isinstance(verify_to, Known) or has_passed(attempt.last_step, verify_to)
+    return is_past_data and has_passed(attempt.last_step, look.incident.target_step)
+
+
+def _passed(look: Look, attempt: AttemptView) -> Decision:
+    """Recovered; after a bad loss only if its loss is known to be well. Steps alone do not show that."""
+    incident = look.incident
+    where = f"{attempt.name} is at step {step_word(attempt.last_step)}, past "
+    if isinstance(incident.verify_to, Known) and attempt.loss_health not in ("ok", "watch"):
+        reason = f"{where}the data that was left out, but nothing tells how its loss is"
+        if look.in_state < look.policy.verify_blind:
+            return look.stay("verify.loss_unseen", reason)
+        return look.hand_over("verify.loss_unseen_limit", reason, severity=Severity.WARNING)
+    look = dataclasses.replace(look, incident=concluded_on_recovery(incident))
+    return look.close(
+        "verify.passed",
+        f"{where}{step_word(incident.target_step)} where the old one {'went bad' if incident.onsets else 'ended'}",
+        Phase.RECOVERED,
+        severity=Severity.INFO,
+    )
+
+
+def _loss_again(look: Look, attempt: AttemptView) -> Decision | None:
+    """The new attempt's own bad loss: given its time to heal as the first one was, then rolled back further."""
+    bout = look.incident.bout
+    if bout is None or attempt.status is not AttemptStatus.RUNNING:
+        return None
+    row = look.policy.playbook(bout.fault)
+    turn = turn_of(bout, attempt, look.policy)
+    is_watched = row.response is Response.WATCH_THEN_ROLL_BACK
+    if turn is Turn.HEALED or (turn is Turn.UNSEEN and is_watched) or row.response in (Response.TELL, Response.RESTART):
+        return None
+    look = look.changed(fault=bout.fault, fault_rule=f"verify.{bout.fault}")
+    where = f"{attempt.name} is bad again since step {step_word(bout.first_bad)}."
+    match row.response:
+        case Response.WATCH_THEN_ROLL_BACK if turn is not Turn.LASTS:
+            look, still = watch(look, attempt)
+            return _silent(look, attempt, still) or look.stay("verify.spike", f"{where} It may heal by itself")
+        case Response.WATCH_THEN_ROLL_BACK | Response.ROLL_BACK:
+            return roll_back(look, attempt, "verify.roll_back", where)
+        case Response.CHECKPOINT_THEN_HAND_OVER | Response.CHECKPOINT_THEN_RESTART:
+            return begin_checkpoint(look, attempt)
+        case _:
+            return look.hand_over("playbook.hand_over", f"{where} {story(look)}")
 
 
 def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
     """The new attempt itself is in trouble again. Looked at before its progress: closing would forget the news."""
-    if is_poisoned(look, attempt):
-        if look.policy.playbook(FaultClass.NON_FINITE).response is Response.ROLL_BACK:
-            return begin_stop(look, "verify.non_finite", f"{attempt.name} turned non-finite again.")
+    is_nan = look.incident.onset_fault is FaultClass.NON_FINITE or attempt.loss_state in ("nan", "inf")
+    if is_nan and is_poisoned(look, attempt):
+        look = look.changed(fault=FaultClass.NON_FINITE)
+        if look.policy.playbook(FaultClass.NON_FINITE).response in ROLL_BACKS:
+            return roll_back(look, attempt, "verify.non_finite", f"{attempt.name} turned non-finite again.")
         return look.hand_over("verify.poisoned", f"{attempt.name} turned non-finite again. {story(look)}")
     standing = [signal for signal in look.incident.signals if _stands(signal, look, attempt)]
     if not standing or attempt.status not in _ALIVE:
@@ -82,7 +133,7 @@ def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
     match row.response:
         case Response.CHECKPOINT_THEN_RESTART | Response.CHECKPOINT_THEN_HAND_OVER:
             return begin_checkpoint(look, attempt)
-        case Response.ROLL_BACK:
+        case Response.ROLL_BACK | Response.WATCH_THEN_ROLL_BACK:
             return begin_stop(look, "verify.roll_back", story(look))
         case Response.HAND_OVER:
             return look.hand_over("playbook.hand_over", story(look))
@@ -96,6 +147,8 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
         return False
     if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
         return False
+    if signal.fault in LOSS_FAULTS and look.policy.playbook(signal.fault).response is not Response.TELL:
+        return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if look.incident.repaired_at is not None and signal.occurred_at < look.incident.repaired_at:
         return False
     is_beat_older = attempt.beat_at is not None and attempt.beat_at < signal.occurred_at
@@ -130,9 +183,9 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
     if not isinstance(attempt.last_step, Known):
         return _blind(look, attempt)
     look, still = watch(look, attempt)
-    if still >= look.policy.silent_limit:
-        look = look.changed(fault=FaultClass.HANG, fault_rule="verify.silent")
-        return begin_stop(look, "verify.silent", f"{attempt.name} has not moved for {span_word(still)}.")
+    silent = _silent(look, attempt, still)
+    if silent is not None:
+        return silent
     if not isinstance(look.incident.target_step, Known):
         return _without_target(look, attempt)
     return look.stay(
@@ -140,6 +193,13 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
         f"{attempt.name} is at step {step_word(attempt.last_step)}; past {step_word(look.incident.target_step)} it "
         "counts",
     )
+
+
+def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | None:
+    if still < look.policy.silent_limit:
+        return None
+    look = look.changed(fault=FaultClass.HANG, fault_rule="verify.silent")
+    return begin_stop(look, "verify.silent", f"{attempt.name} has not moved for {span_word(still)}.")
 
 
 def _blind(look: Look, attempt: AttemptView) -> Decision:

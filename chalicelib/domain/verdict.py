@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chalicelib.domain.actions import Action, ActionResult, Done, Notify, Severity
+from chalicelib.domain.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
@@ -107,6 +108,7 @@ class Look:
     def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
         """End the Incident and tell people."""
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
+        reason += suspects_said(self.incident)
         told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
         return self.decided(rule, reason, incident, (*actions, told), None)
 
@@ -134,6 +136,19 @@ _WORDS = {Phase.RECOVERED: "recovered", Phase.STOPPED: "closed", Phase.HANDED_OV
 def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:
     """True only if both are known."""
     return isinstance(step, Known) and isinstance(target, Known) and step.value > target.value
+
+
+def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None = None) -> Suspicion | None:
+    """What the ranks of `attempt` say, the newest word."""
+    fit = (item for item in reversed(incident.suspicions) if item.attempt == attempt and kind in (None, item.kind))
+    return next(fit, None)
+
+
+def suspects_said(incident: Incident) -> str:
+    """For whoever is told: who is suspected, attempt by attempt, and what came out of it."""
+    blamed = [item for item in incident.suspicions if item.ranks][-4:]
+    said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
+    return said + (f" Conclusion: {incident.conclusion}." if incident.conclusion else "")
 
 
 def is_poisoned(look: Look, attempt: AttemptView) -> bool:
@@ -174,6 +189,23 @@ def story(look: Look) -> str:
         told = incident.signals[-1]
     what = told.summary if told else "nothing was reported"
     return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what}."
+
+
+def whole_story(incident: Incident) -> str:
+    """Every attempt and how it ended, where it went bad, what was left out: whoever is called gets everything known."""
+    ends = {item.attempt: item for item in incident.failures}
+    bad = {item.attempt: item for item in incident.onsets}
+    lines = [f"{item.attempt} went bad ({item.fault}) at step {step_word(item.step)}" for item in incident.onsets[:1]]
+    for item in incident.tries:
+        line = f"{item.name} resumed at {step_word(item.resume_step)}, ended at {step_word(item.last_step)}"
+        if item.name in bad:
+            line += f", went bad ({bad[item.name].fault}) at step {step_word(bad[item.name].step)}"
+        if item.name in ends and ends[item.name].signature:
+            line += f": {ends[item.name].signature[:120]}"
+        lines.append(line)
+    if incident.skips:
+        lines.append("data left out: " + ", ".join(f"steps {w.from_step}-{w.to_step - 1}" for w in incident.skips))
+    return "; ".join(lines)[:1500]
 
 
 def state_of_the_run(look: Look) -> str:

@@ -11,6 +11,8 @@ from chalicelib.domain.actions import ActionResult, action_name
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.diagnosis import died_at
 from chalicelib.domain.errors import Permanent, RecoveryError
+from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
@@ -19,7 +21,11 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import mark_abandoned
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from rekindle.detectors.ranks import first_bad, minority
+from rekindle.reports import RankReport, ReportKind, report_prefix
 
+MAX_SAID_CHARS = 400
+MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
 
 
@@ -81,6 +87,7 @@ class Look:
             fruitless_before=fruitless_before,
             checkpoints=self._checkpoints(job, incident, attempt),
             reply=self._reply(job, incident),
+            suspicion=self._suspicion(job, incident, attempt),
             new_signals=looked.inbox,
             next_number=job.attempt_number + 1,
         )
@@ -105,7 +112,8 @@ class Look:
         self, job: Job, incident: Incident, attempt: Maybe[AttemptView]
     ) -> Maybe[tuple[CheckpointView, ...]]:
         has_ended = isinstance(attempt, Known) and attempt.value.status.has_ended
-        if incident.phase is not Phase.RESUBMITTING and not has_ended:
+        is_needed = incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
+        if not is_needed:
             return Unknown("not needed yet")
         try:
             attempts = self.registry.attempts(job.job_id)
@@ -120,6 +128,26 @@ class Look:
             return self.mailbox.reply(job, incident.ask.request_id)
         except RecoveryError as err:
             return Unknown(str(err)[:200])
+
+    def _suspicion(self, job: Job, incident: Incident, attempt: Maybe[AttemptView]) -> Maybe[Suspicion]:
+        """What the ranks' own reports say, while the Incident wants to know and not all of them have spoken."""
+        if Need.REPORTS not in incident.needs or not isinstance(attempt, Known):
+            return Unknown("not asked for")
+        name = attempt.value.name
+        is_nan = incident.fault is FaultClass.NON_FINITE
+        kind = SuspicionKind.NON_FINITE if is_nan else SuspicionKind.HANG
+        if any(one.is_complete and (one.attempt, one.kind) == (name, kind) for one in incident.suspicions):
+            return Unknown("all ranks have spoken")
+        try:
+            reports = self.mailbox.reports(job, name, ReportKind.NON_FINITE if is_nan else ReportKind.STALL)
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+        if not isinstance(reports, Known):
+            return reports
+        since = incident.repaired_at  # the platform has started the container anew: older words are of another life
+        return suspicion_of(
+            name, kind, [one for one in reports.value if since is None or one.at >= since], kept_in=job.mailbox
+        )
 
     def record(self, before: Incident, decision: Decision, seen: Observation, *, token: str) -> Incident:
         """Write the decision before it is carried out, fenced by the Incident's version.
@@ -157,6 +185,31 @@ class Look:
         facts = {"results": [result.to_wire() for result in results]}
         entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
         self.store.append(incident_id, token=token, entry=entry)
+
+
+def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:
+    """The judgement of `rekindle.detectors.ranks` on one attempt's reports; Unknown while there is none to judge."""
+    wanted = ReportKind.NON_FINITE if kind is SuspicionKind.NON_FINITE else ReportKind.STALL
+    spoken = {report.rank for report in reports if report.kind is wanted}
+    if not spoken:
+        return Unknown("no rank has reported")
+    world_size = max(report.world_size for report in reports)
+    judge = first_bad if kind is SuspicionKind.NON_FINITE else minority
+    verdict = judge(reports, world_size)
+    return Known(
+        Suspicion(
+            attempt=attempt,
+            kind=kind,
+            rule=str(verdict.rule),
+            said=verdict.said[:MAX_SAID_CHARS],
+            ranks=verdict.suspect_ranks[:MAX_SUSPECTS],
+            hosts=verdict.hosts[:MAX_SUSPECTS],
+            confidence=verdict.confidence,
+            reports=len(spoken),
+            world_size=world_size,
+            kept_at=f"{kept_in.rstrip('/')}/{report_prefix(attempt)}",
+        )
+    )
 
 
 def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], int]:
@@ -213,6 +266,8 @@ def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
             "last_step": maybe_to_wire(view.last_step),
             "loss_state": view.loss_state,
         }
+        if view.loss_health not in ("unknown", "ok"):
+            facts["attempt"] |= {"loss_health": view.loss_health, "judged_step": maybe_to_wire(view.judged_at)}
         if view.status is AttemptStatus.FAILED:
             facts["failure_reason"] = view.failure_reason[:500]
     elif seen.has_job:
@@ -220,6 +275,8 @@ def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
     if seen.new_signals:
         facts["signals"] = [_signal_fact(signal) for signal in seen.new_signals[:10]]
         facts["signals_count"] = len(seen.new_signals)
+    if isinstance(seen.suspicion, Known):
+        facts["suspicion"] = seen.suspicion.value.to_wire()
     if seen.results:
         facts["results"] = [result.to_wire() for result in seen.results]
     if decision.look_again_in is not None:

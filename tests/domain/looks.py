@@ -86,6 +86,7 @@ def incident(phase: Phase = Phase.OPEN, fault: FaultClass = FaultClass.UNCLEAR, 
             request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW - MINUTE, deadline_at=NOW + MINUTE
         )
         base["asks"] = 1
+        base["evidence_since"] = NOW - MINUTE
     if phase is Phase.STOPPING:
         base |= {"stopped_attempts": ("lm",), "stop_asked_at": NOW - MINUTE / 2, "target_step": Known(100)}
     if phase is Phase.VERIFYING:

@@ -12,13 +12,14 @@ from chalicelib.domain.actions import ActionResult, Done, Notify
 from chalicelib.domain.decide import decide
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import TRANSITIONS, Phase
-from chalicelib.domain.known import Known
+from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.playbooks import Deadline, Response
 from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.signals import SignalKind
 from tests.domain.looks import NOW, UNSEEN, checkpoint, incident, look, seen, signal, view, with_row
 from tests.domain.test_decision_tables import TABLE
+from tests.domain.test_loss_tables import LOSS_TABLE
 
 # A chain of looks without waiting: prepare, send, and the names of strangers; never more.
 MAX_AT_ONCE = 10
@@ -33,6 +34,13 @@ def observations(phase: Phase, fault: FaultClass) -> list[Observation]:
     for status, step, loss in itertools.product(AttemptStatus, (None, 150), ("finite", "nan")):
         seens.append(seen(view(status, name=name, step=step, loss_state=loss), new_signals=news, checkpoints=points))
         seens.append(seen(view(status, name=name, step=step, loss_state=loss), checkpoints=points))
+    for health, judged, points_seen in itertools.product(
+        ("ok", "watch", "spiking", "diverging"), (None, 95, 150), (points, Unknown("not needed yet"))
+    ):
+        over = 120 if health == "ok" and judged == 150 else None
+        for onset in (None, 90, 110):
+            what = view(name=name, step=150, loss_health=health, judged_step=judged, onset_step=onset, healed_step=over)
+            seens.append(seen(what, checkpoints=points_seen))
     for action, done in itertools.product(("RequestCheckpoint", "StopJob", "ResubmitJob"), Done):
         answer = (ActionResult(action=action, done=done, detail="x"),)
         seens.append(seen(view(name=name), results=answer, checkpoints=points))
@@ -51,12 +59,12 @@ def test_every_phase_state_fault_and_response_has_a_decision(phase: Phase) -> No
             assert decision.policy_version == policy.version
             assert (decision.look_again_in is None) == (not decision.incident.is_open)
             if decision.look_again_in == timedelta(0):
-                assert decision.incident.phase is Phase.RESUBMITTING
+                assert decision.incident.phase is Phase.RESUBMITTING or decision.rule == "rollback.looking"
             if what.paused or not decision.incident.is_open:
                 assert all(isinstance(action, Notify) for action in decision.actions)
 
 
-@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.HOLDING])
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.HOLDING, Phase.WATCHING])
 def test_shadow_mode_never_does_anything(phase: Phase) -> None:
     """The other phases are entered by acting only; tests/services walks whole Incidents in shadow mode."""
     for fault, response in itertools.product(FaultClass, Response):
@@ -98,7 +106,7 @@ def test_the_same_look_gives_the_same_decision() -> None:
 
 
 def test_an_unreadable_run_is_not_waited_for_without_an_end() -> None:
-    for phase in (Phase.OPEN, Phase.HOLDING, Phase.STOPPING, Phase.VERIFYING):
+    for phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING, Phase.STOPPING, Phase.VERIFYING):
         case, now = incident(phase, FaultClass.HANG), NOW
         while case.is_open:
             what = dataclasses.replace(seen(UNSEEN), observed_at=now)
@@ -110,7 +118,7 @@ def test_an_unreadable_run_is_not_waited_for_without_an_end() -> None:
 
 
 def test_every_transition_of_the_table_is_walked_and_no_other() -> None:
-    walked = {(row[1].phase, row[5]) for row in TABLE if row[1].phase is not row[5]}
+    walked = {(row[1].phase, row[5]) for row in (*TABLE, *LOSS_TABLE) if row[1].phase is not row[5]}
     for phase in Phase:
         if phase.is_terminal:
             continue

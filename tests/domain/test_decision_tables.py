@@ -16,7 +16,7 @@ from chalicelib.domain.incidents import Failure, Incident, Phase, SkipWindow
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus as S
 from chalicelib.domain.observations import Observation, ReplyView
-from chalicelib.domain.playbooks import Response
+from chalicelib.domain.playbooks import Deadline, Response
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import SignalKind as K
 from tests.domain.looks import (
@@ -69,6 +69,11 @@ points = {"checkpoints": Known((checkpoint(90), checkpoint(80)))}
 repaired = {"repaired_at": NOW - MINUTE, **state(S.RUNNING, MINUTE)}
 POISON = {"onset_attempt": "lm", "onset_step": Known(85)}
 
+# Rolled back without a watch and without a forensic checkpoint, from a checkpoint near by.
+NEAR = dataclasses.replace(
+    with_row(F.LOSS_SPIKE, response=Response.ROLL_BACK, deadline=Deadline.NONE), spike_rewind_steps=5
+)
+
 Row = tuple[str, Incident, Observation, Policy, str, Phase, tuple[str, ...]]
 P = DEFAULT_POLICY
 TABLE: list[Row] = [
@@ -103,7 +108,7 @@ TABLE: list[Row] = [
     (
         "a poisoned run is stopped",
         incident(),
-        seen(new_signals=(signal(F.NON_FINITE, kind=K.NON_FINITE),)),
+        seen(new_signals=(signal(F.NON_FINITE, kind=K.NON_FINITE),), **points),
         P,
         "playbook.roll_back",
         Phase.STOPPING,
@@ -112,7 +117,7 @@ TABLE: list[Row] = [
     (
         "a poisoned beat is enough",
         incident(),
-        seen(view(loss_state="nan")),
+        seen(view(loss_state="nan"), **points),
         P,
         "playbook.roll_back",
         Phase.STOPPING,
@@ -255,7 +260,7 @@ TABLE: list[Row] = [
     ),
     (
         "a user's RESTART for a hang",
-        incident(),
+        incident(evidence_since=NOW - MINUTE),
         seen(**stalled()),
         with_row(F.HANG, response=Response.RESTART),
         "playbook.restart",
@@ -342,10 +347,10 @@ TABLE: list[Row] = [
         ("Notify",),
     ),
     # --- tell
-    ("told once", held(F.LOSS_SPIKE), seen(), P, "playbook.collect", Phase.HOLDING, ()),
+    ("told once", held(F.THROUGHPUT_DROP), seen(), P, "playbook.collect", Phase.HOLDING, ()),
     (
         "told and over",
-        held(F.LOSS_SPIKE, phase_entered_at=NOW - LONG),
+        held(F.THROUGHPUT_DROP, phase_entered_at=NOW - LONG),
         seen(),
         P,
         "playbook.told",
@@ -516,7 +521,7 @@ TABLE: list[Row] = [
     (
         "a checkpoint order never takes over a fault",
         incident(signals=(signal(F.NON_FINITE, kind=K.NON_FINITE),)),
-        seen(new_signals=(said(K.ORDER_CHECKPOINT),)),
+        seen(new_signals=(said(K.ORDER_CHECKPOINT),), **points),
         P,
         "playbook.roll_back",
         Phase.STOPPING,
@@ -764,7 +769,7 @@ TABLE: list[Row] = [
     (
         "it turns out to be poisoned",
         incident(Phase.CHECKPOINTING, F.HANG),
-        seen(new_signals=(signal(F.NON_FINITE, kind=K.NON_FINITE, step=90),)),
+        seen(new_signals=(signal(F.NON_FINITE, kind=K.NON_FINITE, step=90),), **points),
         P,
         "checkpoint.poisoned",
         Phase.STOPPING,
@@ -1180,19 +1185,19 @@ TABLE += [
     ("past the target", incident(V, F.HANG), seen(new(step=101)), P, "verify.passed", Phase.RECOVERED, ("Notify",)),
     ("at the target", incident(V, F.HANG), seen(new(step=100)), P, "verify.waiting", V, ()),
     ("past the target, but dead", incident(V, F.HANG), seen(new(S.FAILED, step=101)), P, "resubmit.prepare", Phase.RESUBMITTING, ()),
-    ("past the target, but poisoned", incident(V, F.HANG), seen(new(step=101, loss_state="inf")), P, "verify.non_finite", Phase.STOPPING, ("StopJob",)),
-    ("past the target, but said to be poisoned", incident(V, F.HANG), seen(new(step=101), **on2(F.NON_FINITE, K.NON_FINITE)), P, "verify.non_finite", Phase.STOPPING, ("StopJob",)),
+    ("past the target, but poisoned", incident(V, F.HANG), seen(new(step=101, loss_state="inf"), **points), P, "verify.non_finite", Phase.STOPPING, ("StopJob",)),
+    ("past the target, but said to be poisoned", incident(V, F.HANG), seen(new(step=101), **on2(F.NON_FINITE, K.NON_FINITE), **points), P, "verify.non_finite", Phase.STOPPING, ("StopJob",)),
     ("past the target, but stalled", incident(V, F.HANG), seen(new(step=101), **on2(F.HANG, K.STALL, step=101)), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint",)),
     ("past the target, and past the stall", incident(V, F.HANG), seen(new(step=102), **on2(F.HANG, K.STALL, step=101)), P, "verify.passed", Phase.RECOVERED, ("Notify",)),
     ("past the target, and a stall that names no step", incident(V, F.HANG), seen(new(step=102), **on2(F.HANG, K.STALL, step=None)), P, "verify.passed", Phase.RECOVERED, ("Notify",)),
     ("past the target in repair", incident(V, F.HANG), seen(new(S.REPAIRING, step=101)), P, "verify.platform_repair", V, ()),
     ("a stall absorbed while paused still stands", incident(V, F.HANG, signals=(STALL2,)), seen(new(step=95)), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint",)),
     ("a stall from before the repair does not", incident(V, F.HANG, signals=(STALL2,), repaired_at=NOW + MINUTE, **state(S.RUNNING, MINUTE, "lm-r2")), seen(new(step=95)), P, "verify.waiting", V, ()),
-    ("a spike on the new attempt is told", incident(V, F.HANG), seen(new(step=101), **on2(F.LOSS_SPIKE)), P, "verify.tell", V, ("Notify",)),
+    ("a spike on the new attempt is told", incident(V, F.HANG), seen(new(step=101), **on2(F.LOSS_SPIKE)), with_row(F.LOSS_SPIKE, response=Response.TELL), "verify.tell", V, ("Notify",)),
     ("a spike told before", incident(V, F.HANG, signals=on2(F.LOSS_SPIKE)["new_signals"]), seen(new(step=101)), P, "verify.passed", Phase.RECOVERED, ("Notify",)),
     ("a deadly word about the new attempt", incident(V, F.HANG), seen(new(step=101), **on2(F.SOFTWARE_CRASH)), P, "verify.confirm", V, ()),
     ("a word for people about the new attempt", incident(V, F.HANG), seen(new(step=101), **on2(F.NO_PROGRESS)), P, "playbook.hand_over", Phase.HANDED_OVER, ("Notify",)),
-    ("a roll-back that the user wants for spikes", incident(V, F.HANG), seen(new(), **on2(F.LOSS_SPIKE)), with_row(F.LOSS_SPIKE, response=Response.ROLL_BACK), "verify.roll_back", Phase.STOPPING, ("StopJob",)),
+    ("a roll-back that the user wants for spikes", incident(V, F.HANG), seen(new(), **on2(F.LOSS_SPIKE), **points), NEAR, "verify.roll_back", Phase.STOPPING, ("StopJob",)),
     ("poisoned, where the user wants to be told", incident(V, F.HANG), seen(new(loss_state="nan")), with_row(F.NON_FINITE, response=Response.TELL), "verify.poisoned", Phase.HANDED_OVER, ("Notify",)),
     ("completed", incident(V, F.HANG), seen(new(S.COMPLETED)), P, "verify.completed", Phase.RECOVERED, ("Notify",)),
     ("stopped by its owner", incident(V, F.HANG), seen(new(S.STOPPED)), P, "verify.owner_stopped", Phase.STOPPED, ("Notify",)),
@@ -1208,7 +1213,7 @@ TABLE += [
     ("blind", incident(V, F.HANG), seen(new(step=None)), P, "verify.blind", V, ()),
     ("blind only since it started", incident(V, F.HANG, phase_entered_at=NOW - LONG, **state(S.RUNNING, MINUTE, "lm-r2")), seen(new(step=None)), P, "verify.blind", V, ()),
     ("blind for long", incident(V, F.HANG, **state(S.RUNNING, LONG, "lm-r2")), seen(new(step=None)), P, "verify.blind_limit", Phase.HANDED_OVER, ("Notify",)),
-    ("standing still with a fresh heartbeat", incident(V, F.HANG, watch_at=NOW - LONG, watch_step=Known(95)), seen(new(step=95, beat_at=NOW)), P, "verify.silent", Phase.STOPPING, ("StopJob",)),
+    ("standing still with a fresh heartbeat", incident(V, F.HANG, watch_at=NOW - LONG, watch_step=Known(95), evidence_since=NOW - MINUTE), seen(new(step=95, beat_at=NOW)), P, "verify.silent", Phase.STOPPING, ("StopJob",)),
     ("moving slowly", incident(V, F.HANG, watch_at=NOW - LONG, watch_step=Known(94)), seen(new(step=95)), P, "verify.waiting", V, ()),
     ("repair of the new attempt for too long", incident(V, F.HANG, **state(S.REPAIRING, LONG, "lm-r2")), seen(new(S.REPAIRING)), P, "defer.grace_over", Phase.STOPPING, ("StopJob",)),
     ("no target, moving", incident(V, F.HANG, **NO_TARGET), seen(new(step=91)), P, "verify.moves", Phase.RECOVERED, ("Notify",)),
@@ -1249,7 +1254,8 @@ def test_a_taken_name_gets_a_salted_one_with_the_same_number() -> None:
 
 def test_a_checkpoint_that_could_not_be_loaded_is_not_tried_again() -> None:
     case = incident(V, F.HANG)
-    died = look(case, seen(new(S.FAILED, failure_reason="PytorchStreamReader failed reading zip archive")))
+    reason = "PytorchStreamReader failed reading zip archive"
+    died = look(case, seen(new(S.FAILED, failure_reason=reason), **points))
     assert died.incident.excluded_checkpoints == ("m90",)
 
 
@@ -1262,8 +1268,8 @@ def test_a_late_stop_of_a_poisoned_run_lowers_its_onset() -> None:
 def test_a_second_rollback_skips_the_data_and_a_third_skips_more() -> None:
     for before, window in (
         (0, ()),
-        (1, (SkipWindow(from_step=85, to_step=285),)),
-        (2, (SkipWindow(from_step=85, to_step=485),)),
+        (1, (SkipWindow(from_step=75, to_step=275),)),
+        (2, (SkipWindow(from_step=70, to_step=370),)),
     ):
         case = incident(Phase.STOPPING, F.NON_FINITE, rollbacks=before, **POISON)
         assert look(case, seen(view(S.STOPPED))).incident.skips == window

@@ -51,7 +51,7 @@ LIMITS = [
     (
         "still",
         Phase.VERIFYING,
-        {"watch_at": BEFORE, "watch_step": Known(95)},
+        {"watch_at": BEFORE, "watch_step": Known(95), "evidence_since": BEFORE},
         seen(view(name="lm-r2", step=95)),
         "verify.silent",
     ),

@@ -23,6 +23,7 @@ from chalicelib.domain.actions import (
     action_to_wire,
 )
 from chalicelib.domain.errors import InvalidPolicy, InvalidTransition
+from chalicelib.domain.evidence import Bout, Need, Onset, Stretch, Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import (
     MAX_KEPT_SIGNALS,
@@ -39,7 +40,7 @@ from chalicelib.domain.incidents import (
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptView, CheckpointView, Observation, ReplyView
-from chalicelib.domain.playbooks import FAULT_RANK, PLAYBOOKS, Deadline, Response
+from chalicelib.domain.playbooks import FAULT_RANK, PLAYBOOKS, ROLL_BACKS, Deadline, Response
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
 from chalicelib.domain.signals import Signal
@@ -53,6 +54,9 @@ JSON = st.dictionaries(SMALL, st.none() | st.booleans() | st.integers() | SMALL,
 st.register_type_strategy(datetime, MOMENTS)
 SKIPS = st.lists(st.builds(SkipWindow, from_step=st.integers(0, 99), to_step=st.integers(100, 200)), max_size=2)
 SIGNALS = st.builds(Signal, evidence=JSON, summary=SMALL, dedupe_key=SMALL)
+SUSPICIONS = st.builds(
+    Suspicion, ranks=st.just((3,)), hosts=st.just(("h",)), confidence=st.sampled_from([0.0, 0.5, 0.9])
+)
 TRIES = st.builds(Try, resume_step=STEPS, last_step=STEPS)
 INCIDENTS = st.builds(
     Incident,
@@ -62,6 +66,14 @@ INCIDENTS = st.builds(
     target_step=STEPS,
     onset_step=STEPS,
     watch_step=STEPS,
+    verify_to=STEPS,
+    onsets=st.lists(st.builds(Onset, step=STEPS), max_size=2).map(tuple),
+    bout=st.none() | st.builds(Bout, onset_step=STEPS, told_step=STEPS, unseen_since=st.none() | MOMENTS),
+    stretches=st.lists(st.builds(Stretch), max_size=2).map(tuple),
+    suspicions=st.lists(SUSPICIONS, max_size=2).map(tuple),
+    needs=st.lists(st.sampled_from(Need), max_size=2, unique=True).map(tuple),
+    needs_since=st.none() | MOMENTS,
+    evidence_since=st.none() | MOMENTS,
     ask=st.none() | st.builds(CheckpointAsk),
     skips=SKIPS.map(tuple),
     stopped_attempts=st.lists(SMALL, max_size=2).map(tuple),
@@ -70,13 +82,16 @@ INCIDENTS = st.builds(
     order=st.none() | JSON,
     paused_since=st.none() | MOMENTS,
 )
-VIEWS = st.builds(AttemptView, first_step=STEPS, last_step=STEPS)
+VIEWS = st.builds(
+    AttemptView, first_step=STEPS, last_step=STEPS, judged_step=st.none() | st.integers(0, 9), loss_health=SMALL
+)
 SEEN = st.builds(
     Observation,
     attempt=VIEWS.map(Known) | st.just(Unknown("x")),
     checkpoints=st.lists(st.builds(CheckpointView, problems=st.just(())), max_size=2).map(tuple).map(Known)
     | st.just(Unknown("x")),
     reply=(st.none() | st.builds(ReplyView)).map(Known) | st.just(Unknown("x")),
+    suspicion=SUSPICIONS.map(Known) | st.just(Unknown("x")),
     new_signals=st.lists(SIGNALS, max_size=2).map(tuple),
     results=st.just(()),
 )
@@ -179,7 +194,7 @@ def test_the_resume_point_is_the_newest_that_is_whole_unfenced_and_before_the_on
         if not item.problems
         and not item.fenced
         and item.manifest not in excluded
-        and (onset is None or item.step < onset - rewind)
+        and (onset is None or item.step <= onset - max(rewind, 1))
     ]
     point = choose_resume_point(points, case, policy)
     if not allowed:
@@ -310,5 +325,6 @@ def test_every_fault_has_one_row_with_a_source_and_a_rank() -> None:
     for row in PLAYBOOKS:
         assert row.source
         asks = row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER)
-        assert asks == (row.deadline is not Deadline.NONE)
-        assert (DEFAULT_POLICY.deadline(row) > timedelta(0)) == asks
+        assert row.deadline is not Deadline.NONE or not asks
+        assert row.deadline is Deadline.NONE or asks or row.response in ROLL_BACKS
+        assert (DEFAULT_POLICY.deadline(row) > timedelta(0)) == (row.deadline is not Deadline.NONE)

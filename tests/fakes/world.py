@@ -17,6 +17,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.ports import Discovered, Notice
+from rekindle.reports import RankReport, ReportKind
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
@@ -135,6 +136,7 @@ class FakeMailbox:
         self.replies: dict[str, ReplyView] = {}
         self.stored: list[CheckpointView] = []
         self.fences: dict[str, tuple[str, int, tuple[str, ...]]] = {}
+        self.told: list[RankReport] = []
         self.marks: dict[str, str] = {}  # root -> the problem that the mark reads as
 
     def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
@@ -148,7 +150,19 @@ class FakeMailbox:
             beat_at=seen.beat_at,
             loss_state=seen.loss_state,
             work=seen.work,
+            loss_health=seen.loss_health,
+            onset_step=seen.onset_step,
+            healed_step=seen.healed_step,
+            loss_baseline=seen.loss_baseline,
+            judged_step=seen.judged_step,
         )
+
+    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+        if not job.mailbox:
+            return Unknown("the run has no mailbox")
+        mine = [report for report in self.told if report.attempt == attempt]
+        spoken = {report.rank for report in mine if report.kind is kind}
+        return Known(tuple(report for report in mine if report.kind is kind or report.rank not in spoken))
 
     def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
         if not job.mailbox:

@@ -68,7 +68,7 @@ def test_a_poisoned_run_is_rolled_back_before_the_onset_then_its_data_is_skipped
         assert (incident.phase, incident.fault) == (Phase.RECOVERED, FaultClass.NON_FINITE), w.story()
         assert [item.resume_step for item in incident.tries] == [Known(10), Known(10)]
         assert incident.rollbacks == 2
-        assert [(skip.from_step, skip.to_step) for skip in incident.skips] == [(15, 215)]
+        assert [(skip.from_step, skip.to_step) for skip in incident.skips] == [(5, 205)]
 
 
 def test_an_operators_resubmission_saves_first_and_loses_nothing() -> None:

@@ -1,0 +1,84 @@
+"""New attempts that die before they have made a step past their checkpoint: when is the checkpoint to blame? Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, Try
+from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView
+from chalicelib.domain.policy import Policy
+from chalicelib.domain.resume import choose_resume_point
+
+# What may be a checkpoint's doing. A broken node, want of capacity or of memory at the start is not.
+_MAY_BE_THE_LOAD = frozenset({FaultClass.SOFTWARE_CRASH, FaultClass.BAD_CHECKPOINT, FaultClass.UNCLEAR})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condemned:
+    """A checkpoint that is not to be tried again. `key` is what the Incident calls it, `root` where it lies."""
+
+    key: str
+    root: str | None
+    why: str
+
+
+def settle_load(incident: Incident, view: AttemptView | None) -> Incident:
+    """Note on the newest try whether it died at load, once it has ended."""
+    if view is None or not incident.tries or incident.tries[-1].name != view.name:
+        return incident
+    last = incident.tries[-1]
+    if not _died_at_load(incident, last, view):
+        return incident
+    # A monitored run that is known to have begun and named no step has gained none.
+    gained = False if view.beat_at is not None and last.gained is None else last.gained
+    settled = dataclasses.replace(last, died_at_load=True, gained=gained)
+    return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
+
+
+def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
+    if view.status is not AttemptStatus.FAILED or last.no_room or last.resume_manifest is None:
+        return False
+    if incident.fault not in _MAY_BE_THE_LOAD:
+        return False
+    if incident.fault is FaultClass.BAD_CHECKPOINT:
+        return True  # its own words
+    if isinstance(view.last_step, Known):
+        return isinstance(last.resume_step, Known) and view.last_step.value <= last.resume_step.value
+    # No step was seen. That says something only of a Job whose steps can be seen.
+    return view.beat_at is not None or isinstance(incident.target_step, Known)
+
+
+def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> Condemned | None:
+    """The checkpoint that has now killed enough attempts, if one has.
+
+    A failure that says "corrupt" needs fewer of them, but only where an older checkpoint exists: where there is none,
+    a failed download deserves its second chance. Two checkpoints in a row that kill alike are left to the budgets.
+    """
+    if not incident.tries or not incident.tries[-1].died_at_load:
+        return None
+    last = incident.tries[-1]
+    key = last.resume_manifest
+    if key is None or key in incident.excluded_checkpoints:
+        return None
+    deaths = sum(item.died_at_load and item.resume_manifest == key for item in incident.tries)
+    limit = policy.load_deaths_before_quarantine
+    is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
+    if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
+        limit = min(limit, policy.corrupt_loads_before_quarantine)
+    if deaths < limit:
+        return None
+    step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
+    how = "could not be loaded" if is_told_corrupt else "no step was made from it"
+    times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
+    return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}")
+
+
+def _has_older(incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> bool:
+    if not isinstance(checkpoints, Known):
+        return False
+    without = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, key))
+    point = choose_resume_point(checkpoints.value, without, policy)
+    return point is not None and point.root is not None

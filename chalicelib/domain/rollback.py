@@ -1,0 +1,140 @@
+"""The arithmetic of a roll-back: how far back, and which data to leave out. docs/playbooks.md works it through.
+
+Steps number both updates and batches: batch n is the one that update n uses, in every attempt, because a trainer that
+skips a step skips its number too (rekindle.mailbox, ResumePlan).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chalicelib.domain.diagnosis import merge_windows
+from chalicelib.domain.evidence import LOSS_FAULTS, SuspicionKind
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, SkipWindow
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.loss import onset_now
+from chalicelib.domain.policy import Policy
+
+
+def account_rollback(incident: Incident, policy: Policy) -> Incident:
+    """One more roll-back of an attempt gone bad: counted, its onset kept, the data to skip and to watch past set.
+
+    Of a healthy attempt: the Incident as it is.
+    """
+    onset = onset_now(incident)
+    if onset is None:
+        return incident
+    incident = dataclasses.replace(
+        incident, rollbacks=incident.rollbacks + 1, onsets=(*incident.onsets, onset), conclusion=""
+    )
+    incident = dataclasses.replace(incident, conclusion=_concluded(incident))
+    skipped = data_rollbacks(incident, policy)
+    if skipped < 1 or not isinstance(first_onset(incident), Known):
+        return incident
+    window = skip_window(incident, policy)
+    verify_to: Maybe[int] = Unknown("nothing beyond the target")
+    if onset.fault in LOSS_FAULTS:
+        verify_to = Known(window.to_step - 1 + policy.spike_heal_steps)
+    return dataclasses.replace(incident, skips=merge_windows((*incident.skips, window)), verify_to=verify_to)
+
+
+def data_rollbacks(incident: Incident, policy: Policy) -> int:
+    """How many of the roll-backs accounted for left data out, the one for the attempt under care included.
+
+    A non-finite loss gets the same data once more first: a broken machine does not need its data skipped, and is told
+    by it. So does every later one while one host alone goes bad, each time somewhere else. A spike's data are skipped
+    at once, for it has had its second chance while it was watched.
+    """
+    if incident.onset_fault in LOSS_FAULTS:
+        return incident.rollbacks
+    return 0 if host_to_blame(incident) else incident.rollbacks - policy.same_data_retries
+
+
+def rewind_steps(incident: Incident, policy: Policy) -> int:
+    """How far before the first onset the resume point must lie at least."""
+    base = policy.spike_rewind_steps if incident.onset_fault in LOSS_FAULTS else policy.rewind_steps
+    return round(base * widening(incident, policy))
+
+
+def widening(incident: Incident, policy: Policy) -> float:
+    """1 at the first roll-back that leaves data out, then ever more."""
+    # The exponent is bounded by max_rollbacks (20) and the factor by 10, so this stays a number.
+    return float(policy.widen_factor ** max(data_rollbacks(incident, policy) - 1, 0))
+
+
+def first_onset(incident: Incident) -> Maybe[int]:
+    """The earliest onset that this Incident was rolled back for, the attempt's under care included.
+
+    Attempts that go bad again while the Incident is open go bad in or near the window: it is the same trouble.
+    """
+    steps = [item.step.value for item in incident.onsets if isinstance(item.step, Known)]
+    if incident.is_poisoned and isinstance(incident.onset_step, Known):
+        steps.append(incident.onset_step.value)
+    return Known(min(steps)) if steps else Unknown("no onset is known")
+
+
+def skip_window(incident: Incident, policy: Policy) -> SkipWindow:
+    """From the margin before the first onset, at least `skip_steps` wide; on recurrence also beyond the newest onset.
+
+    Needs a known onset.
+    """
+    first, newest = first_onset(incident), incident.onset_step
+    assert isinstance(first, Known)  # noqa: S101  account_rollback has asked
+    factor = widening(incident, policy)
+    margin, width = round(policy.skip_margin_steps * factor), round(policy.skip_steps * factor)
+    last = newest.value if isinstance(newest, Known) else first.value
+    return SkipWindow(from_step=max(first.value - margin, 0), to_step=max(last - margin, 0) + width)
+
+
+def host_to_blame(incident: Incident) -> str | None:
+    """The one host whose rank went non-finite first in two attempts or more, each time at another step.
+
+    No data do that.
+    """
+    onsets = [item for item in incident.onsets if item.fault is FaultClass.NON_FINITE]
+    steps = {item.step.value for item in onsets if isinstance(item.step, Known)}
+    if len(onsets) < 2 or len(steps) < len(onsets):
+        return None
+    hosts = [set(hosts_of(incident, item.attempt)) for item in onsets]
+    common = set.intersection(*hosts)
+    return min(common) if len(common) == 1 else None
+
+
+def hosts_of(incident: Incident, attempt: str) -> tuple[str, ...]:
+    """The hosts that the ranks of an attempt blame for its non-finite loss."""
+    return next(
+        (
+            item.hosts
+            for item in incident.suspicions
+            if item.attempt == attempt and item.kind is SuspicionKind.NON_FINITE and item.ranks
+        ),
+        (),
+    )
+
+
+def concluded_on_recovery(incident: Incident) -> Incident:
+    """A non-finite loss that the same data did not bring back was no matter of the data."""
+    onsets = [item for item in incident.onsets if item.fault is FaultClass.NON_FINITE]
+    if not onsets or incident.skips or len(onsets) != len(incident.onsets):
+        return incident
+    hosts = hosts_of(incident, onsets[-1].attempt)
+    blamed = f"flaky hardware on {', '.join(hosts)}" if hosts else "flaky hardware, on a host that nothing names"
+    return dataclasses.replace(incident, conclusion=f"{blamed}: the same data did not go non-finite again")
+
+
+def _concluded(incident: Incident) -> str:
+    """What the repetition says about a non-finite loss, in words; empty while there is nothing to compare."""
+    onsets = [item for item in incident.onsets if item.fault is FaultClass.NON_FINITE]
+    if len(onsets) < 2:
+        return ""
+    before, now = onsets[-2:]
+    host = host_to_blame(incident)
+    if host is not None:
+        return f"{host}'s hardware: its rank went non-finite first in {len(onsets)} attempts, each time at another step"
+    if not isinstance(now.step, Known) or before.step != now.step:
+        return "not told apart: non-finite again, but not at the same step"
+    was, is_now = set(hosts_of(incident, before.attempt)), set(hosts_of(incident, now.attempt))
+    if was and was == is_now:
+        return f"not told apart: step {now.step.value} again, and on {', '.join(sorted(was))} again"
+    return f"the data or the model: non-finite at step {now.step.value} again" + (" on another host" if was else "")
