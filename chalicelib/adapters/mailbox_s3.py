@@ -112,7 +112,7 @@ class S3Mailbox:
             onset_step=beat.onset_step,
             healed_step=beat.healed_step,
             loss_baseline=beat.loss_baseline,
-            judged_step=getattr(beat, "judged_step", None),
+            judged_step=beat.judged_step,
         )
 
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
