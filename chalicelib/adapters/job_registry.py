@@ -39,7 +39,7 @@ class DynamoJobRegistry:
                 self._client.transact_write_items,
                 expect=(_CANCELED,),
                 TransactItems=[
-                    self._put(_job_item(job), only_new=True),
+                    self._put(job_item(job), only_new=True),
                     self._put(_attempt_item(attempt), only_new=False),
                     self._put(_name_item(attempt), only_new=True),
                 ],
@@ -243,7 +243,8 @@ class DynamoJobRegistry:
         items.insist(self._client.put_item, TableName=self._table, Item=item)
 
 
-def _job_item(job: Job) -> Item:
+def job_item(job: Job) -> Item:
+    """The Job's record, whole."""
     item = items.key(items.job_pk(job.job_id)) | {
         "gsi1pk": items.text(items.JOBS_ACTIVE if job.active else items.JOBS_ENDED),
         "gsi1sk": items.text(job.job_id),

@@ -1,0 +1,421 @@
+"""The sweep's own rules over the fakes: time, order, one bad Job, what is judged and what is left to a monitor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.jobs import AlarmMode, Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.signals import SignalKind
+from chalicelib.ports import Series, SweepMark
+from chalicelib.services.outcome import What
+from chalicelib.services.sweep_metrics import metric_queries, monitor_needs_asking, readings_of
+from chalicelib.services.sweep_signals import (
+    signal_from_beat,
+    signal_from_count,
+    signal_from_metrics,
+    signal_from_saves,
+    silence,
+)
+from tests.fakes.world import START
+from tests.services.world import JOB, World
+
+MINUTE = timedelta(minutes=1)
+
+
+def a_job(name: str = "lm", **changes: Any) -> Job:
+    values: dict[str, Any] = {
+        "job_id": name,
+        "name": name,
+        "orchestrator": Orchestrator.TRAINING_JOB,
+        "policy_name": "default",
+        "created_at": START,
+        "current_attempt": name,
+        "attempt_number": 1,
+        "attempt_started_at": START,
+        "mailbox": f"s3://box/{name}",
+    }
+    return Job(**(values | changes))
+
+
+def add(w: World, name: str, **changes: Any) -> None:
+    job = a_job(name, **changes)
+    w.scheduler.put(name, AttemptStatus.RUNNING)
+    w.registry.register(job, Attempt(job_id=name, number=1, name=name, submitted_at=START))
+
+
+def minutes(count: int, value: float = 2.0, *, until: int = 0) -> Series:
+    """One point a minute, the last of them `until` minutes before START."""
+    return tuple((START - MINUTE * n, value) for n in range(count + until, until, -1))
+
+
+# --- time ---
+
+
+class SlowBeats:
+    """Every heartbeat takes so long to read."""
+
+    def __init__(self, w: World, seconds: float) -> None:
+        self.read: list[str] = []
+        beat = w.mailbox.beat
+
+        def slow(job: Job, attempt: AttemptView) -> AttemptView:
+            w.clock.advance(timedelta(seconds=seconds))
+            self.read.append(job.job_id)
+            return beat(job, attempt)
+
+        w.mailbox.beat = slow  # type: ignore[method-assign]  # the fake's clock does not pass by itself
+
+
+def test_a_sweep_stops_in_time_counts_what_is_left_and_the_next_goes_on_there() -> None:
+    w = World()
+    for n in range(9):
+        add(w, f"m{n}")
+    slow = SlowBeats(w, seconds=10)  # the budget is 40 s: four Jobs, each sweep
+    first = w.sweep.run()
+    assert (first.jobs, first.left) == (4, 6)
+    second = w.sweep.run()
+    assert (second.jobs, second.left) == (4, 2)
+    third = w.sweep.run()
+    assert (third.jobs, third.left > 0) == (4, True)  # the last two, and two of the next round
+    assert slow.read == ["lm", *[f"m{n}" for n in range(9)], "lm", "m0"]
+
+
+def test_no_job_starves_however_slow_the_sweeps_are() -> None:
+    w = World()
+    for n in range(22):
+        add(w, f"m{n:02d}")
+    slow = SlowBeats(w, seconds=15)  # three Jobs a sweep
+    for _ in range(40):
+        w.sweep.run()
+    counts = [slow.read.count(job.job_id) for job in w.registry.active()]
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
+
+
+def test_no_job_is_looked_at_twice_in_one_sweep() -> None:
+    w = World()
+    for n in range(6):
+        add(w, f"m{n}")
+    slow = SlowBeats(w, seconds=0)
+    w.marks.mark = SweepMark(round=1, cursor="m2", began_at=START, last_began_at=START, jobs=7, met=4)
+    assert w.sweep.run().jobs == 7
+    assert slow.read == ["m3", "m4", "m5", "lm", "m0", "m1", "m2"]
+    assert (w.marks.mark.round, w.marks.mark.cursor) == (2, "m2")
+
+
+def test_a_listing_reaches_back_to_the_round_before_the_last_look() -> None:
+    w = World()
+    w.sweep.run()
+    assert w.listing.asked == []  # the first round asks about each Job itself
+    began = w.clock.now()
+    w.clock.advance(MINUTE)
+    w.sweep.run()
+    assert w.listing.asked == [began - timedelta(minutes=10)]
+
+
+def test_a_mark_that_cannot_be_kept_costs_work_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chalicelib.domain.errors import Throttled
+
+    w = World()
+
+    def broken(*_: Any) -> Any:
+        raise Throttled("no")
+
+    monkeypatch.setattr(w.marks, "load", broken)
+    monkeypatch.setattr(w.marks, "save", broken)
+    w.scheduler.put(JOB, AttemptStatus.FAILED, failure_reason="boom")
+    assert w.sweep.run().reopened == 1
+
+
+# --- one bad Job ---
+
+
+def test_a_defect_that_only_one_job_brings_out_leaves_the_others_swept() -> None:
+    w = World()
+    add(w, "a-first")
+    describe = w.scheduler.describe
+
+    def odd(attempt: str) -> AttemptView:
+        if attempt == "a-first":
+            raise ZeroDivisionError
+        return describe(attempt)
+
+    w.scheduler.describe = odd  # type: ignore[method-assign]
+    w.scheduler.put(JOB, AttemptStatus.FAILED, failure_reason="boom")
+    swept = w.sweep.run()
+    assert (swept.unread, swept.reopened) == (1, 1)
+
+
+def test_a_registry_that_fails_half_way_is_taken_up_there_again() -> None:
+    from chalicelib.domain.errors import DependencyUnavailable
+
+    w = World()
+    for n in range(3):
+        add(w, f"m{n}")
+    active = w.registry.active
+
+    def cut(*, after: str = "") -> Any:
+        jobs = list(active(after=after))
+        yield from jobs[:2]
+        if len(jobs) > 2:
+            raise DependencyUnavailable("no")
+
+    w.registry.active = cut  # type: ignore[method-assign]
+    swept = w.sweep.run()
+    assert (swept.jobs, swept.unread) == (0, 1)  # the chunk was not whole yet
+    w.registry.active = active  # type: ignore[method-assign]
+    assert w.sweep.run().jobs == 4
+
+
+# --- whom to ask ---
+
+
+def test_a_run_that_moves_is_asked_for_its_heartbeat_only_in_its_turn() -> None:
+    w = World()
+    slow = SlowBeats(w, seconds=0)
+    for _ in range(20):
+        w.metrics.put("Step", JOB, [(w.clock.now() - MINUTE, 1.0)])
+        w.sweep.run()
+        w.clock.advance(MINUTE)
+    assert slow.read == [JOB] * 2
+
+
+@pytest.mark.parametrize(
+    ("step", "bad", "asks"),
+    [
+        (Known(minutes(3)), Known(()), False),
+        (Known(minutes(3, until=5)), Known(()), True),
+        (Known(()), Known(()), True),
+        (Unknown("PartialData"), Known(()), True),
+        (Known(minutes(3)), Unknown("PartialData"), True),
+        (Known(minutes(3)), Known(minutes(1)), True),
+        (Known(minutes(3)), Known(minutes(3, 0.0)), False),
+    ],
+)
+def test_unknown_is_no_sign_of_life(step: Any, bad: Any, asks: bool) -> None:
+    assert monitor_needs_asking({"step": step, "bad": bad}, now=START) is asks
+
+
+def test_the_metrics_of_a_job_that_cannot_be_changed_are_its_attempts_own() -> None:
+    job = a_job(current_attempt="lm-r2", watch=WatchPlan(loss="train:loss", step="train:step"))
+    queries = list(metric_queries(job))
+    assert {(query.namespace, query.name, query.dimension) for query in queries} == {
+        ("/aws/sagemaker/TrainingJobs", "train:loss", ("TrainingJobName", "lm-r2")),
+        ("/aws/sagemaker/TrainingJobs", "train:step", ("TrainingJobName", "lm-r2")),
+    }
+    assert readings_of(job, {}) == {"loss": Unknown("not asked for"), "step": Unknown("not asked for")}
+
+
+def test_nothing_is_said_of_a_run_that_a_person_has_in_hand() -> None:
+    w = World()
+    w.hang(JOB)
+    w.deliver_all()
+    w.work()
+    w.orders.cancel(w.last.incident_id, who="ada", key="k")
+    w.adopt()
+    w.work()
+    w.mailbox.beats[JOB] = AttemptView(
+        name=JOB, status=AttemptStatus.RUNNING, beat_at=w.clock.now(), loss_state="finite", work="stalled"
+    )
+    assert w.sweep.run().outcomes == ()
+
+
+def test_incidents_are_looked_after_before_the_jobs() -> None:
+    w = World()
+    w.hang(JOB)
+    w.deliver_all()
+    w.die(next(iter(w.workers.values())))
+    w.clock.advance(timedelta(minutes=5))
+    add(w, "other")
+    SlowBeats(w, seconds=100)
+    assert w.sweep.run().restarted == 1
+
+
+# --- what a heartbeat says ---
+
+
+@pytest.mark.parametrize(
+    ("health", "kind", "fault"),
+    [
+        ("spiking", SignalKind.LOSS_SPIKE, FaultClass.LOSS_SPIKE),
+        ("diverging", SignalKind.DIVERGENCE, FaultClass.DIVERGENCE),
+        ("watch", None, None),
+        ("ok", None, None),
+        ("unknown", None, None),
+    ],
+)
+def test_a_lost_word_about_the_loss_is_read_from_the_heartbeat(health: str, kind: Any, fault: Any) -> None:
+    def beat(step: int) -> AttemptView:
+        return AttemptView(
+            name="lm",
+            status=AttemptStatus.RUNNING,
+            beat_at=START,
+            last_step=Known(step),
+            loss_state="finite",
+            work="training",
+            loss_health=health,
+            onset_step=90,
+            loss_baseline=2.0,
+        )
+
+    one, later = (signal_from_beat(a_job(), beat(step), now=START) for step in (100, 130))
+    if kind is None:
+        assert (one, later) == (None, None)
+        return
+    assert one is not None
+    assert later is not None
+    assert (one.kind, one.fault, one.evidence["onset_step"], one.evidence["step"]) == (kind, fault, 90, 100)
+    assert one.dedupe_key == later.dedupe_key
+
+
+# --- what a training job's own metrics say ---
+
+PLAIN = a_job(mailbox="", watch=WatchPlan(loss="train:loss", step="train:step"))
+
+
+def test_a_spike_that_goes_on_is_told_with_its_onset_and_one_that_healed_is_not() -> None:
+    well = [(at, 2.0 + 0.01 * (n % 3)) for n, (at, _) in enumerate(minutes(120))]
+    bad = [*well[:110], *[(at, 50.0) for at, _ in well[110:]]]
+    steps = tuple((at, 1000.0 + n) for n, (at, _) in enumerate(well))
+    signal = signal_from_metrics(PLAIN, {"loss": Known(tuple(bad)), "step": Known(steps)}, now=START)
+    assert signal is not None
+    assert (signal.kind, signal.evidence["onset_step"]) == (SignalKind.LOSS_SPIKE, 1110)
+    healed = [*bad[:114], *well[114:]]
+    assert signal_from_metrics(PLAIN, {"loss": Known(tuple(healed)), "step": Known(steps)}, now=START) is None
+
+
+def test_without_a_step_metric_no_step_is_claimed_and_the_key_holds_while_the_window_moves() -> None:
+    job = replace(PLAIN, watch=WatchPlan(loss="train:loss"))
+    well = [(at, 2.0 + 0.01 * (n % 3)) for n, (at, _) in enumerate(minutes(130))]
+    bad = [*well[:120], *[(at, 50.0) for at, _ in well[120:]]]
+    signals = [signal_from_metrics(job, {"loss": Known(tuple(bad[cut:]))}, now=START) for cut in (0, 3, 9)]
+    keys = {signal.dedupe_key for signal in signals if signal is not None}
+    assert len(keys) == 1
+    assert all(signal is not None and "step" not in signal.evidence for signal in signals)
+
+
+def test_silence_is_measured_against_the_runs_own_rhythm() -> None:
+    often = minutes(60, until=31)
+    seldom = tuple((START - MINUTE * n, 2.0) for n in range(170, 30, -15))
+    assert silence(PLAIN, [often], now=START) is not None
+    assert silence(PLAIN, [minutes(60, until=29)], now=START) is None  # the floor
+    assert silence(PLAIN, [seldom], now=START) is None  # one point a quarter of an hour: half an hour is nothing
+    assert silence(PLAIN, [seldom], now=START + MINUTE * 20) is not None
+    assert silence(PLAIN, [minutes(5, until=60)], now=START) is None  # too few points for a rhythm
+    assert silence(PLAIN, [()], now=START) is None
+
+
+def test_one_metric_that_cannot_be_read_forbids_calling_a_run_silent() -> None:
+    quiet = minutes(60, until=45)
+    both = {"loss": Known(quiet), "step": Known(quiet)}
+    assert signal_from_metrics(PLAIN, both, now=START) is not None
+    assert signal_from_metrics(PLAIN, both | {"step": Unknown("PartialData")}, now=START) is None
+
+
+def test_bad_values_count_only_minute_after_minute() -> None:
+    assert signal_from_count(PLAIN, minutes(3), now=START) is not None
+    assert signal_from_count(PLAIN, minutes(2), now=START) is None
+    assert signal_from_count(PLAIN, minutes(3, 0.0), now=START) is None
+    assert signal_from_count(PLAIN, minutes(3, until=10), now=START) is None
+    apart = tuple((START - MINUTE * n, 1.0) for n in (40, 20, 1))
+    assert signal_from_count(PLAIN, apart, now=START) is None
+
+
+@pytest.mark.parametrize(
+    ("gaps", "age", "is_told"),
+    [
+        ((10, 10, 10), 29, False),
+        ((10, 10, 10), 31, True),
+        ((30, 30, 30), 89, False),
+        ((30, 30, 30), 91, True),
+        ((30, 30, 120), 170, False),  # one long pause of late: half as much again is still usual
+        ((30, 30, 120), 181, True),
+        ((10, 10), 500, False),  # too few saves for a rhythm
+        ((1, 1, 1, 1), 29, False),  # the floor
+    ],
+)
+def test_an_overdue_checkpoint_is_one_beyond_the_runs_own_rhythm(
+    gaps: tuple[int, ...], age: int, is_told: bool
+) -> None:
+    times = [START]
+    for gap in gaps:
+        times.append(times[-1] + MINUTE * gap)
+    signal = signal_from_saves(a_job(), times, now=times[-1] + MINUTE * age)
+    assert (signal is not None) is is_told
+    if signal is not None:
+        assert (signal.kind, signal.fault) == (SignalKind.SAVE_FAILED, FaultClass.UNCLEAR)
+
+
+# --- alarms in the sweep ---
+
+
+def test_alarms_are_made_once_and_follow_a_new_attempt() -> None:
+    w = World()
+    add(w, "plain", mailbox="", watch=WatchPlan(loss="train:loss", alarms=AlarmMode.JOB))
+    w.sweep.run()
+    assert w.board.own == {"plain": "plain"}
+    assert w.registry.get("plain").watch.alarms_state == "made:plain"
+    job = w.registry.get("plain")
+    w.scheduler.put("plain-r2", AttemptStatus.RUNNING)
+    w.registry.add_attempt(
+        job, Attempt(job_id="plain", number=2, name="plain-r2", submitted_at=START), now=w.clock.now()
+    )
+    w.board.own.clear()
+    w.sweep.run()
+    assert w.board.own == {"plain": "plain-r2"}
+    w.board.own.clear()
+    w.sweep.run()
+    assert w.board.own == {}  # made: nothing is asked again
+
+
+def test_alarms_of_jobs_that_are_over_are_removed_page_by_page() -> None:
+    w = World()
+    for n in range(5):
+        add(w, f"m{n}", watch=WatchPlan(alarms=AlarmMode.JOB))
+    w.sweep.run()
+    for n in (0, 3, 4):
+        w.registry.deactivate(f"m{n}", now=w.clock.now())
+    w.registry.set_watch("m1", WatchPlan())
+    w.board.own |= {"stranger": "stranger"}
+    w.marks.mark = replace(w.marks.mark, round=9)
+    for _ in range(4):
+        w.sweep.run()
+    assert set(w.board.own) == {"m2"}
+
+
+def test_the_shared_alarm_goes_with_the_last_job_that_asked_for_it() -> None:
+    w = World()
+    add(w, "m0", watch=WatchPlan(alarms=AlarmMode.SHARED))
+    w.sweep.run()
+    assert w.board.has_shared
+    w.marks.mark = replace(w.marks.mark, round=9)
+    w.sweep.run()
+    assert w.board.has_shared
+    w.registry.deactivate("m0", now=w.clock.now())
+    w.marks.mark = replace(w.marks.mark, round=19)
+    w.sweep.run()
+    assert not w.board.has_shared
+
+
+def test_a_quota_that_is_used_up_is_written_down_once_and_protects_all_the_same() -> None:
+    w = World()
+    w.board.quota = 0
+    add(w, "m0", watch=WatchPlan(alarms=AlarmMode.JOB))
+    w.scheduler.put("m0", AttemptStatus.FAILED, failure_reason="boom")
+    swept = w.sweep.run()
+    assert [(one.what, one.job_id) for one in swept.outcomes] == [(What.OPENED, "m0")]
+    assert w.registry.get("m0").watch.alarms_state.startswith("refused:the account's quota")
+    w.board.quota = 5
+    assert w.alarms.ensure(w.registry.get("m0")).watch.alarms_state.startswith("refused:")
+    assert w.board.own == {}
+    asked_again = w.alarms.change(w.registry.get("m0"), WatchPlan(alarms=AlarmMode.JOB))
+    assert (asked_again.watch.alarms_state, set(w.board.own)) == ("made:job", {"m0"})
+    w.alarms.change(asked_again, WatchPlan(alarms=AlarmMode.SHARED))
+    assert (w.board.own, w.board.has_shared) == ({}, True)
