@@ -1,0 +1,252 @@
+"""What makes a checkpoint of each format complete. docs/checkpoints.md holds the same as a table, with the sources."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final
+
+from rekindle.checkpoints.containers import numbers_in, problem_of, step_of
+from rekindle.checkpoints.found import MAX_TOLD, Folder, Format
+from rekindle.checkpoints.names import STATE_ENDS, is_marker, is_temporary, read_name
+from rekindle.checkpoints.sharded import dcp_problems, deepspeed_problems, deepspeed_tag, is_dcp, is_deepspeed
+
+MAX_LOOKS: Final = 16  # files of one checkpoint that are opened to see whether they are whole
+MAX_INDEX_BYTES: Final = 16 * 1024 * 1024
+_STATE_HEAD_BYTES: Final = 64 * 1024
+_GLOBAL_STEP: Final = re.compile(rb'"global_step"\s*:\s*(\d{1,12})\s*[,}\n]')
+_RANDOM: Final = re.compile(r"random_states_(\d{1,6})\.pkl")
+_RNG: Final = re.compile(r"rng_state_(\d{1,6})\.pth")
+_MODEL_SHARD: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:safetensors|bin)")
+_OPTIMIZERS: Final = re.compile(r"(?:optimizer(?:_\d+)?\.(?:pt|bin)|optimizer\.pt_\d+.*|rank\d+-of-\d+-optimizer\.pt)")
+_WEIGHTS: Final = re.compile(
+    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)(?:_\d+)?\.(?:safetensors|bin)"
+)
+_FSDP_FILE: Final = re.compile(r"pytorch_model_fsdp(?:_\d+)?(?:_rank\d+)?\.bin")
+_HF_OWN: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth"})
+
+
+def format_of(name: str, folder: Folder) -> Format | None:
+    """Whose layout this folder has; None where it has nobody's."""
+    here = folder.here
+    if "trainer_state.json" in here:
+        return Format.HF_TRAINER
+    if "meta.pt" in here or name.endswith(".ckpt"):
+        return Format.LIGHTNING
+    if any(_RANDOM.fullmatch(path) for path in here):
+        return Format.ACCELERATE
+    if is_deepspeed(folder):
+        return Format.DEEPSPEED
+    if is_dcp(folder):
+        return Format.TORCH_DCP
+    if _HF_OWN & here.keys() or any(_RNG.fullmatch(path) for path in here):
+        return Format.HF_TRAINER
+    if {"optimizer.bin", "scheduler.bin"} & here.keys() or any(_is_fsdp(inner) for inner in folder.folders):
+        return Format.ACCELERATE
+    if re.fullmatch(r"checkpoint[-_]\d+", name) and _has_weights(folder):
+        return Format.HF_TRAINER if "-" in name else Format.ACCELERATE
+    return None
+
+
+def judge(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    """(step, problems) of a folder in that format."""
+    match format_:
+        case Format.HF_TRAINER:
+            return _hugging_face(name, folder)
+        case Format.LIGHTNING:
+            return _lightning(name, folder)
+        case Format.ACCELERATE:
+            return _accelerate(name, folder)
+        case Format.DEEPSPEED:
+            return _deepspeed(name, folder)
+        case Format.TORCH_DCP:
+            said = read_name(name)
+            return said.loose if said.step is None else said.step, [*dcp_problems(folder), *damage(folder)]
+        case _:
+            return read_name(name).number, ["its files have no layout that is known here, so nobody can vouch for it"]
+
+
+def one_file(name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    """(step, problems) of a snapshot that is one file. The content's own step wins over the name's."""
+    problem = problem_of(folder, name)
+    problems = [] if problem is None else [problem]
+    said = read_name(name)
+    if is_temporary(name):
+        return said.number, [f"{name} has a temporary name: its save or upload did not finish"]
+    if problem is not None or said.step is not None:
+        return said.number if said.step is None else said.step, problems
+    numbers = numbers_in(folder, name, ("global_step", "global_steps", "iteration", "step", "epoch"))
+    inside = step_of(numbers)
+    if inside is not None:
+        return inside, problems
+    epochs = {near for epoch in numbers.get("epoch", ()) for near in (epoch - 1, epoch, epoch + 1)}
+    return (None if said.loose in epochs else said.loose), problems
+
+
+def damage(folder: Folder, below: str = "") -> list[str]:
+    """Empty and broken files among those that hold state; at most MAX_LOOKS are opened, the largest first."""
+    state = {
+        path: size
+        for path, size in folder.files.items()
+        if path.startswith(below) and path.endswith(STATE_ENDS) and not is_marker(path) and not is_temporary(path)
+    }
+    problems = [f"{path} is empty" for path, size in state.items() if size == 0]
+    looked = sorted((path for path, size in state.items() if size), key=lambda path: (-state[path], path))[:MAX_LOOKS]
+    problems += [problem for path in looked if (problem := problem_of(folder, path)) is not None]
+    return problems
+
+
+# ---- Hugging Face Trainer ------------------------------------------------------------------------------------------
+
+
+def _hugging_face(name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    here = folder.here
+    problems: list[str] = []
+    named = read_name(name)
+    step, wrong = _trainer_state(folder)
+    problems += wrong
+    if step is not None and named.loose is not None and named.loose != step:
+        problems.append(f"trainer_state.json says step {step}, the folder's name {named.loose}")
+    problems += _weights(folder)
+    trained = "scheduler.pt" in here or any(_RNG.fullmatch(path) or path == "rng_state.pth" for path in here)
+    if trained and not _has_optimizer(folder):  # without any of them: save_only_model, which can be resumed as it is
+        problems.append("optimizer.pt is missing")
+    problems += _ranks_without(here, _RNG, "rng_state_{}.pth")
+    problems += damage(folder)
+    return (named.loose if step is None else step), problems
+
+
+def _trainer_state(folder: Folder) -> tuple[int | None, list[str]]:
+    """The Trainer writes it last, its keys sorted; the log in it may be long, so only its two ends are read."""
+    size = folder.files.get("trainer_state.json")
+    if size is None:
+        return None, ["trainer_state.json is missing: the save did not finish"]
+    if size == 0:
+        return None, []  # said with the other empty ones
+    head = folder.read("trainer_state.json", 0, _STATE_HEAD_BYTES)
+    tail = folder.read("trainer_state.json", max(size - 64, 0), 64)
+    if head is None or tail is None:
+        return None, ["trainer_state.json cannot be read"]
+    if not tail.rstrip().endswith(b"}"):
+        return None, ["trainer_state.json is cut short"]
+    found = _GLOBAL_STEP.search(head)
+    return (None, ["trainer_state.json names no global_step"]) if found is None else (int(found[1]), [])
+
+
+# ---- Lightning -----------------------------------------------------------------------------------------------------
+
+
+def _lightning(name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    tag = deepspeed_tag(folder)
+    problems: list[str] = []
+    step = read_name(name).step
+    if tag is not None:
+        inner = folder.below(tag)
+        problems += deepspeed_problems(inner)
+        step = _deepspeed_step(inner) if step is None else step
+    else:
+        problems += dcp_problems(folder)
+        if "meta.pt" not in folder.here:
+            problems.append("meta.pt is missing: the save did not finish")
+        elif step is None:
+            step = step_of(numbers_in(folder, "meta.pt", ("global_step",)))
+    return step, [*problems, *damage(folder)]
+
+
+# ---- Accelerate ----------------------------------------------------------------------------------------------------
+
+
+def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    """`checkpoint_<n>` counts saves, not steps: its step stays unknown. A name of the user's own may say it."""
+    here = folder.here
+    problems = _weights(folder)
+    if not _has_optimizer(folder):
+        problems.append("optimizer.bin is missing")
+    if not any(_RANDOM.fullmatch(path) for path in here):
+        problems.append("random_states_0.pkl is missing: the save did not finish")
+    problems += _ranks_without(here, _RANDOM, "random_states_{}.pkl")
+    return read_name(name).step, [*problems, *damage(folder)]
+
+
+# ---- DeepSpeed -----------------------------------------------------------------------------------------------------
+
+
+def _deepspeed(name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    said = read_name(name)
+    step = _deepspeed_step(folder) if said.step is None else said.step
+    return step, [*deepspeed_problems(folder), *damage(folder)]
+
+
+def _deepspeed_step(folder: Folder) -> int | None:
+    states = sorted(path for path in folder.here if path.endswith("_model_states.pt"))
+    return step_of(numbers_in(folder, states[0], ("global_steps",))) if states else None
+
+
+# ---- what several share --------------------------------------------------------------------------------------------
+
+
+def _is_fsdp(inner: str) -> bool:
+    return re.fullmatch(r"(?:pytorch_model_fsdp|optimizer)(?:_\d+)?", inner) is not None
+
+
+def _has_weights(folder: Folder) -> bool:
+    return any(
+        _WEIGHTS.fullmatch(path)
+        or _FSDP_FILE.fullmatch(path)
+        or _MODEL_SHARD.fullmatch(path)
+        or path.endswith(".index.json")
+        for path in folder.here
+    )
+
+
+def _has_optimizer(folder: Folder) -> bool:
+    if any(_OPTIMIZERS.fullmatch(path) for path in folder.here) or deepspeed_tag(folder) is not None:
+        return True
+    return any(re.fullmatch(r"optimizer(?:_\d+)?", inner) for inner in folder.folders)
+
+
+def _weights(folder: Folder) -> list[str]:
+    """The model's weights: one file, shards with their index, FSDP's DCP folders, or a DeepSpeed tag."""
+    problems: list[str] = []
+    tag = deepspeed_tag(folder)
+    if tag is not None:
+        problems += [f"{tag}/{problem}" for problem in deepspeed_problems(folder.below(tag))]
+    for inner in (inner for inner in folder.folders if _is_fsdp(inner)):
+        problems += [f"{inner}/{problem}" for problem in dcp_problems(folder.below(inner))]
+    indexes = [path for path in folder.here if path.endswith(".index.json")]
+    for index in indexes:
+        problems += _index(folder, index)
+    if not indexes and any(_MODEL_SHARD.fullmatch(path) for path in folder.here):
+        problems.append("the index of its model shards (*.index.json) is missing")
+    fsdp = any(inner.startswith("pytorch_model_fsdp") for inner in folder.folders)
+    if tag is None and not fsdp and not _has_weights(folder):
+        problems.append("the model's weights are missing")
+    return problems
+
+
+def _index(folder: Folder, path: str) -> list[str]:
+    """Every shard that the weight map names, and together as many bytes as it says."""
+    raw = folder.whole(path, MAX_INDEX_BYTES)
+    if folder.files.get(path) == 0:
+        return []  # said with the other empty ones
+    try:
+        index = json.loads(raw or b"")
+        shards = sorted(set(index["weight_map"].values()))
+        said = index.get("metadata") or {}
+        total = said.get("total_size") if isinstance(said, Mapping) else None
+        problems = [f"{shard} is missing" for shard in shards if shard not in folder.files]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return [f"{path} is cut short, or no index of shards"]
+    there = sum(folder.files.get(shard, 0) for shard in shards)
+    if not problems and isinstance(total, int | float) and not isinstance(total, bool) and there < total:
+        problems.append(f"its model shards have {there} bytes, {path} says {int(total)}")
+    return problems
+
+
+def _ranks_without(here: Mapping[str, int], pattern: re.Pattern[str], name: str) -> list[str]:
+    """Ranks below the highest one seen that have no file."""
+    ranks = {int(found[1]) for path in here if (found := pattern.fullmatch(path))}
+    absent = (rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks)
+    return [f"{name.format(rank)} is missing" for rank in islice(absent, MAX_TOLD)]

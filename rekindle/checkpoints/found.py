@@ -1,0 +1,91 @@
+"""What a discovery answers, and what it is given to read with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Read = Callable[[str, int, int], bytes | None]
+"""(path, start, length) -> at most that many bytes from there; None where the file cannot be read. Must not raise."""
+
+MAX_TOLD = 100  # missing ranks that are worked out; more say nothing new
+MAX_PROBLEMS = 10  # said of one checkpoint; the rest is counted
+
+
+class Format(StrEnum):
+    """Who wrote it. `unknown`: a folder with a step's name whose content no rule knows; nobody can vouch for it."""
+
+    ONE_FILE = "one_file"
+    TORCH_DCP = "torch_dcp"
+    HF_TRAINER = "hf_trainer"
+    LIGHTNING = "lightning"
+    ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One checkpoint. `root` is its file or folder, relative to what was listed ("" is that itself).
+
+    `step` is the last step whose update it contains; None where neither its name nor its content says so for certain.
+    `files` are its files, relative to the listing, with their sizes in bytes. `problems` empty: complete by the rules
+    of its format.
+    """
+
+    format: Format
+    step: int | None
+    root: str
+    files: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.problems
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.files.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A checkpoint's files, named relative to its root, and how to look into them."""
+
+    name: str
+    files: Mapping[str, int]
+    read: Read
+
+    def below(self, prefix: str) -> Folder:
+        """The folder `prefix` in it."""
+        start = f"{prefix}/"
+        inside = {path[len(start) :]: size for path, size in self.files.items() if path.startswith(start)}
+
+        def read(path: str, at: int, length: int) -> bytes | None:
+            return self.read(start + path, at, length)
+
+        return Folder(name=prefix, files=inside, read=read)
+
+    @property
+    def here(self) -> dict[str, int]:
+        """Files that lie directly in it."""
+        return {path: size for path, size in self.files.items() if "/" not in path}
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Names of the folders directly in it."""
+        return tuple(dict.fromkeys(path.partition("/")[0] for path in self.files if "/" in path))
+
+    def whole(self, path: str, limit: int) -> bytes | None:
+        """The file's content; None where it is larger than `limit`, or cannot be read."""
+        size = self.files.get(path)
+        return None if size is None or size > limit else self.read(path, 0, size)
+
+
+def some(problems: list[str]) -> tuple[str, ...]:
+    """At most MAX_PROBLEMS of them, each once."""
+    each = list(dict.fromkeys(problems))
+    if len(each) <= MAX_PROBLEMS:
+        return tuple(each)
+    return (*each[:MAX_PROBLEMS], f"and {len(each) - MAX_PROBLEMS} more")

@@ -1,0 +1,173 @@
+"""The two sharded writers that others build upon: torch's distributed checkpoint (DCP) and DeepSpeed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from rekindle.checkpoints.containers import numbers_in
+from rekindle.checkpoints.found import MAX_TOLD, Folder
+from rekindle.checkpoints.pickles import MAX_WALK_BYTES, tokens
+
+MAX_METADATA_BYTES: Final = 64 * 1024 * 1024
+MAX_SHARDS: Final = 100_000
+MAX_RANK: Final = 100_000
+_SHARD: Final = re.compile(rb"[\w./-]{1,200}\.distcp")
+_METADATA: Final = re.compile(r"(?:__\d+)?\.metadata\Z")
+
+# ---- torch DCP -----------------------------------------------------------------------------------------------------
+
+
+def is_dcp(folder: Folder) -> bool:
+    """Its metadata or its shards lie directly in it."""
+    return any(path.endswith(".distcp") or _METADATA.search(path) or ".metadata.tmp" in path for path in folder.here)
+
+
+def dcp_problems(folder: Folder) -> list[str]:
+    """`.metadata` is renamed into place last, and names every shard and how many bytes of it are used.
+
+    Source: torch.distributed.checkpoint.filesystem (FileSystemWriter.finish; _StorageInfo), torch 2.13. With rank-local
+    metadata each rank writes `__<rank>.metadata` instead.
+    """
+    names = [path for path in folder.here if _METADATA.fullmatch(path)]
+    if not names:
+        unfinished = any(".metadata.tmp" in path for path in folder.here)
+        return [
+            f".metadata is missing: the save did not finish{' (its temporary file is there)' if unfinished else ''}"
+        ]
+    problems: list[str] = []
+    needed: dict[str, int] = {}
+    for name in sorted(names):
+        raw = folder.whole(name, MAX_METADATA_BYTES)
+        if not raw:
+            problems.append(
+                f"{name} is {'empty' if folder.files[name] == 0 else 'not readable, or too large to check'}"
+            )
+            continue
+        shards = shards_of(raw)
+        if not shards and any(path.endswith(".distcp") for path in folder.here):
+            problems.append(f"{name} names no shard: it is cut short, or no DCP metadata")
+        needed |= shards
+    for shard, least in needed.items():
+        size = folder.files.get(shard)
+        if size is None:
+            problems.append(f"{shard} is missing")
+        elif size == 0:
+            problems.append(f"{shard} is empty")
+        elif size < least:
+            problems.append(f"{shard} has {size} bytes, .metadata needs {least}")
+    return problems
+
+
+def shards_of(raw: bytes) -> dict[str, int]:
+    """Each shard that a `.metadata` names, and the bytes that it must have at least (0 where that is not told).
+
+    The pickle is walked, never loaded. In one too long for a walk only the names are looked for.
+    """
+    walked: dict[str, int] = {}
+    shard: str | None = None
+    key: str | None = None
+    offset = 0
+    for token in tokens(raw) if len(raw) <= MAX_WALK_BYTES else ():
+        if isinstance(token, str):
+            if key == "relative_path":
+                shard, offset = token, 0
+                walked.setdefault(shard, 0)
+            key = token
+        elif isinstance(token, int) and shard is not None:
+            if key == "offset":
+                offset = token
+            elif key == "length":
+                walked[shard] = max(walked[shard], offset + token)
+                shard = None
+            key = None
+        if len(walked) > MAX_SHARDS:
+            break
+    return walked or {match.decode("ascii", "replace"): 0 for match in _SHARD.findall(raw)[:MAX_SHARDS]}
+
+
+# ---- DeepSpeed -----------------------------------------------------------------------------------------------------
+
+_OPTIMIZER: Final = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt")
+_ZERO3: Final = re.compile(r"zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt")
+_MODEL: Final = re.compile(r"mp_rank_(\d+)_model_states\.pt")
+_STATES: Final = re.compile(r"_(?:model|optim)_states\.pt\Z")
+
+
+@dataclass(slots=True)
+class _Shards:
+    """(data rank, model rank) of each kind that is there."""
+
+    optimizer: dict[tuple[int, int], str] = field(default_factory=dict)
+    zero3: dict[tuple[int, int], str] = field(default_factory=dict)
+    model: dict[int, str] = field(default_factory=dict)
+
+
+def is_deepspeed(folder: Folder) -> bool:
+    return any(_STATES.search(path) for path in folder.here)
+
+
+def deepspeed_tag(folder: Folder) -> str | None:
+    """The folder in it that a DeepSpeed engine saved into."""
+    return next((name for name in folder.folders if is_deepspeed(folder.below(name))), None)
+
+
+def deepspeed_problems(folder: Folder) -> list[str]:
+    """Every data rank × model rank has its optimizer shard, every model rank (in stage 3: every rank) its model states.
+
+    How many ranks there were is written in the model states (dp_world_size, mp_world_size); where that cannot be read,
+    the highest rank seen counts. Source: deepspeed.runtime.engine (_get_ckpt_name, _get_rank_zero_ckpt_name,
+    _save_checkpoint), DeepSpeed 0.19.
+    """
+    shards = _sorted_out(folder)
+    if not shards.model and not shards.zero3:
+        return ["mp_rank_00_model_states.pt is missing"]
+    data_ranks, model_ranks = _world(folder, shards)
+    problems: list[str] = []
+    if shards.zero3:
+        problems += _absent(shards.zero3, data_ranks, model_ranks, "zero_pp_rank_{0}_mp_rank_{1:02d}_model_states.pt")
+    else:
+        absent = (rank for rank in range(model_ranks) if rank not in shards.model)
+        problems += [f"mp_rank_{rank:02d}_model_states.pt is missing" for rank in islice(absent, MAX_TOLD)]
+    if shards.optimizer or shards.zero3:
+        is_bf16 = any(name.startswith("bf16_") for name in shards.optimizer.values())
+        pattern = f"{'bf16_' if is_bf16 else ''}zero_pp_rank_{{0}}_mp_rank_{{1:02d}}_optim_states.pt"
+        problems += _absent(shards.optimizer, data_ranks, model_ranks, pattern)
+    return problems
+
+
+def _sorted_out(folder: Folder) -> _Shards:
+    shards = _Shards()
+    for path in folder.here:
+        if found := _OPTIMIZER.fullmatch(path):
+            shards.optimizer[_ranks(found)] = path
+        elif found := _ZERO3.fullmatch(path):
+            shards.zero3[_ranks(found)] = path
+        elif found := _MODEL.fullmatch(path):
+            shards.model[int(found[1][:9])] = path
+    return shards
+
+
+def _ranks(found: re.Match[str]) -> tuple[int, int]:
+    return int(found[1][:9]), int(found[2][:9])
+
+
+def _world(folder: Folder, shards: _Shards) -> tuple[int, int]:
+    """(data ranks, model ranks) that there were, as far as can be told; bounded."""
+    both = (*shards.optimizer, *shards.zero3)
+    data_ranks = max((rank for rank, _ in both), default=0) + 1
+    model_ranks = max((*(rank for _, rank in both), *shards.model), default=0) + 1
+    told = next(iter(sorted((*shards.model.values(), *shards.zero3.values()))), None)
+    numbers = numbers_in(folder, told, ("dp_world_size", "mp_world_size")) if told is not None else {}
+    data_ranks = max(data_ranks, *numbers.get("dp_world_size", {0}))
+    model_ranks = max(model_ranks, *numbers.get("mp_world_size", {0}))
+    return min(data_ranks, MAX_RANK), min(model_ranks, MAX_RANK)
+
+
+def _absent(there: dict[tuple[int, int], str], data_ranks: int, model_ranks: int, pattern: str) -> list[str]:
+    """What of the grid is not there."""
+    grid = ((data_rank, model_rank) for model_rank in range(model_ranks) for data_rank in range(data_ranks))
+    absent = (ranks for ranks in grid if ranks not in there)
+    return [f"{pattern.format(*ranks)} is missing" for ranks in islice(absent, MAX_TOLD)]
