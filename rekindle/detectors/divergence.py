@@ -1,0 +1,84 @@
+"""Has the loss gone up for good?
+
+Either a spike does not come back, or the level creeps up so slowly that no row stands out from the last.
+"""
+
+from __future__ import annotations
+
+from rekindle.detectors.points import Point, Severity, Trouble, Verdict
+from rekindle.detectors.spike import GIVE_UP_ROWS, LOST_RISE, End, LossSpike
+
+CREEP_ROWS = 100  # rows in a row with the level far above the best one
+CREEP_Z = 4.0  # and so many spreads: the best level of a long noisy run is a lucky one
+
+
+class Divergence:
+    """One verdict per divergence, `act`. Shares its spike detector if given one.
+
+    While `is_on`, `heal_to` is the value (see `LossScale`) that the level has to come back under.
+    """
+
+    __slots__ = ("_above", "_since_step", "has_healed", "heal_to", "is_on", "onset_step", "spike")
+
+    def __init__(self, spike: LossSpike | None = None) -> None:
+        self.spike = spike if spike is not None else LossSpike()
+        self.is_on = False
+        self.has_healed = False  # at the row just fed
+        self.onset_step: int | None = None
+        self.heal_to = 0.0
+        self._above = 0
+        self._since_step = 0
+
+    def update(self, point: Point) -> Verdict | None:
+        """Judge and learn one row."""
+        self.spike.update(point)
+        return self.judge(point)
+
+    def judge(self, point: Point) -> Verdict | None:
+        """After the spike detector has seen the row."""
+        spike, scale = self.spike, self.spike.scale
+        self.has_healed = False
+        if self.is_on:
+            if scale.level < self.heal_to:
+                self.is_on = False
+                self.has_healed = True
+                self._above = 0
+            return None
+        if spike.ended is End.GIVEN_UP:
+            self.start(spike.onset_step, spike.heal_to)
+            return self._verdict(point, "no way back", GIVE_UP_ROWS)
+        rise = scale.level - scale.best
+        if spike.is_on or rise <= 0 or rise < scale.needs(LOST_RISE) or rise < CREEP_Z * scale.spread:
+            self._above = 0
+            return None
+        if self._above == 0:
+            self._since_step = point.step
+        self._above += 1
+        if self._above < CREEP_ROWS:
+            return None
+        self.start(self._since_step, scale.best + scale.needs(LOST_RISE) / 2)
+        return self._verdict(point, "level creeps up", CREEP_ROWS)
+
+    def start(self, onset_step: int | None, heal_to: float) -> None:
+        """The loss is off from now on, and has been since `onset_step`."""
+        self.is_on = True
+        self.onset_step = onset_step
+        self.heal_to = heal_to
+
+    def _verdict(self, point: Point, rule: str, rows: int) -> Verdict:
+        scale = self.spike.scale
+        return Verdict(
+            kind=Trouble.DIVERGENCE,
+            severity=Severity.ACT,
+            rule=rule,
+            step=point.step,
+            evidence={
+                "loss": point.loss if point.loss is not None else "none",
+                "level": scale.loss_at(scale.level),
+                "best_level": scale.loss_at(scale.best),
+                "has_to_fall_under": scale.loss_at(self.heal_to),
+                "spread": scale.spread,
+                "rows": rows,
+                "onset_step": self.onset_step if self.onset_step is not None else point.step,
+            },
+        )

@@ -1,0 +1,213 @@
+"""How high is this loss, measured by what the run itself did lately?
+
+Three things are kept, each of fixed size:
+
+- the *level*: the median of the last few losses, which follows the curve;
+- the *baseline*: the lowest level of the last `WINDOW` rows, which a rising loss cannot pull up after itself;
+- two measures of noise: how far losses usually stand above the baseline, and how far one loss stands from the next.
+
+A loss is judged by its logarithm, so noise and rises are shares of the loss, and a loss in other units gives the same
+answers. A run whose loss is not always positive (a reward, a log-likelihood) is judged on the plain values instead, and
+by the range the level has covered; then answers do not change with the units, nor with an offset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from rekindle.detectors.window import SortedWindow
+
+WINDOW = 128  # rows that the noise and the baseline remember
+LEVEL_ROWS = 9  # a level is the median of so many: four bad rows do not move it far
+MIN_ROWS = 10  # of noise, before anything is judged
+UPPER = 0.8  # noise is read at this quantile, not the middle one: the upper tail is what makes false alarms
+UPPER_Z = 0.8416  # where the quantile stands in a normal distribution
+STEP_QUANTILE = 0.7
+STEP_Z = 1.466  # the same for the difference of two normal values: sqrt(2) x 1.0364
+MIN_SPREAD = 0.01  # noise below 1 % is taken for 1 %: a curve smoothed by its logger is not that certain
+JUMP_WEIGHT = 0.5  # a jump against the latest level counts half: only sharp ones are told by it
+CLIP_Z = 4.0  # what stands higher is learned as this high, so that bad rows do not become the usual ones
+CADENCE_RATIO = 3.0  # steps per row changed by more than this: another kind of row, whose noise has to be learned anew
+LINEAR_AFTER = 3  # losses that are zero or negative, before the run is judged on plain values
+MARKS = 64  # remembered (step, level) pairs, to know what to expect when a run goes back to an earlier step
+BACK_ROWS = 3  # rows that step back by less are rows out of order, not a run that resumed
+CADENCE_ROWS = 2  # so many rows in a row agree before a new cadence is believed
+FIRST_ROWS = 3  # rows that show what an untrained model loses
+MAX_LOG = 709.0  # exp of more overflows
+HUGE = 1e300  # plain values are cut here, so that no difference of two overflows
+
+
+class LossScale:
+    """Feed it every finite loss with `see`, then tell it with `learn` whether the row was part of the usual.
+
+    After `see` returned True, the row's figures stand in the attributes: `value` (the loss, or its logarithm), its
+    `rise` over the `baseline`, the `usual` rise and its `spread`, and the `score` (rise less usual, in spreads).
+    """
+
+    __slots__ = (
+        "_cadence_votes",
+        "_excess",
+        "_is_skipped",
+        "_level_window",
+        "_lows",
+        "_mark_every",
+        "_marks",
+        "_moves",
+        "_nonpositive",
+        "_previous",
+        "_row",
+        "baseline",
+        "best",
+        "first",
+        "gap",
+        "highest",
+        "is_log",
+        "is_ready",
+        "last_step",
+        "level",
+        "rise",
+        "score",
+        "spread",
+        "usual",
+        "value",
+    )
+
+    def __init__(self) -> None:
+        self.is_log = True
+        self.gap = 0  # steps per row; 0 until two rows are known
+        self.last_step: int | None = None
+        self._cadence_votes = 0
+        self._nonpositive = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        self._row = 0
+        self._level_window = SortedWindow(LEVEL_ROWS)
+        self._lows: deque[tuple[int, float]] = deque()  # (row, level), levels rising: the front is the baseline
+        self._excess = SortedWindow(WINDOW)
+        self._moves = SortedWindow(WINDOW)
+        self._previous: float | None = None
+        self._marks: list[tuple[int, float]] = []
+        self._mark_every = 1
+        self.is_ready = self._is_skipped = False
+        self.first: list[float] = []  # the first values: what a model that has learned nothing loses
+        self.best = math.inf  # the lowest level so far
+        self.highest = -math.inf  # the highest level so far
+        self.value = self.level = self.baseline = self.rise = self.usual = self.spread = self.score = 0.0
+
+    def see(self, step: int, loss: float) -> bool:
+        """Measure one finite loss. False while too little is known to judge it."""
+        last = self.last_step
+        if last is not None and step - last != self.gap:
+            self._pace_changed(step, step - last)
+        self.last_step = step
+        self.is_ready = self._is_skipped = False
+        if self.is_log and loss > 0:
+            value = math.log(loss)
+        elif self._is_plain():
+            value = min(max(loss, -HUGE), HUGE)
+        else:
+            self._is_skipped = True
+            return False
+        self.value = value
+        if not self._lows:
+            return False
+        self.baseline = baseline = self._lows[0][1]
+        self.rise = rise = value - baseline
+        excess, moves = self._excess.values, self._moves.values
+        if len(excess) < MIN_ROWS or not moves:
+            return False
+        usual = excess[len(excess) // 2]
+        self.usual = usual = max(usual, 0.0)
+        floor = MIN_SPREAD if self.is_log else MIN_SPREAD * (self.highest - self.best)
+        noise = max(floor, moves[int(STEP_QUANTILE * (len(moves) - 1))] / STEP_Z)
+        spread = (excess[int(UPPER * (len(excess) - 1))] - usual) / UPPER_Z
+        self.spread = spread = max(noise, spread)
+        if noise <= 0:
+            return False  # a run that never moved says nothing of what is far
+        score = (rise - usual) / spread
+        jump = JUMP_WEIGHT * (value - self.level) / noise
+        self.score = max(jump, score)
+        self.is_ready = True
+        return True
+
+    def needs(self, share: float) -> float:
+        """A rise by this share of the loss (of the range of levels, where losses are judged plainly), as a `rise`."""
+        return math.log1p(share) if self.is_log else share * (self.highest - self.best)
+
+    def loss_at(self, value: float) -> float:
+        """The loss that a `value` stands for."""
+        if not self.is_log:
+            return value
+        return math.exp(value) if value < MAX_LOG else math.inf
+
+    def learn(self, *, is_usual: bool) -> None:
+        """Take the row into the memory; one that is not usual does not count as noise, but does move the level."""
+        if self._is_skipped:
+            return
+        value = self.value
+        if is_usual and self._lows:
+            rise = self.rise
+            self._excess.add(min(rise, self.usual + CLIP_Z * self.spread) if self.is_ready else rise)
+        if self._previous is not None:
+            self._moves.add(abs(value - self._previous))
+        self._previous = value
+        window = self._level_window
+        window.add(value)
+        self.level = level = window.values[len(window.values) // 2]
+        self._row = row = self._row + 1
+        if row <= FIRST_ROWS:
+            self.first.append(value)
+        lows = self._lows
+        while lows and lows[-1][1] >= level:
+            lows.pop()
+        lows.append((row, level))
+        if lows[0][0] <= row - WINDOW:
+            lows.popleft()
+        if level < self.best:
+            self.best = level
+        if level > self.highest:
+            self.highest = level
+        if row % self._mark_every == 0:
+            self._mark(level)
+
+    def _is_plain(self) -> bool:
+        if self.is_log:
+            self._nonpositive += 1
+            if self._nonpositive >= LINEAR_AFTER:
+                self.is_log = False
+                self._restart()
+        return not self.is_log
+
+    def _pace_changed(self, step: int, gap: int) -> None:
+        if gap <= 0:
+            if -gap > BACK_ROWS * self.gap:
+                self._go_back(step)
+            return
+        if self.gap and (gap > CADENCE_RATIO * self.gap or self.gap > CADENCE_RATIO * gap):
+            self._cadence_votes += 1
+            if self._cadence_votes < CADENCE_ROWS:
+                return
+            self._excess.clear()
+            self._moves.clear()
+        self._cadence_votes = 0
+        self.gap = gap
+
+    def _mark(self, level: float) -> None:
+        marks = self._marks
+        marks.append((self.last_step or 0, level))
+        if len(marks) > MARKS:
+            del marks[1::2]
+            self._mark_every *= 2
+
+    def _go_back(self, step: int) -> None:
+        """The run goes on from an earlier step: what was the level there?"""
+        while len(self._marks) > 1 and self._marks[-1][0] > step:
+            self._marks.pop()
+        self._previous = None
+        self._level_window.clear()
+        self._lows.clear()
+        if self._marks:
+            self.level = self._marks[-1][1]
+            self._lows.append((self._row, self.level))
