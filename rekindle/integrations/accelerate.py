@@ -1,0 +1,122 @@
+"""Rekindle with Hugging Face Accelerate: saves are `accelerator.save_state`, resumes `accelerator.load_state`.
+
+from rekindle.integrations.accelerate import Rekindle
+
+run = Rekindle(accelerator, "checkpoints")          # after accelerator.prepare
+run.resume()                                        # loads where this attempt was told to go on
+for step, batch in run.steps(loader, last_step):
+    ...
+    run.step(step, loss=loss)
+    if step % 100 == 0: run.save(step)
+    if run.should_stop: break
+run.finish()
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from accelerate import skip_first_batches
+
+from rekindle.integrations.gang import barrier, coordinator, rank_and_world
+from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.rng import quietly
+from rekindle.monitor import Monitor, start
+
+
+class Position:
+    """Where the run is in its data, kept inside the checkpoint by `Accelerator.register_for_checkpointing`."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step = int(state["step"])
+
+
+class Rekindle:
+    """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
+
+    accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. every: steps between two agreements;
+    by default adapted. more: further arguments of `rekindle.monitor.start`.
+    """
+
+    def __init__(
+        self, accelerator: Any, folder: str | os.PathLike[str], *, every: int | None = None, **more: Any
+    ) -> None:
+        self._accelerator = accelerator
+        self._folder = Path(folder)
+        self._position = Position()
+        accelerator.register_for_checkpointing(self._position)
+        rank, world_size = rank_and_world()
+        if world_size > 1:
+            more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
+        more.setdefault("handle_signals", True)
+        self.monitor: Monitor = start(save=self._save, **more)
+        self._watch = LocalWatch(self.monitor)
+
+    def resume(self, path: str | os.PathLike[str] | None = None) -> int:
+        """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""
+        source = path if path is not None else self.monitor.resume_path
+        if source is not None:
+            self._accelerator.load_state(os.fspath(source))
+        return self._position.step
+
+    def steps(self, loader: Any, last: int) -> Iterator[tuple[int, Any]]:
+        """(step, batch) from where the run stands to step `last`, over all epochs, without the windows to skip.
+
+        loader: as `accelerator.prepare` returned it. A step is one batch of each rank, also where gradients are
+        accumulated. Raises: TypeError for a loader without a length.
+        """
+        per_epoch = len(loader)
+        while self._position.step < last:
+            epoch, used = divmod(self._position.step, per_epoch)
+            if hasattr(loader, "set_epoch"):
+                loader.set_epoch(epoch)
+            rest = skip_first_batches(loader, used) if used else loader
+            if used and hasattr(rest, "set_epoch"):
+                rest.set_epoch(epoch)
+            for step, batch in enumerate(quietly(rest), start=self._position.step + 1):
+                self._position.step = step
+                if not self.monitor.should_skip(step):
+                    yield step, batch
+                if step >= last:
+                    return
+
+    def step(self, step: int, **values: Any) -> None:
+        """`Monitor.step`. Call it after each batch, on every rank; an emergency checkpoint happens in here.
+
+        loss: this rank's own. Between two batches whose gradients are accumulated nothing is saved: half a gradient is
+        in no checkpoint.
+        """
+        self._watch.loss(values.get("loss"))
+        if self._accelerator.sync_gradients:
+            self._watch.stepped(step)
+            self.monitor.step(step, **values)
+
+    def save(self, step: int, kind: str = "periodic") -> Path:
+        """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""
+        with self.monitor.phase("saving"):
+            path = self._save(step, kind)
+            barrier()
+        self.monitor.saved(path, step, kind=kind)
+        return path
+
+    @property
+    def should_stop(self) -> bool:
+        return self.monitor.should_stop
+
+    def finish(self) -> None:
+        self._watch.close()
+        self.monitor.finish("stopped" if self.monitor.should_stop else "finished")
+
+    def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
+        path = self._folder / f"step-{step:09d}"
+        self._accelerator.save_state(os.fspath(path))
+        return path

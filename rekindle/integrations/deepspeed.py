@@ -1,0 +1,106 @@
+"""Rekindle with DeepSpeed: saves are `engine.save_checkpoint` on all ranks, resumes `engine.load_checkpoint`.
+
+    from rekindle.integrations.deepspeed import Rekindle
+
+    engine, _, _, _ = deepspeed.initialize(...)
+    run = Rekindle(engine, "checkpoints")
+    first = run.resume() + 1
+    for step in range(first, last_step + 1):
+        if run.should_skip(step): continue
+        loss = engine(batch(step)); engine.backward(loss); engine.step()
+        run.step(step, loss=loss)
+        if step % 100 == 0: run.save(step)
+        if run.should_stop: break
+    run.finish()
+
+DeepSpeed itself is not imported: the engine is all that is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rekindle.integrations.gang import barrier, coordinator, rank_and_world
+from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.snapshots import load_rng, save_rng
+from rekindle.monitor import Monitor, start
+
+
+class Rekindle:
+    """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
+
+    engine: what `deepspeed.initialize` returned. folder: DeepSpeed's checkpoint folder; each save is the tag
+    `step-<number>` in it, and `latest` names the newest. every: steps between two agreements; by default adapted.
+    more: further arguments of `rekindle.monitor.start`.
+    """
+
+    def __init__(self, engine: Any, folder: str | os.PathLike[str], *, every: int | None = None, **more: Any) -> None:
+        self._engine = engine
+        self._folder = Path(folder)
+        self.client_state: dict[str, Any] = {}
+        rank, world_size = rank_and_world()
+        if world_size > 1:
+            more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
+        more.setdefault("handle_signals", True)
+        self.monitor: Monitor = start(save=self._save, **more)
+        self._watch = LocalWatch(self.monitor)
+
+    def resume(self, path: str | os.PathLike[str] | None = None) -> int:
+        """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.
+
+        The script's own `client_state` is in `self.client_state` then. Raises: RuntimeError where DeepSpeed finds
+        nothing to load: never a silent start from nothing.
+        """
+        source = path if path is not None else self.monitor.resume_path
+        if source is None:
+            return 0
+        tag = Path(source)
+        loaded, client_state = self._engine.load_checkpoint(os.fspath(tag.parent), tag=tag.name)
+        if loaded is None:
+            raise RuntimeError(f"DeepSpeed found no checkpoint in {tag}")
+        load_rng(tag)
+        step = int(client_state.pop("rekindle_step", self._engine.global_steps))
+        self.client_state = dict(client_state)
+        return step
+
+    def should_skip(self, step: int) -> bool:
+        """Whether the batch of `step` belongs to a window to leave out."""
+        return self.monitor.should_skip(step)
+
+    def step(self, step: int, **values: Any) -> None:
+        """`Monitor.step`, after `engine.step()`, on every rank; an emergency checkpoint happens in here.
+
+        loss: this rank's own. Where gradients are accumulated, call it with the number of the last finished step only.
+        """
+        self._watch.loss(values.get("loss"))
+        self._watch.stepped(step)
+        self.monitor.step(step, **values)
+
+    def save(self, step: int, kind: str = "periodic", client_state: Mapping[str, Any] | None = None) -> Path:
+        """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""
+        if client_state is not None:
+            self.client_state = dict(client_state)
+        with self.monitor.phase("saving"):
+            path = self._save(step, kind)
+            barrier()
+        self.monitor.saved(path, step, kind=kind)
+        return path
+
+    @property
+    def should_stop(self) -> bool:
+        return self.monitor.should_stop
+
+    def finish(self) -> None:
+        self._watch.close()
+        self.monitor.finish("stopped" if self.monitor.should_stop else "finished")
+
+    def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
+        tag = f"step-{step:09d}"
+        save_rng(self._folder / tag)  # DeepSpeed keeps no random generators
+        self._engine.save_checkpoint(
+            os.fspath(self._folder), tag=tag, client_state={**self.client_state, "rekindle_step": step}
+        )
+        return self._folder / tag

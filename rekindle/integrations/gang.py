@@ -1,0 +1,62 @@
+"""The ranks of torch.distributed, and the side group in which they agree: gloo, on the CPU, away from NCCL's stream."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rekindle.monitor import AllReduceMax, Coordinator, Solo
+
+# A rank may be late by an evaluation or a save of its own; when it is dead, gloo notices the closed connection at once.
+AGREE_TIMEOUT = timedelta(minutes=30)
+
+_groups: dict[int, Any] = {}  # id of the world's group → its side group; one for the process's life
+
+
+def is_gang() -> bool:
+    return bool(dist.is_available() and dist.is_initialized())
+
+
+def rank_and_world() -> tuple[int, int]:
+    """(0, 1) where torch.distributed is not initialised."""
+    return (dist.get_rank(), dist.get_world_size()) if is_gang() else (0, 1)
+
+
+def cpu_group() -> Any:
+    """A gloo group of all ranks, made at the first call, which all ranks must make. None when alone.
+
+    Its tensors are on the CPU: an agreement neither waits for the device nor queues behind its kernels.
+    """
+    if not is_gang():
+        return None
+    world = dist.group.WORLD
+    if id(world) not in _groups:
+        _groups.clear()
+        _groups[id(world)] = dist.new_group(backend="gloo", timeout=AGREE_TIMEOUT)
+    return _groups[id(world)]
+
+
+def barrier() -> None:
+    """Until all ranks are here. Nothing when alone."""
+    if is_gang():
+        dist.barrier(group=cpu_group())
+
+
+def coordinator(every: int | None = None) -> Coordinator:
+    """Agreement of all ranks of torch.distributed, for `rekindle.monitor.start`. Call it on every rank.
+
+    every: steps between two agreements; by default the monitor adapts it to the length of a step.
+    """
+    if rank_and_world()[1] == 1:
+        return Solo()
+    group = cpu_group()
+
+    def reduce_max(value: int) -> int:
+        highest = torch.tensor([value], dtype=torch.int64)
+        dist.all_reduce(highest, op=dist.ReduceOp.MAX, group=group)
+        return int(highest.item())
+
+    return AllReduceMax(reduce_max) if every is None else AllReduceMax(reduce_max, every=every)

@@ -1,0 +1,74 @@
+"""The random generators of one process: without them a resumed run drops other neurons than the run it continues."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from rekindle.integrations.gang import cpu_group, rank_and_world
+
+_B = TypeVar("_B")
+
+
+def rng_state() -> dict[str, Any]:
+    """Python's, NumPy's (where it is loaded), torch's, and those of the process's accelerator: plain data and tensors.
+
+    `torch.load(weights_only=True)` reads it back.
+    """
+    version, internal, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": [version, list(internal), gauss],
+        "torch": torch.get_rng_state(),
+    }
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = [kind, [int(key) for key in keys], int(position), int(has_gauss), float(cached)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def gathered_rng() -> list[dict[str, Any]]:
+    """`rng_state` of all ranks, in order, known to each. A collective."""
+    _, world = rank_and_world()
+    if world == 1:
+        return [rng_state()]
+    states: list[Any] = [None] * world
+    dist.all_gather_object(states, rng_state(), group=cpu_group())
+    return states
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Put them back. A generator that is not in `state`, or not in this process, is left as it is."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(state["torch"])
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and "numpy" in state:
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        numpy.random.set_state((kind, numpy.array(keys, dtype=numpy.uint32), position, has_gauss, cached))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def quietly(loader: Iterable[_B]) -> Iterator[_B]:
+    """The loader's batches, without what starting to read them does to torch's generator.
+
+    A DataLoader draws its workers' seed when an iteration starts, and a resumed run starts one more than the run that
+    it continues. Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter.__init__
+    """
+    before = torch.get_rng_state()
+    batches = iter(loader)
+    for first in batches:  # Accelerate's loaders start at the first batch only
+        torch.set_rng_state(before)
+        yield first
+        break
+    else:
+        torch.set_rng_state(before)
+    yield from batches
