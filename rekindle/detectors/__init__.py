@@ -1,6 +1,20 @@
 """Streaming detectors: pure, standard library only."""
 
+from rekindle.detectors.hang import HangLimit, HangWatch
+from rekindle.detectors.pace import StragglerWatch, ThroughputWatch
 from rekindle.detectors.points import Evidence, Health, Point, Severity, Trouble, Verdict
 from rekindle.detectors.watch import LossWatch
 
-__all__ = ["Evidence", "Health", "LossWatch", "Point", "Severity", "Trouble", "Verdict"]
+__all__ = [
+    "Evidence",
+    "HangLimit",
+    "HangWatch",
+    "Health",
+    "LossWatch",
+    "Point",
+    "Severity",
+    "StragglerWatch",
+    "ThroughputWatch",
+    "Trouble",
+    "Verdict",
+]

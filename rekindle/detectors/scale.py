@@ -18,7 +18,7 @@ from collections import deque
 
 from rekindle.detectors.window import SortedWindow
 
-WINDOW = 128  # rows that the noise and the baseline remember
+WINDOW = 160  # rows that the noise and the baseline remember
 LEVEL_ROWS = 9  # a level is the median of so many: four bad rows do not move it far
 MIN_ROWS = 10  # of noise, before anything is judged
 UPPER = 0.8  # noise is read at this quantile, not the middle one: the upper tail is what makes false alarms
@@ -149,7 +149,11 @@ class LossScale:
         value = self.value
         if is_usual and self._lows:
             rise = self.rise
-            self._excess.add(min(rise, self.usual + CLIP_Z * self.spread) if self.is_ready else rise)
+            if self.is_ready:
+                highest = self.usual + CLIP_Z * self.spread
+                if rise > highest:
+                    rise = highest
+            self._excess.add(rise)
         if self._previous is not None:
             self._moves.add(abs(value - self._previous))
         self._previous = value

@@ -28,6 +28,11 @@ class SortedWindow:
         """The value below which `share` of the window lies (no interpolation). The window must not be empty."""
         return self.values[int(share * (len(self.values) - 1))]
 
+    @property
+    def oldest(self) -> float:
+        """The value that leaves next. The window must not be empty."""
+        return self._order[0]
+
     def clear(self) -> None:
         self.values.clear()
         self._order.clear()

@@ -1,0 +1,131 @@
+"""`rekindle detect FILE.csv`: where a recovery would have been started on a recorded curve.
+
+The rows are fed one by one, and an alarm is printed at the row that raised it: nothing looks ahead, so the command can
+also follow a run through a pipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rekindle.cli.curves import points
+from rekindle.cli.table import Column, Style, render
+from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, Verdict
+
+_COLUMNS = (
+    Column("row", right=True),
+    Column("step", right=True),
+    Column("kind"),
+    Column("onset", right=True),
+    Column("seen", right=True),
+    Column("usual", right=True),
+    Column("score", right=True),
+    Column("rule"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One verdict that is worth a recovery, and the row that raised it (counted from 0)."""
+
+    row: int
+    verdict: Verdict
+
+
+class Curve:
+    """Reads a file's points through all detectors. Keeps the points only if a plot needs them."""
+
+    def __init__(self, path: str, *, keeps_points: bool = False) -> None:
+        self._path = path
+        self._keeps_points = keeps_points
+        self.points: list[Point] = []
+        self.rows = 0
+
+    def alarms(self) -> Iterator[Alarm]:
+        """The alarms in order, each at its own row."""
+        loss, throughput = LossWatch(), ThroughputWatch()
+        for row, point in enumerate(points(self._path)):
+            self.rows = row + 1
+            if self._keeps_points:
+                self.points.append(point)
+            for verdict in (*loss.update(point), *throughput.update(point)):
+                if verdict.severity is Severity.ACT:
+                    yield Alarm(row, verdict)
+
+
+def register(commands: Any) -> None:
+    """Add the command; it needs no service, so it takes none of its options."""
+    help_ = "where a recovery would start on a recorded training curve"
+    description = (
+        "Feed a curve's rows to the detectors, one by one, and print the alarms worth a recovery. "
+        "Columns: step, loss, and if known grad_norm, seconds, iter_seconds, eval_since_prev. "
+        "docs/detection.md tells more."
+    )
+    parser = commands.add_parser("detect", help=help_, description=description, allow_abbrev=False)
+    parser.add_argument("file", metavar="FILE.csv", help="the curve; - reads standard input")
+    parser.add_argument("--json", action="store_true", help="one object per alarm and line, at once")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the alarms of one curve."""
+    curve = Curve(args.file)
+    alarms = []
+    for alarm in curve.alarms():
+        alarms.append(alarm)
+        if args.json:
+            print(json.dumps(as_json(alarm), allow_nan=False), flush=True)
+    if not args.json:
+        if alarms:
+            print(render(_COLUMNS, [_cells(alarm) for alarm in alarms], Style.of(sys.stdout)))
+        print(f"{_count(len(alarms), 'alarm')} in {_count(curve.rows, 'row')}")
+    return 0
+
+
+def as_json(alarm: Alarm) -> dict[str, Any]:
+    """The alarm as one JSON object; numbers that JSON does not have are texts."""
+    verdict = alarm.verdict
+    evidence = {"rule": verdict.rule, **verdict.evidence}
+    return {
+        "row": alarm.row,
+        "step": verdict.step,
+        "kind": verdict.kind.value,
+        "severity": verdict.severity.value,
+        "evidence": {key: _plain(value) for key, value in evidence.items()},
+    }
+
+
+def _plain(value: float | int | str) -> float | int | str:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cells(alarm: Alarm) -> tuple[object, ...]:
+    verdict, evidence = alarm.verdict, alarm.verdict.evidence
+    seen = evidence.get("loss", evidence.get("step_s", ""))
+    usual = evidence.get("baseline", evidence.get("best_level", evidence.get("baseline_s", "")))
+    score = evidence.get("score", evidence.get("ratio", ""))
+    onset = evidence.get("onset_step", verdict.step)
+    return (
+        alarm.row,
+        verdict.step,
+        verdict.kind.value,
+        onset,
+        _short(seen),
+        _short(usual),
+        _short(score),
+        verdict.rule,
+    )
+
+
+def _short(value: float | int | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
