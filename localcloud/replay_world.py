@@ -24,6 +24,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView, Checkpoin
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Discovered, Notice
+from rekindle.reports import RankReport, ReportKind
 
 _TIME_LIMITS = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
 _BEFORE_TRAINING = frozenset(
@@ -235,11 +236,21 @@ class RecordedWorld:
         ready_at, reply = self.replies.get(request_id, (self.clock.now(), None))
         return Known(reply if ready_at <= self.clock.now() else None)
 
-    def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:  # noqa: ARG002  the port's own names
+    def checkpoints(
+        self,
+        job: Job,  # noqa: ARG002  the port's own names
+        attempts: Sequence[Attempt],
+        *,
+        near: Sequence[int] = (),  # noqa: ARG002
+    ) -> Known[tuple[CheckpointView, ...]]:
         """Those that the recording names, newest first, and all of them sound."""
         names = {attempt.name for attempt in attempts}
         found = [item for item in self.saved if item.attempt in names]
         return Known(tuple(sorted(found, key=lambda item: (item.step, item.saved_at), reverse=True)))
+
+    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:  # noqa: ARG002  the port's own names
+        """A recording holds events, and the ranks' own reports are none."""
+        return Unknown("events hold no reports of single ranks")
 
     def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:  # noqa: ARG002  the port's own names
         """Marked: it is found with that problem from now on."""

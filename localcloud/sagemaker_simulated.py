@@ -12,12 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from localcloud.clock import Clock, Timer
 from localcloud.sagemaker import Phase, TrainingJob, TrainingJobs
+from localcloud.simulated_trouble import Fault, LossJudge, ranks_reports
 from rekindle.mailbox import (
     ENV_ATTEMPT,
     ENV_BUS,
@@ -41,29 +43,20 @@ from rekindle.mailbox import (
     parse_key,
     reply_key,
 )
+from rekindle.reports import ReportKind
 
 _PAYLOAD = b"weights"  # what a simulated checkpoint holds; its size is what a verifier compares
 _DONE_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{text}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """What goes wrong. It happens when the step begins, unless the step's data is skipped and `in_data` is set.
-
-    kind: crash (the container exits), freeze (no rank moves any more), nan (the loss is NaN from here on),
-    hardware (SageMaker repairs the cluster itself and starts the container again), zombie is a property of stopping.
-    """
-
-    kind: str
-    step: int
-    in_data: bool = False
-    exit_code: int = 1
-    text: str = "RuntimeError: training failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """How one attempt behaves. Times are virtual."""
+    """How one attempt behaves. Times are virtual.
+
+    unloadable: checkpoint steps that this attempt cannot load; it then dies before its first step, with `load_error`.
+    hosts: the names of its ranks' hosts; by default they are named after the attempt. log_every: steps between two
+    losses that its detectors get to see.
+    """
 
     starting: timedelta = timedelta(seconds=90)
     downloading: timedelta = timedelta(seconds=60)
@@ -82,6 +75,10 @@ class Script:
     stall_limit: timedelta = timedelta(seconds=120)
     lacks_capacity: bool = False
     ignores_stop: bool = False
+    unloadable: tuple[int, ...] = ()
+    load_error: str = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+    hosts: tuple[str, ...] = ()
+    log_every: int = 1
     faults: tuple[Fault, ...] = ()
 
 
@@ -103,6 +100,14 @@ class Run:
     is_live: bool = True
     timers: dict[str, Timer] = field(default_factory=dict)
     saved_steps: list[int] = field(default_factory=list)
+    judge: LossJudge = field(default_factory=LossJudge)
+    frozen_by: Fault | None = None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """One rank to a host."""
+        named = self.script.hosts
+        return named or tuple(f"{self.job.name}-algo-{number + 1}" for number in range(self.job.instance_count))
 
     @property
     def bucket(self) -> str:
@@ -160,6 +165,7 @@ class Simulated:
             plan=plan,
             first_step=first,
             step=first - 1,
+            judge=LossJudge(log_every=script.log_every),
         )
         self.runs[job.name] = run
         if script.lacks_capacity:
@@ -223,16 +229,24 @@ class Simulated:
             return
         self._push(run, "Rekindle Monitor Started", {})
         self._beat(run)
+        if run.plan.step in run.script.unloadable:
+            dies = partial(self.crash, run.job.name, text=run.script.load_error)
+            self._at(run, "step", run.script.startup, dies)
+            return
         self._at(run, "step", run.script.startup + run.script.step, lambda: self._finish_step(run))
 
     def _finish_step(self, run: Run) -> None:
         run.phase = RunPhase.TRAINING
-        step = run.step + 1
-        fault = self._fault_at(run, step)
+        before = run.step
+        step = before + 1
+        while run.plan.should_skip(step):  # a real trainer leaves the step out, number and all
+            step += 1
+        fault = self._fault_at(run, before, step)
         if fault is not None and fault.kind == "crash":
             self.crash(run.job.name, exit_code=fault.exit_code, text=fault.text)
             return
         if fault is not None and fault.kind == "freeze":
+            run.frozen_by = fault
             self.freeze(run.job.name)
             return
         if fault is not None and fault.kind == "hardware":
@@ -242,7 +256,10 @@ class Simulated:
         if run.loss_state is not LossState.NAN:
             run.loss_state = LossState.FINITE
         if fault is not None and fault.kind == "nan":
-            self._go_nan(run)
+            self._go_nan(run, fault)
+        if fault is not None and fault.kind in ("spike", "diverge"):
+            run.judge.bend(fault, step)
+        self._judge(run, step)
         every = run.script.checkpoint_every
         pause = run.script.step
         if every is not None and step % every == 0 and run.loss_state is LossState.FINITE:
@@ -279,11 +296,26 @@ class Simulated:
             timer.cancel()
         run.timers.clear()
 
-    def _fault_at(self, run: Run, step: int) -> Fault | None:
+    def _fault_at(self, run: Run, before: int, step: int) -> Fault | None:
+        """What happens as the step begins: in its data, or, for a fault of the attempt's own, since the step before."""
         for fault in run.script.faults:
-            if fault.step == step and not (fault.in_data and run.plan.should_skip(step)):
+            if fault.holds(step) if fault.in_data else before < fault.step <= step:
                 return fault
         return None
+
+    def _judge(self, run: Run, step: int) -> None:
+        """Feed the detectors, and push their news as a real monitor does."""
+        news = run.judge.judge(step)
+        if news is None:
+            return
+        judge = run.judge
+        if news == "recovered":
+            detail = {"healed_step": judge.healed_step, "onset_step": judge.onset_step, "loss": _loss_at(run)}
+            self._push(run, "Rekindle Loss Recovered", detail)
+            return
+        figures = {"loss": 3 * _loss_at(run), "baseline": _loss_at(run), "rule": "as scripted"}
+        name = "Rekindle Loss Divergence" if news == "diverge" else "Rekindle Loss Spike"
+        self._push(run, name, {"onset_step": judge.onset_step, "trouble": "loss_spike", **figures})
 
     # ---- its monitor -----------------------------------------------------------------------------------------------
 
@@ -398,21 +430,48 @@ class Simulated:
             rank=0,
             world_size=run.job.instance_count,
             at=self._clock.now(),
+            loss_health=run.judge.health.value,
+            onset_step=run.judge.onset_step,
+            healed_step=run.judge.healed_step,
+            judged_step=run.judge.judged_step,
         )
         self._put(run, beat_key(run.job.name), beat.to_json())
 
-    def _go_nan(self, run: Run) -> None:
+    def _go_nan(self, run: Run, fault: Fault | None = None) -> None:
+        if run.loss_state is LossState.NAN:
+            return
         run.loss_state = LossState.NAN
+        if fault is not None:
+            self._report(run, ReportKind.NON_FINITE, fault)
         self._push(run, "Rekindle Non-Finite Loss", {"loss_state": LossState.NAN.value, "metric": "loss"})
 
     def _report_stall(self, run: Run) -> None:
         limit_s = run.script.stall_limit.total_seconds()
+        if run.frozen_by is not None and run.frozen_by.rank is not None:
+            self._report(run, ReportKind.STALL, run.frozen_by, silent_s=limit_s)
         stacks = {"0": 'File "train.py", line 1, in barrier'}
         self._push(
             run,
             "Rekindle Stall",
             {"phase": RunPhase.TRAINING.value, "silent_s": limit_s, "limit_s": limit_s, "stacks": stacks},
         )
+
+    def _report(self, run: Run, kind: ReportKind, fault: Fault, *, silent_s: float | None = None) -> None:
+        """What each rank says of itself."""
+        if not run.script.has_monitor:
+            return
+        told = ranks_reports(
+            kind,
+            fault,
+            job_id=run.job_id,
+            attempt=run.job.name,
+            hosts=run.hosts,
+            step=run.step,
+            at=self._clock.now(),
+            silent_s=silent_s,
+        )
+        for report in told:
+            self._put(run, report.key, report.to_json())
 
     def _push(self, run: Run, detail_type: str, more: dict[str, Any]) -> None:
         if run.bus is None or not run.script.has_monitor:

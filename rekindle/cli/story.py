@@ -18,7 +18,13 @@ _TAIL_PHASES = {"recovered": "recovered", "stopped": "closed without a recovery"
 
 def tell(incident: Mapping[str, Any], style: Style) -> str:
     """The whole story as text."""
-    blocks = [_head(incident, style), _evidence(incident, style), _looks(incident, style), _tries(incident, style)]
+    blocks = [
+        _head(incident, style),
+        _suspects(incident, style),
+        _evidence(incident, style),
+        _looks(incident, style),
+        _tries(incident, style),
+    ]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -38,6 +44,8 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
         ("must pass", f"step {step(incident, 'target_step')}" if member(incident, "target_step") else ""),
         ("bad since", f"step {step(incident, 'onset_step')}" if member(incident, "onset_step", "known") else ""),
         ("skips", windows(member(incident, "skips"))),
+        ("not used", _stretches(incident)),
+        ("concluded", str(member(incident, "conclusion") or "")),
         ("checkpoint", _ask(incident)),
         ("ordered by", word(incident, "order", "who") if member(incident, "order") else ""),
         ("policy", word(incident, "policy_name") + (f" ({version})" if version != NOTHING else "")),
@@ -47,6 +55,41 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
 
 def _cluster(incident: Mapping[str, Any]) -> str:
     return f"cluster {word(incident, 'cluster')} (no Job is known there)"
+
+
+def _stretches(incident: Mapping[str, Any]) -> str:
+    """Steps whose checkpoints are never resumed from, because the loss was bad there."""
+    told = []
+    stretches = member(incident, "stretches")
+    for stretch in stretches if isinstance(stretches, list) else []:
+        if isinstance(stretch, list) and len(stretch) == 3 and isinstance(stretch[1], int):
+            attempt, low, high = stretch
+            told.append(f"{attempt} steps {low}" + (f"-{high - 1}" if isinstance(high, int) else " and later"))
+    return f"checkpoints of {', '.join(told)}" if told else ""
+
+
+def _suspects(incident: Mapping[str, Any], style: Style) -> str:
+    """Whom the ranks' own reports point at, on what grounds, and where the reports with their stacks lie."""
+    suspicions = objects(incident, "suspicions")
+    if not suspicions:
+        return ""
+    lines = [style.paint("SUSPECTS", "bold")]
+    for item in suspicions:
+        ranks, hosts = member(item, "ranks"), member(item, "hosts")
+        named = ", ".join(str(rank) for rank in ranks) if isinstance(ranks, list) and ranks else ""
+        where = f" on {', '.join(str(host) for host in hosts)}" if isinstance(hosts, list) and hosts else ""
+        who = f"rank {named}{where}" if named else "nobody in particular"
+        lines.append(
+            f"  {clean(word(item, 'attempt'))}  {clean(word(item, 'kind'))}: {style.paint(clean(who), 'bold')}"
+        )
+        confidence, reports, world = member(item, "confidence"), member(item, "reports"), member(item, "world_size")
+        grounds = f"{word(item, 'said')} (rule {word(item, 'rule')}"
+        grounds += f", confidence {confidence:.1f}" if isinstance(confidence, int | float) and named else ""
+        grounds += f", {reports} of {world} ranks reported)" if reports else ")"
+        lines += _wrapped(grounds, style)
+        if member(item, "kept_at"):
+            lines += _wrapped(f"reports and stacks: {word(item, 'kept_at')}", style)
+    return "\n".join(lines)
 
 
 def _ask(incident: Mapping[str, Any]) -> str:
@@ -146,6 +189,8 @@ def _seen(entry: Mapping[str, Any]) -> str:
         parts.append(f"at step {short_step(attempt, 'last_step')}")
     if word(attempt, "loss_state") in ("nan", "inf"):
         parts.append(f"loss {word(attempt, 'loss_state')}")
+    if member(attempt, "loss_health") is not None:
+        parts.append(f"loss {word(attempt, 'loss_health')}")
     reason = word(entry, "facts", "failure_reason")
     return ", ".join(parts) + (f"; failed: {reason}" if reason != NOTHING else "")
 

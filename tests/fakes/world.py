@@ -178,7 +178,9 @@ class FakeMailbox:
             return Unknown("the run has no mailbox")
         return Known(self.replies.get(request_id))
 
-    def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:
+    def checkpoints(
+        self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()
+    ) -> Known[tuple[CheckpointView, ...]]:
         by_name = {attempt.name: attempt for attempt in attempts}
         views = [
             replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import timedelta
 from localcloud.aws_wire import How
 from localcloud.engine import Crash
 from rekindle.mailbox import ReplyOutcome
-from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, world
+from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
 
 def _crash(w: World) -> None:
@@ -24,6 +25,16 @@ def _hang(w: World) -> None:
 def _nan(w: World) -> None:
     poisoned = Script(faults=(nan_at(15),))
     w.submit(scripts=(poisoned, poisoned, poisoned))
+
+
+def _spike(w: World) -> None:
+    """With small numbers: every step more is played a dozen times."""
+    small = {"name": "small", "spike_heal_steps": 4, "spike_rewind_steps": 10, "skip_steps": 15, "skip_margin_steps": 2}
+    w.cloud.client("ssm").put_parameter(
+        Name="/rekindle/policies/small", Value=json.dumps(small), Type="String", Overwrite=True
+    )
+    bad = Script(beat=timedelta(seconds=6), faults=(spike_at(35, span=5),))
+    w.submit(scripts=(bad, bad), policy="small")
 
 
 def _order(w: World) -> None:
@@ -44,6 +55,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "crash": _crash,
     "hang": _hang,
     "nan": _nan,
+    "spike": _spike,
     "order": _order,
     "capacity": _capacity,
     "no_progress": _no_progress,

@@ -13,8 +13,8 @@ from chalicelib.bootstrap import Service, install
 from chalicelib.domain.errors import RecoveryError
 from chalicelib.domain.incidents import Incident, Phase
 from localcloud.cloud import STACK, Cloud
-from localcloud.sagemaker_simulated import Fault
 from localcloud.sagemaker_simulated import Script as _Script
+from localcloud.simulated_trouble import Fault
 from localcloud.stack import deploy_rekindle
 
 ROLE = "arn:aws:iam::123456789012:role/training"
@@ -48,12 +48,17 @@ def crash_at(step: int, text: str = "RuntimeError: training failed", **more: Any
     return Fault(kind="crash", step=step, text=text, **more)
 
 
-def freeze_at(step: int) -> Fault:
-    return Fault(kind="freeze", step=step)
+def freeze_at(step: int, **more: Any) -> Fault:
+    return Fault(kind="freeze", step=step, **more)
 
 
-def nan_at(step: int, *, in_data: bool = True) -> Fault:
-    return Fault(kind="nan", step=step, in_data=in_data)
+def nan_at(step: int, *, in_data: bool = True, **more: Any) -> Fault:
+    return Fault(kind="nan", step=step, in_data=in_data, **more)
+
+
+def spike_at(step: int, **more: Any) -> Fault:
+    """In the data unless told otherwise; lasting unless it `heals_after` steps."""
+    return Fault(**({"kind": "spike", "step": step, "in_data": True} | more))
 
 
 @dataclass
@@ -146,6 +151,16 @@ class World:
             ]
         return "\n".join(lines) or "no Incident"
 
+    def spent(self) -> dict[str, int]:
+        """What a recovery costs the run: stops, attempts beside the first, checkpoints asked for."""
+        asked = self.cloud.client("s3").list_objects_v2(Bucket=f"{STACK}-mailbox", Prefix="jobs/lm/rekindle/requests/")
+        calls = self.cloud.wire.calls
+        return {
+            "stops": calls["sagemaker.StopTrainingJob"],
+            "attempts": len(self.jobs()) - len(self.submitted),
+            "requests": asked["KeyCount"],
+        }
+
     def rules(self, incident: Incident) -> list[str]:
         return [entry.rule for entry in self.service.look.store.timeline(incident.incident_id)]
 
@@ -163,4 +178,4 @@ def world(*, policies: Mapping[str, Mapping[str, Any]] | None = None, **options:
             install(None)
 
 
-__all__ = ["Fault", "Phase", "Script", "World", "crash_at", "freeze_at", "nan_at", "world"]
+__all__ = ["Fault", "Phase", "Script", "World", "crash_at", "freeze_at", "nan_at", "spike_at", "world"]

@@ -1,0 +1,55 @@
+"""`rekindle show`: suspects, with the grounds for them and where their stacks lie."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from chalicelib.domain.evidence import Stretch, Suspicion, SuspicionKind
+from chalicelib.domain.incidents import Incident, Phase
+from rekindle.cli.story import tell
+from rekindle.cli.table import Style
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+PLAIN = Style(columns=100)
+
+
+def shown(**more: Any) -> str:
+    base = {"incident_id": "inc-lm-1", "job_id": "lm", "cluster": None, "opened_at": NOW, "phase_entered_at": NOW}
+    return tell({**Incident(**base, phase=Phase.HOLDING, **more).to_wire(), "timeline": []}, PLAIN)
+
+
+def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
+    one = Suspicion(
+        attempt="lm",
+        kind=SuspicionKind.HANG,
+        rule="not_waiting",
+        said="rank 3: in train.py:augment; 7 of 8 ranks wait in a collective",
+        ranks=(3,),
+        hosts=("algo-2",),
+        confidence=0.9,
+        reports=8,
+        world_size=8,
+        kept_at="s3://b/jobs/lm/rekindle/reports/lm/",
+    )
+    told = shown(suspicions=(one,), conclusion="flaky hardware on algo-2")
+    for words in (
+        "SUSPECTS",
+        "hang: rank 3 on algo-2",
+        "rule not_waiting, confidence 0.9, 8 of 8 ranks",
+        "reports/lm/",
+    ):
+        assert words in told
+    assert "concluded   flaky hardware on algo-2" in told
+
+
+def test_reports_that_point_at_nobody_are_told_as_such() -> None:
+    said = "all 8 ranks have it at step 25"
+    nobody = Suspicion(attempt="lm", kind=SuspicionKind.NON_FINITE, rule="all_at_once", said=said)
+    assert "non_finite: nobody in particular" in shown(suspicions=(nobody,))
+    assert "SUSPECTS" not in shown()
+
+
+def test_steps_whose_checkpoints_are_not_used_are_told() -> None:
+    stretches = (Stretch(attempt="lm", from_step=50, to_step=70), Stretch(attempt="lm-r2", from_step=90))
+    assert "checkpoints of lm steps 50-69, lm-r2 steps 90 and later" in shown(stretches=stretches)
