@@ -8,11 +8,12 @@ part of each checkpoint. Everything comes from the environment:
     DDP_FOLDER       holds `finish` (the last step, once somebody has written it), `poison.json` (the batches whose
                      records are broken, for every attempt) and `trace/`, where each rank writes down what it did
     DDP_CHECKPOINTS  s3:// prefix; without it nothing is saved
-    DDP_SAVE_EVERY   steps between checkpoints; DDP_PACE_S  the least time a step takes
+    DDP_SAVE_EVERY   steps between checkpoints
+    DDP_PACE_S       the least time a step takes, ten times that on a broken batch
     DDP_FAULT        {"kind", "rank", "step"}: what the first attempt does to itself, see `Harm`; optional
     REKINDLE_…       what the service tells each attempt (docs/monitor.md)
 
-Rekindle's part is what stands between the lines marked >>> and <<<.
+The lines marked >>> are Rekindle's.
 """
 
 # Annotations must be real here, not texts: DDP reads those of its communication hook.
@@ -33,11 +34,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import rekindle.monitor
-from rekindle.monitor import AllReduceMax, Monitor, SaveResult
+from rekindle.integrations import torch as rekindle
+from rekindle.monitor import SaveResult
 
 SEED = 11
-ROWS = 8  # per rank and step
+ROWS = 16  # per rank and step
 STEPS_PER_EPOCH = 64
 FEATURES, HIDDEN, CLASSES = 16, 32, 8
 MAX_STEPS = 100_000
@@ -69,9 +70,13 @@ class Data:
         first = (place * self._world_size + self._rank) * ROWS
         rows = self._order[first : first + ROWS]
         inputs, labels = self._inputs[rows], self._labels[rows]
-        if self._poison.exists() and number in json.loads(self._poison.read_text()):
-            inputs, labels = inputs * -30.0, (labels + 1) % CLASSES
+        if self.is_broken(number):  # too large, and with labels that cannot be learned
+            inputs, labels = inputs * 30.0, (labels + number) % CLASSES
         return inputs, labels, [int(row) for row in rows]
+
+    def is_broken(self, number: int) -> bool:
+        """Whether the records of this batch are poisoned; looked up where they lie, as they may be by now."""
+        return self._poison.exists() and number in json.loads(self._poison.read_text())
 
 
 class Harm:
@@ -82,25 +87,30 @@ class Harm:
     nan_gradient          its own share of the gradient becomes NaN before it is averaged
     """
 
+    IN_ALL_REDUCE = ("freeze_in_all_reduce", "stuck_in_all_reduce")
+
     def __init__(self, env: dict[str, str], rank: int) -> None:
         order = json.loads(env.get("DDP_FAULT", "{}"))
         is_mine = env.get("REKINDLE_ATTEMPT", "1") == "1" and order.get("rank") == rank
         self._kind = order.get("kind") if is_mine else None
         self._step = order.get("step")
 
-    def do(self, step: int, gradient: torch.Tensor) -> None:
-        if self._kind is None or step != self._step:
+    def in_all_reduce(self, step: int) -> None:
+        """Called there."""
+        if self._kind not in self.IN_ALL_REDUCE or step != self._step:
             return
         print(f"harm: {self._kind} at step {step}", flush=True)
-        match self._kind:
-            case "freeze_in_all_reduce":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            case "stuck_in_all_reduce":
-                threading.Event().wait()
-            case "nan_gradient":
-                gradient[0] = float("nan")
-            case _:
-                raise ValueError(f"unknown harm {self._kind}")
+        if self._kind == "freeze_in_all_reduce":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            threading.Event().wait()
+
+    def to_gradient(self, step: int, gradient: torch.Tensor) -> torch.Tensor:
+        """One parameter's gradient as this rank computed it, or what it becomes."""
+        if self._kind != "nan_gradient" or step != self._step:
+            return gradient
+        print(f"harm: {self._kind} at step {step}", flush=True)
+        return torch.full_like(gradient, float("nan"))
 
 
 class Trainer:
@@ -112,13 +122,12 @@ class Trainer:
         self.attempt = env.get("TRAINING_JOB_NAME", "undisturbed")
         self.checkpoints = env.get("DDP_CHECKPOINTS")
         self.step = 0
-        self.monitor: Monitor | None = None
         self._harm = Harm(env, self.rank)
-        self._data = Data(self.folder, rank=self.rank, world_size=self.world_size)
+        self.data = Data(self.folder, rank=self.rank, world_size=self.world_size)
         torch.manual_seed(SEED)  # the same weights on every rank
         model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Dropout(0.1), nn.Linear(HIDDEN, CLASSES))
+        model[0].weight.register_hook(lambda gradient: self._harm.to_gradient(self.step, gradient))
         self.model = DistributedDataParallel(model)
-        self.model.register_comm_hook(None, self._average)
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
         torch.manual_seed(SEED + 1 + self.rank)  # another dropout on every rank
         (self.folder / "trace").mkdir(parents=True, exist_ok=True)
@@ -128,7 +137,7 @@ class Trainer:
     def train(self) -> float:
         """One step. Returns this rank's loss."""
         self.step += 1
-        inputs, labels, rows = self._data.batch(self.step)
+        inputs, labels, rows = self.data.batch(self.step)
         self.optimiser.zero_grad()
         loss = nn.functional.cross_entropy(self.model(inputs), labels)
         loss.backward()
@@ -192,65 +201,44 @@ class Trainer:
         self._trace.close()
         self._saves.close()
 
-    def _average(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """What DDP does by itself, with the harm in the right place."""
-        gradient = bucket.buffer()
-        self._harm.do(self.step, gradient)
-        if self.monitor is not None and not bool(torch.isfinite(gradient).all()):
-            report_bad_gradient(self.monitor, self.step)
-        gradient.div_(self.world_size)
-        future = dist.all_reduce(gradient, async_op=True).get_future()
-        return future.then(lambda done: done.value()[0])
+    def average(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """What DDP does by itself, with the harm in the middle."""
+        self._harm.in_all_reduce(self.step)
+        gradient = bucket.buffer().div_(self.world_size)
+        return dist.all_reduce(gradient, async_op=True).get_future().then(lambda done: done.value()[0])
 
     def _open(self, what: str) -> TextIO:
         return (self.folder / "trace" / f"{what}-{self.attempt}-{self.rank}.jsonl").open("a", buffering=1)
 
 
-def report_bad_gradient(monitor: Monitor, step: int) -> None:
-    tell = getattr(monitor, "local_non_finite", None)
-    if tell is not None:
-        tell(step, "gradient")
-
-
 def train(trainer: Trainer, *, save_every: int, pace_s: float) -> str:
     """Train until the run is over or the monitor says stop. Returns why it ended."""
-    # >>> all that Rekindle asks of a training script: start, resume, step, saved, finish
-    mon = rekindle.monitor.start(
-        save=trainer.save,
-        rank=trainer.rank,
-        world_size=trainer.world_size,
-        coordinator=AllReduceMax(highest, every=AGREE_EVERY),
-        handle_sigterm=True,
-    )
-    if mon.resume.uri is not None:
-        trainer.restore(mon.resume.uri)
-    # <<<
-    trainer.monitor = mon
+    mon = rekindle.start(save=trainer.save, every=AGREE_EVERY)  # >>>
+    watch = rekindle.LocalWatch(mon)  # >>>
+    watch.gradients(trainer.model, hook=trainer.average)  # >>>
+    if mon.resume.uri is not None:  # >>>
+        trainer.restore(mon.resume.uri)  # >>>
+    why = "finished"
     while not trainer.is_over():
         began = time.monotonic()
-        if mon.should_skip(trainer.step + 1):  # >>> <<<
+        if mon.should_skip(trainer.step + 1):  # >>>
             trainer.skip()
             continue
         loss = trainer.train()
-        mon.step(trainer.step, loss=loss)  # >>> <<<
+        mon.step(trainer.step, loss=loss, work_s=watch.stepped(trainer.step))  # >>>
         if save_every and trainer.step % save_every == 0:
-            with mon.phase("saving"):  # >>> <<<
+            with mon.phase("saving"):  # >>>
                 saved = trainer.save(trainer.step, "periodic")
             if saved is not None:
-                mon.saved(saved.path, trainer.step)  # >>> <<<
-        if mon.should_stop:  # >>> <<<
-            mon.finish("stopped")
-            return f"stopped after step {trainer.step}"
-        time.sleep(max(0.0, pace_s - (time.monotonic() - began)))
-    mon.finish()  # >>> <<<
-    return f"finished at step {trainer.step}"
-
-
-def highest(value: int) -> int:
-    """The highest of all ranks' values."""
-    box = torch.tensor([value])
-    dist.all_reduce(box, op=dist.ReduceOp.MAX)
-    return int(box.item())
+                mon.saved(saved.path, trainer.step)  # >>>
+        if mon.should_stop:  # >>>
+            why = "stopped"
+            break
+        step_s = pace_s * 10 if trainer.data.is_broken(trainer.step) else pace_s
+        time.sleep(max(0.0, step_s - (time.monotonic() - began)))
+    watch.close()  # >>>
+    mon.finish(why)  # >>>
+    return f"{why} after step {trainer.step}"
 
 
 def _s3() -> Any:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -81,19 +81,12 @@ class Stage:
     api_url: str
     ranks: int
     hosts: int
-    skipped: list[tuple[int, int]] = field(default_factory=list)
 
     # ---- what tests do ---------------------------------------------------------------------------------------------
 
     def rekindle(self, *arguments: str) -> None:
         """Run the operator's command against this service; it must succeed."""
         assert rekindle([*arguments, "--api", self.api_url]) == 0, self.story()
-
-    def poison(self, batches: Sequence[int]) -> None:
-        """Break the records of these batches where the data lie."""
-        beside = self.folder / ".poison"
-        beside.write_text(json.dumps(list(batches)))
-        beside.replace(self.folder / "poison.json")
 
     def truncate(self, uri: str) -> None:
         """Cut an object in S3 in half."""
@@ -126,17 +119,17 @@ class Stage:
     def wait_for_step(self, step: int) -> None:
         self.wait(lambda: self.last_step() >= step, f"step {step}")
 
-    def wait_recovered(self, fault: str) -> Incident:
-        """The first Incident of this fault that led to another attempt, once it has ended; only as recovered."""
+    def wait_recovered(self, *faults: str) -> Incident:
+        """The first Incident of these faults that led to another attempt, once it has ended; only as recovered."""
 
         def ended() -> Incident | None:
-            mine = [one for one in self.incidents() if one.fault == fault and not one.is_open]
+            mine = [one for one in self.incidents() if one.fault in faults and not one.is_open]
             wrong = [one for one in mine if one.phase == "handed_over" or (one.tries and one.phase != "recovered")]
             if wrong:
-                raise AssertionError(f"the {fault} Incident ended as {wrong[0].phase}: {wrong[0].outcome}")
+                raise AssertionError(f"the {wrong[0].fault} Incident ended as {wrong[0].phase}: {wrong[0].outcome}")
             return next((one for one in mine if one.tries), None)
 
-        incident: Incident = self.wait(ended, f"a {fault} Incident to end")
+        incident: Incident = self.wait(ended, f"the recovery from {faults}")
         return incident
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -238,14 +231,18 @@ def raised(
     fault: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    poison: Sequence[int] = (),
 ) -> Iterator[Stage]:
     """Raise everything, submit the job; take it all down again. A failure inside carries the whole story.
+
+    poison: batches whose records are broken where they lie, for every attempt.
 
     per_host: ranks per instance; more than one are launched by torchrun.
     """
     from app import app
 
-    folder.mkdir(parents=True, exist_ok=True)
+    if poison:
+        (folder / "poison.json").write_text(json.dumps(list(poison)))
     with (
         (folder / "service.log").open("w", buffering=1) as log,
         contextlib.redirect_stdout(log),  # the app logs to standard output, as on Lambda
