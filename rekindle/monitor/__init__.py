@@ -38,7 +38,7 @@ from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload
+from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.trouble import logger
@@ -90,7 +90,7 @@ def start(
         )
     except Exception as err:
         logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
-        return Monitor(resume)
+        return _silent(resume, given)
 
 
 def _start(
@@ -110,7 +110,7 @@ def _start(
     bus = env.get(ENV_BUS) or None
     if env.get(ENV_SWITCH, "").lower() in ("off", "0", "false", "no") or job_id is None or not (mailbox or bus):
         logger.info("Rekindle's monitor is silent: it is off, or was told no job, or neither mailbox nor bus")
-        return Monitor(resume)
+        return _silent(resume, env)
     if config is None:
         config = Config.from_env(env)
         if config.problems:
@@ -156,6 +156,11 @@ def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals
         return (signal.SIGTERM,) if handle_sigterm else ()
     usr1 = getattr(signal, "SIGUSR1", None)
     return (signal.SIGTERM,) if usr1 is None else (signal.SIGTERM, usr1)
+
+
+def _silent(resume: ResumePlan, env: Mapping[str, str]) -> Monitor:
+    """A run that nobody watches is still told where to go on."""
+    return Monitor(resume, local_path(resume.uri, _upload(env)))
 
 
 def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
