@@ -27,6 +27,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from localcloud.aws_shapes import check_answer, request_problems
 from localcloud.aws_wire import Wire
 from localcloud.clock import Clock
+from localcloud.cloudwatch import get_metric_data
 from localcloud.lambdas import LambdaApi
 from localcloud.sagemaker import AwsError
 
@@ -71,6 +72,7 @@ def extended_moto(
             patch(SageMakerResponse, _snake(name), _tag_method(name, tags_of, getattr(SageMakerResponse, _snake(name))))
         patch(EventsHandler, "put_events", _response_method("events", "PutEvents", put_events))
 
+        patch(moto.cloudwatch.models.CloudWatchBackend, "get_metric_data", get_metric_data)
         for module in (moto.s3.models, moto.cloudwatch.models):
             patch(module, "utcnow", lambda: clock.now().replace(tzinfo=None))
 

@@ -32,6 +32,7 @@ from localcloud.aws import HttpServer, extended_moto, operations_of
 from localcloud.aws_wire import Wire
 from localcloud.clock import Clock, RealClock, SimClock
 from localcloud.cloud_app import ApiServer, deployment_of
+from localcloud.cloudwatch import Alarms
 from localcloud.durable import Handler
 from localcloud.engine import DurableEngine
 from localcloud.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
@@ -117,6 +118,7 @@ class Cloud:
             clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID
         )
         self.clusters = Clusters(clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID)
+        self.alarms = Alarms(clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID)
         self.simulated = Simulated(
             clock=self.clock,
             jobs=self.training,
@@ -175,6 +177,7 @@ class Cloud:
                 self._save_again()
         stack.callback(self.engine.close)
         stack.callback(self.events.stop_schedules)
+        stack.callback(self.alarms.stop)
 
     def environ(self) -> dict[str, str]:
         """All that a process needs to use this cloud: endpoint, credentials, region, and the app's own settings."""

@@ -280,7 +280,7 @@ def read_watch(body: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidRequest(f"metrics.{role}", f"must be a metric's name of 1 to {MAX_METRIC_NAME} characters")
         watch[role] = name
     if "alarms" in body:
-        if body["alarms"] not in set(AlarmMode):
+        if body["alarms"] not in list(AlarmMode):
             raise InvalidRequest("alarms", f"must be one of {', '.join(AlarmMode)}")
         watch["alarms"] = AlarmMode(body["alarms"])
     if "hang_minutes" in body:
