@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Classify standard input."""
     lines = read_lines(sys.stdin.buffer)
     if args.json:
-        _print_objects(lines, sys.stdout)
+        run_objects(lines, sys.stdout)
     else:
         print(summary(lines, Style.of(sys.stdout)))
     return 0
@@ -87,7 +87,8 @@ def _shortened(line: bytes) -> bytes:
     return line if len(line) <= MAX_LINE_BYTES else line[:HEAD_BYTES] + b"\n" + line[-TAIL_BYTES:]
 
 
-def _print_objects(chunks: Iterator[list[bytes]], out: TextIO) -> None:
+def run_objects(chunks: Iterator[list[bytes]], out: TextIO) -> None:
+    """One JSON object per line, flushed after each chunk, so that a log can be followed."""
     classify = Classifier().classify
     known: dict[Verdict, str] = {}
     for lines in chunks:

@@ -20,11 +20,12 @@ from rekindle.signatures.rule import Rule, skeleton
 from rekindle.signatures.rules import HARDWARE, HARMLESS, OTHERS, RULES
 from rekindle.signatures.xid_lines import XidVerdict, read_xids
 
-HEAD_BYTES: Final = 6144  # a traceback's beginning, and every line that a person would print
-TAIL_BYTES: Final = 6144  # its end, where the exception stands
+HEAD_BYTES: Final = 4096  # a traceback's beginning, and every line that a person would print
+TAIL_BYTES: Final = 4096  # its end, where the exception stands
 MAX_JSON_BYTES: Final = 65_536  # a JSON record up to this size is opened whole
 
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]?|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_XID_PLACE: Final = len(RULES)  # the prefilter's place for Xid records, behind all rules
 _MESSAGE_KEYS: Final = ("message", "msg", "log", "text", "line")  # as loggers, container runtimes and data sets have it
 
 
@@ -111,29 +112,31 @@ class Classifier:
         if "\x1b" in text:
             text = _ANSI.sub("", text)
             candidates = self._prefilter.candidates(skeleton(text.encode("utf-8", "replace")))
-        text, low = self._without_harmless(text)
-        found: Verdict | None = None
-        xid = read_xids(low) if "xid" in low else None
-        if xid is not None and xid.is_hardware:
-            return _of_xid(xid)
-        for place in candidates:
-            if place >= len(RULES):
-                continue
-            if xid is not None and place >= len(HARDWARE):
-                break
-            rule = RULES[place]
-            if _compiled(rule.pattern).search(text if rule.is_cased else low):
-                found = self._verdicts[place]
-                break
-        if found is None:
-            return _of_xid(xid) if xid is not None else BENIGN
-        return found
-
-    def _without_harmless(self, text: str) -> tuple[str, str]:
-        """The excerpt and its lower case, without the phrases that name an error and are none."""
+            if not candidates:
+                return BENIGN
         low = text.lower()
         if len(low) != len(text):  # a few letters change their length with their case; then case is given up
             text = low
+        if self._first(text, low, candidates) is None:
+            return BENIGN
+        text, low = self._without_harmless(text, low)
+        return self._first(text, low, candidates) or BENIGN
+
+    def _first(self, text: str, low: str, candidates: tuple[int, ...]) -> Verdict | None:
+        """The first rule that matches; Xid records stand between the rules on hardware and all others."""
+        xid = read_xids(low) if candidates[-1] == _XID_PLACE else None
+        if xid is not None and xid.is_hardware:
+            return _of_xid(xid)
+        for place in candidates:
+            if place == _XID_PLACE or (xid is not None and place >= len(HARDWARE)):
+                break
+            rule = RULES[place]
+            if _compiled(rule.pattern).search(text if rule.is_cased else low):
+                return self._verdicts[place]
+        return _of_xid(xid) if xid is not None else None
+
+    def _without_harmless(self, text: str, low: str) -> tuple[str, str]:
+        """The excerpt and its lower case, without the phrases that name an error and are none."""
         for place in self._harmless.candidates(skeleton(low.encode("utf-8", "replace"))):
             spans = [match.span() for match in _compiled(HARMLESS[place].pattern).finditer(low)]
             for start, end in reversed(spans):

@@ -107,9 +107,9 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="deprecation",
-        needs=("deprecat", "warning", "will be removed"),
-        pattern=r"[^\n]{0,200}\b(?:is|are|was|been|now) deprecated\b[^\n]{0,200}"
-        r"|[^\n]{0,120}deprecationwarning[^\n]{0,200}|[^\n]{0,120}futurewarning[^\n]{0,200}",
+        needs=("deprecat", "futurewarning"),
+        pattern=r"(?:\A|(?<=\n))[^\n]{0,400}?\b(?:(?:is|are|was|been|now) deprecated|deprecationwarning"
+        r"|futurewarning)\b[^\n]{0,400}",
         example="Warning: Environment variable NCCL_ASYNC_ERROR_HANDLING is deprecated; use "
         "TORCH_NCCL_ASYNC_ERROR_HANDLING",
         source="PyTorch Utils.hpp; Python warnings",

@@ -43,6 +43,7 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "cuda_unknown",
         "storage_io",
         "loss_scale_floor",
+        "loss_scale_zero",
         "nan_iterations",
         "nan_loss",
         "nccl_watchdog",

@@ -60,6 +60,7 @@ DEVICE: Final[tuple[Rule, ...]] = (
         example="Row Remapper: New row (0x00000000051e0800) marked for remapping, reset gpu to activate.",
         source=f"{_NV_XID}, Xid 63",
         response=FirstResponse.MONITOR,
+        order=CausalClass.NEWS,
     ),
     Rule(
         name="row_remap_failed",
@@ -76,7 +77,8 @@ DEVICE: Final[tuple[Rule, ...]] = (
         label=Label.XID_63_64_ROW_REMAP,
         needs=("row remap", "remapped row", "remapping", "rows remap"),
         pattern=r"(?:row[- ]remap\w{0,6}|remapped rows?).{0,80}pending\W{1,30}(?:yes|true|[1-9])"
-        r"|pending row[- ]remap|row[- ]remap\w{0,6} (?:is )?pending",
+        r"|remapped rows[\s\S]{0,240}pending\s{0,40}:\s{0,3}yes|pending row[- ]remap"
+        r"|row[- ]remap\w{0,6} (?:is )?pending",
         example="GPU 00000000:84:00.0 has a row remapping pending: reset the GPU to activate it",
         source="nvidia-smi -q -d ROW_REMAPPER; leptonai/gpud remapped-rows component",
         response=FirstResponse.RESET_GPU,
@@ -174,7 +176,7 @@ CUDA: Final[tuple[Rule, ...]] = (
         r"|cuda_?error_?(?:out_of_memory|memoryallocation)|cu(?:blas|dnn|solver|sparse|fft)_(?:status_)?alloc_failed"
         r"|\boom when allocating tensor|resource_?exhausted:? ?.{0,40}(?:\boom\b|out of memory|failed to allocate)"
         r"|\bout of memory\b.{0,30}(?:while trying to|when) allocat\w{1,5} .{0,60}(?:\bgpu\b|\bdevice\b|\bhbm\b)"
-        r"|(?:\A|\n)\s{0,20}(?:error: |exception: )?(?:torch\.)?outofmemoryerror|triton\.\w{1,20}\.outofresources"
+        r"|(?:\A|\n)[ \t]{0,20}(?:error: |exception: )?(?:torch\.)?outofmemoryerror|triton\.\w{1,20}\.outofresources"
         r"|\bcuda failure.{0,12}out of memory|cuda runtime error \(2\)|error=2 : out of memory"
         r"|out of memory trying to allocate|failed to allocate .{0,40}from device",
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity",

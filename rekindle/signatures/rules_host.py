@@ -12,6 +12,7 @@ MEMORY: Final[tuple[Rule, ...]] = (
         name="host_oom",
         label=Label.HOST_OOM_KILLED,
         needs=(
+            "killed process",
             "oom",
             "out of memory",
             "out-of-memory",
@@ -26,7 +27,8 @@ MEMORY: Final[tuple[Rule, ...]] = (
             "low on memory",
             "more memory",
         ),
-        pattern=r"\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill|memory cgroup out of memory"
+        pattern=r"\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill"
+        r"|\bkilled process \d{1,9} \(|memory cgroup out of memory"
         r"|\boomkilled\b|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
         r"|tasks? [\d,\-]{1,200}: out of memory|out_of_memory\b.{0,30}(?:slurm|state|job)|state=out_of_memory"
         r"|exceeded (?:job |step |its )?memory limit|memory limit.{0,40}(?:being killed|exceeded|killed)"
@@ -40,7 +42,7 @@ MEMORY: Final[tuple[Rule, ...]] = (
         # Who kills with SIGKILL does not say so; on a training node it is nearly always the OOM killer.
         name="killed_9",
         label=Label.HOST_OOM_KILLED,
-        needs=("sigkill", "signal 9", "exitcode", "exit code", "exit_code", " killed", "code 137", "status 137"),
+        needs=("sigkill", "signal 9", "exitcode", "exit code", "exit_code", "killed", "code 137", "status 137"),
         pattern=r"\bsigkill\b.{0,40}(?:received|: ?9)|(?:received|got|by|with) (?:signal )?sigkill\b|\bsignal 9\b"
         r"|exit ?_?code\s{0,3}[:=]?\s{0,3}(?:-9|137)\b|exit(?:ed with)? (?:code|status) (?:-9|137)\b"
         r"|(?:\A|\n|\s)\d{2,8} killed\s{1,20}(?:\S{0,80}/)?(?:python|torchrun|accelerate|deepspeed|srun|bash|mpirun)"
@@ -84,6 +86,7 @@ STORAGE: Final[tuple[Rule, ...]] = (
         label=Label.CHECKPOINT_CORRUPT,
         needs=(
             "pytorchstreamreader",
+            "unable to load weights",
             "central directory",
             "safetensorerror",
             "deserializing header",
@@ -107,7 +110,8 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "bad crc",
             "missing shard",
         ),
-        pattern=r"pytorchstreamreader failed|failed finding central directory|error while deserializing header"
+        pattern=r"pytorchstreamreader failed|unable to load weights from|\btruncated file\b"
+        r"|failed finding central directory|error while deserializing header"
         r"|metadataincompletebuffer|\bheadertoo(?:large|small)\b|invalidheader\w{0,20}|safetensorerror.{0,60}"
         r"(?:header|deserializ|incomplete|invalid|offset)|\bunpickl\w{1,3}error\b|\beoferror\b.{0,4}ran out of input"
         r"|\bran out of input\b|unexpected eof.{0,60}(?:corrupt|more bytes)|invalid header or archive is corrupted"
@@ -147,6 +151,9 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "readtimeouterror",
             "connecttimeouterror",
             "endpoint url",
+            "fstimeouterror",
+            "requests.exceptions",
+            "urllib3.exceptions",
             "clienterror",
             "s3error",
             "s3uploadfailed",
@@ -187,7 +194,9 @@ STORAGE: Final[tuple[Rule, ...]] = (
         r"|an error occurred \((?:slowdown|internalerror|serviceunavailable|requesttimeout|503|500|requesttimetooskewed"
         r"|nosuchbucket|expiredtoken)\)|s3uploadfailederror|\bresponsestreamingerror\b|\[errno (?:5|70|107|108|112"
         r"|116|121)\]"
-        r"|\bhost is down\b|communication error on send|(?:mount-s3|mountpoint|s3fs|fuse|gpfs|beegfs"
+        r"|\bfstimeouterror\b|\b(?:requests|urllib3)\.exceptions\.\w{3,30}error"
+        r"|connectionclosederror.{0,90}endpoint|\bhost is down\b|communication error on send"
+        r"|(?:mount-s3|mountpoint|s3fs|fuse|gpfs|beegfs"
         r"|weka)\b.{0,80}(?:i/o error"
         r"|\bfailed\b|\berror\b(?!s?\W{1,3}0)|not responding)|aws_error_s3_\w{3,40}|s3.{0,40}503 service unavailable"
         r"|\bincompleteread\b",

@@ -50,7 +50,7 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="efa_device",
         label=Label.EFA_FAILURE,
-        needs=("efa",),
+        needs=("efa_", "efa ", "efa:", "fi_getinfo"),
         pattern=r"\befa(?:_\d{1,3})?:? ?.{0,40}(?:failed to |unable to |fatal|cannot open device"
         r"|not responding|reset fail"
         r"|aenq (?:error|fatal)|no (?:efa )?(?:devices?|provider) (?:was |were )?found|unresponsive|admin queue)"

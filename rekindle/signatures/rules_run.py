@@ -13,22 +13,30 @@ NUMBERS: Final[tuple[Rule, ...]] = (
     Rule(
         name="loss_scale_floor",
         label=Label.LOSS_SCALE_COLLAPSE,
-        needs=("loss scale", "loss_scale", "loss scaler", "lossscale", "grad scale", "scaling factor"),
+        needs=("minimum", "decrease scale", "scale to", "reducing to", "too small", "underflow", "collaps", "floor"),
         pattern=r"loss[ _]?scale(?:r)?.{0,30}(?:already )?at (?:its )?minimum|cannot decrease (?:loss )?scale anymore"
         r"|minimum loss scale reached|loss scale (?:has )?(?:reached|hit|fallen to) (?:its |the )?(?:minimum|floor)"
         r"|(?:reducing|decreasing|lowering) (?:loss[ _]?scale )?to (?:0?\.\d{1,60}|0(?:\.0{0,60})?|1(?:\.0{0,60})?"
         r"|\d(?:\.\d{1,40})?e-\d{1,4})(?![\d.e])"
-        r"|loss[ _]?scale\w{0,3}['\"]?\s{0,3}[:=]\s{0,6}(?:0\.0{0,60}(?![\d])|0(?![\d.])"
-        r"|\d(?:\.\d{1,40})?e-\d{1,4})|loss[ _]?scale.{0,40}\b(?:too small|underflow\w{0,2}|collaps\w{1,3})\b",
+        r"|loss[ _]?scale.{0,40}\b(?:too small|underflow\w{0,2}|collaps\w{1,3})\b",
         example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
         source="DeepSpeed runtime/fp16/loss_scaler.py; apex amp; fairseq fp16_optimizer; "
         "github.com/ymcui/Chinese-LLaMA-Alpaca/issues/534",
     ),
     Rule(
+        name="loss_scale_zero",
+        label=Label.LOSS_SCALE_COLLAPSE,
+        needs=("loss scale", "loss_scale", "lossscale"),
+        # A whole 0 is no scale but a setting ("loss_scale": 0 asks DeepSpeed for a dynamic one).
+        pattern=r"loss[ _]?scale['\"]?\s{0,3}[:=]\s{0,6}(?:0\.0{0,60}(?![\d])|\d(?:\.\d{1,40})?e-\d{1,4})",
+        example=" iteration 1201/ 9000 | lm loss: 9.1E+00 | loss scale: 0.0 | number of skipped iterations:  10 |",
+        source="Megatron-LM training log; apex amp",
+    ),
+    Rule(
         name="nan_iterations",
         label=Label.NAN_LOSS,
         needs=("nan iterations",),
-        pattern=r"\bnan iterations\s{0,3}:\s{0,12}[1-9]",
+        pattern=r"nan iterations\s{0,3}:\s{0,12}[1-9]",
         example=" iteration 9/ 10 | loss scale: 1.0 | number of skipped iterations:   1 | number of nan "
         "iterations:   1 |",
         source="Megatron-LM training log; github.com/deepspeedai/Megatron-DeepSpeed/pull/434",
@@ -100,8 +108,8 @@ NUMBERS: Final[tuple[Rule, ...]] = (
             "ppl nan",
             "ppl: nan",
         ),
-        pattern=rf"loss\w{{0,12}}['\"]?(?:\s?\(\w{{1,12}}\))?\s{{0,3}}(?:[:=]{{1,2}}|\bis:?|\bwas|\bbecame|\bbecomes|\bwent(?: to)?"
-        rf"|\s)\s{{0,6}}"
+        pattern=rf"loss\w{{0,12}}['\"]?(?:\s?\(\w{{1,12}}\))?\s{{0,3}}(?:[:=]{{1,2}}|\bis:?|\bwas|\bbec[ao]mes?"
+        rf"|\bwent(?: to)?|\s)\s{{0,6}}"
         rf"['\"]?(?:tensor\()?(?:now )?{_NUMBER}\b(?![\w.:/-])"
         r"|loss is (?:not finite|non-?finite)|\bloss (?:became|becomes|went) (?:infinite|nan|non-?finite|inf)"
         r"|grad(?:ient)?(?:ients)?s?[_ ]?norm\w{0,6}['\"]?\s{0,3}[:=]?\s{0,6}['\"]?(?:tensor\()?nan\b(?![\w./-])"
@@ -187,7 +195,7 @@ ENDS: Final[tuple[Rule, ...]] = (
             "capacity block",
         ),
         pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|run|vm|tpu|workload)\b.{0,60}"
-        r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|\bstate=preempted\b"
+        r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|state=preempted\b"
         r"|\bpreempted\b.{0,20}\bby (?:the )?(?:scheduler|slurm|kueue|platform)|this job is preempted"
         r"|\bpreemption (?:notice|signal|"
         r"event|warning|detected|received|imminent)|received (?:a )?preempt\w{1,5}|\bpreempted\s{0,2}(?:\Z|\n|0:)"
@@ -245,7 +253,8 @@ ENDS: Final[tuple[Rule, ...]] = (
         r"|by) (?:signal )?\(?(?:signals\.)?(?:sigint|sighup)\b"
         r"|\bsig(?:int|hup)\b.{0,12}(?:received|caught|detected)"
         r"|\bcancelled at \d{4}-\d\d-\d\dt[\d:]{8}(?:\.\d{1,6})?\s{0,3}\*\*\*"
-        r"|\bcancell?ed by (?:\d{1,9}|(?:the )?user|admin|owner|\w{1,32} \(uid)|cancelled at .{0,60}due to (?:user"
+        r"|\bcancell?ed by (?:\d{1,9}|(?:the )?user|admin|owner|\w{1,32} \(uid)"
+        r"|cancelled at .{0,60}due to (?:user|signal"
         r"|scancel)"
         r"|\bctrl ?[-+] ?c\b|(?:\A|\n)\^c|got signal: [12]\b|received [12] death signal|srun: interrupt"
         r"|\bscancel(?:led|ed)?\b.{0,40}(?:job|by)"
@@ -340,11 +349,13 @@ PYTHON: Final[tuple[Rule, ...]] = (
             "exit code",
             "exitcode",
             "exited with",
+            "group failed",
             "exit status",
             "executeuserscripterror",
             "exits with return code",
         ),
-        pattern=r"exit(?:ed with| with)? ?(?:exit )?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
+        pattern=r"worker group failed\b|exit(?:ed with| with)? ?(?:exit )?(?:code"
+        r"|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
         r"|exitcode\s{0,3}[:=]\s{0,3}-?[1-9]\d{0,2}\b"
         r"|executeuserscripterror|exits with return code = -?[1-9]|returned non-zero exit status [1-9]",
         example="srun: error: node042: task 3: Exited with exit code 1",

@@ -61,6 +61,7 @@ BENIGN_LINES: Final[tuple[str, ...]] = (
     "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 128.0",
     "[2024-02-11 10:11:12,131] [INFO] [config.py:997:print]   loss_scale ................... 0",
     "[2024-02-11 10:11:12,131] [INFO] [config.py:997:print]   min_loss_scale ............... 1",
+    '    "fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 16, "min_loss_scale": 1},',
     "  initial_loss_scale .............................. 4294967296",
     "  check_for_nan_in_loss_and_grad .................. True",
     "  exit_signal_handler ............................. False",
