@@ -102,7 +102,7 @@ def main() -> int:
         time.sleep(max(0.0, PACE_S - (time.monotonic() - began)))
     rekindle.wait_for_dcp()
     watch.close()  # >>>
-    mon.finish("stopped" if mon.should_stop else "finished")  # >>>
+    rekindle.finish(mon)  # >>> what was saved last is sealed first
     digest = weights_hash(model)
     if dist.get_rank() == 0:
         print(f"{'stopped' if mon.should_stop else 'finished'} at step {sampler.done}")

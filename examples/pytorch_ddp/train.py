@@ -86,7 +86,7 @@ def main() -> int:
             break
         time.sleep(max(0.0, PACE_S - (time.monotonic() - began)))
     watch.close()  # >>>
-    mon.finish("stopped" if mon.should_stop else "finished")  # >>>
+    rekindle.finish(mon)  # >>> what was saved last is sealed first
     if dist.get_rank() == 0:
         print(f"{'stopped' if mon.should_stop else 'finished'} at step {sampler.done}")
         print(f"weights {weights_hash(net)}", flush=True)

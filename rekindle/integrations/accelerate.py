@@ -21,7 +21,7 @@ from typing import Any
 
 from accelerate import skip_first_batches
 
-from rekindle.integrations.gang import barrier, coordinator, rank_and_world
+from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import quietly
 from rekindle.monitor import Monitor, start
@@ -114,7 +114,7 @@ class Rekindle:
 
     def finish(self) -> None:
         self._watch.close()
-        self.monitor.finish("stopped" if self.monitor.should_stop else "finished")
+        finish(self.monitor)
 
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         path = self._folder / f"step-{step:09d}"

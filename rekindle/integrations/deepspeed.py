@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import barrier, coordinator, rank_and_world
+from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.monitor import Monitor, start
@@ -95,7 +95,7 @@ class Rekindle:
 
     def finish(self) -> None:
         self._watch.close()
-        self.monitor.finish("stopped" if self.monitor.should_stop else "finished")
+        finish(self.monitor)
 
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         tag = f"step-{step:09d}"

@@ -8,10 +8,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rekindle.monitor import AllReduceMax, Coordinator, Solo
+from rekindle.monitor import AllReduceMax, Coordinator, Monitor, Solo
 
 # A rank may be late by an evaluation or a save of its own; when it is dead, gloo notices the closed connection at once.
 AGREE_TIMEOUT = timedelta(minutes=30)
+
+# A checkpoint of many GB, saved at SIGTERM, takes longer to hash than `Monitor.finish` waits by itself. SageMaker kills
+# after 120 s. Source: developer guide, StopTrainingJob
+SEAL_TIMEOUT_S = 90.0
 
 _groups: dict[int, Any] = {}  # id of the world's group → its side group; one for the process's life
 
@@ -60,3 +64,9 @@ def coordinator(every: int | None = None) -> Coordinator:
         return int(highest.item())
 
     return AllReduceMax(reduce_max) if every is None else AllReduceMax(reduce_max, every=every)
+
+
+def finish(monitor: Monitor, why: str = "") -> None:
+    """End a run: first seal what was saved last, whatever its size, then `Monitor.finish`."""
+    monitor.flush(SEAL_TIMEOUT_S)
+    monitor.finish(why or ("stopped" if monitor.should_stop else "finished"))

@@ -19,7 +19,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from rekindle.integrations.gang import barrier, coordinator, rank_and_world
+from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
 from rekindle.mailbox import ResumePlan
 from rekindle.monitor import LATER, Monitor, start
@@ -140,7 +140,7 @@ class RekindleCallback(TrainerCallback):
         if self._hook is not None:
             self._hook.remove()
         self._watch.close()
-        self.monitor.finish("stopped" if self.monitor.should_stop else "finished")
+        finish(self.monitor)
 
     # ---- saving, losses, windows -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import coordinator, rank_and_world
+from rekindle.integrations.gang import coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import gathered_rng, restore_rng
 from rekindle.mailbox import ResumePlan
@@ -143,7 +143,7 @@ class LightningHooks:
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning's hook
         if stage == "fit":
             self._watch.close()
-            self.monitor.finish("stopped" if self.monitor.should_stop else "finished")
+            finish(self.monitor)
             self._started = None
 
 

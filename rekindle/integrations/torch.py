@@ -10,7 +10,7 @@
         ...
         mon.step(step, loss=loss)
         if mon.should_stop: break
-    mon.finish()
+    rekindle.finish(mon)
 
 with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", step=step, model=model, ...)`.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rekindle.integrations.gang import barrier, coordinator, cpu_group, rank_and_world
+from rekindle.integrations.gang import barrier, coordinator, cpu_group, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import restore_rng, rng_state
 from rekindle.integrations.sampler import ResumableSampler
@@ -39,6 +39,7 @@ from rekindle.monitor.saving import SaveFunction
 
 __all__ = [
     "start",
+    "finish",
     "ResumableSampler",
     "LocalWatch",
     "save_file",
