@@ -4,6 +4,7 @@ A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or sh
 
     fence.json                                  service → monitor   the one attempt that may write
     requests/<request_id>.json                  service → monitor   save now, answer before the deadline
+    doorbell.json                               service → monitor   changes after each new request and fence
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
     manifests/step-<step, 12 digits>-<attempt>.json   monitor → service   written last: the checkpoint is whole
     beats/<attempt>.json                        monitor → service   overwritten at every beat
@@ -81,6 +82,7 @@ __all__ = [
     "SaveKind",
     "beat_key",
     "check_path",
+    "doorbell_key",
     "fence_key",
     "manifest_key",
     "manifest_prefix",
@@ -182,6 +184,14 @@ class RunPhase(StrEnum):
 
 def fence_key() -> str:
     return f"{FOLDER}/fence.json"
+
+
+def doorbell_key() -> str:
+    """An object whose bytes change whenever there is something new to read: one GET, where a LIST costs 12 times that.
+
+    Optional: where it is missing the monitor lists at every turn, and where it stays quiet every `Config.list_s`.
+    """
+    return f"{FOLDER}/doorbell.json"
 
 
 def request_prefix() -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rekindle.detectors import Verdict
+from rekindle.detectors import Severity, Verdict
 from rekindle.detectors.nonfinite import classify
 from rekindle.mailbox import Beat, CheckpointReply, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.identity import Identity
-from rekindle.monitor.judge import Judge, first_number, plain
+from rekindle.monitor.judge import Judge, number, plain
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.saving import SaveJob
 from rekindle.monitor.stall import StallWatch
@@ -101,6 +101,8 @@ class Accounts:
         self._voice.push(EventType.FINISHED, why=f"superseded by {by}")
 
     def on_straggler(self, verdict: Verdict, paces: Mapping[int, RankReport]) -> None:
+        if verdict.severity is not Severity.ACT:
+            return
         evidence = plain(verdict.evidence)
         rank = evidence.get("rank")
         report = paces.get(rank) if isinstance(rank, int) else None
@@ -110,7 +112,7 @@ class Accounts:
             straggler=report.rank if report is not None else None,
             host=report.host if report is not None else None,
             step_s=report.step_s if report is not None else None,
-            baseline_s=first_number(evidence, ("baseline_s", "baseline", "median_s")),
+            baseline_s=number(evidence.get("baseline_s")),
             rule=verdict.rule,
             evidence=evidence,
         )

@@ -10,9 +10,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
+from rekindle.detectors import Health, LossWatch, Point, Severity, ThroughputWatch, Verdict
 from rekindle.detectors import Trouble as Kind
 from rekindle.monitor.metrics import Sample, as_number
 from rekindle.monitor.outbox import EventType
@@ -21,12 +21,6 @@ from rekindle.monitor.voice import Voice
 
 QUEUE_MAX = 4096  # points; the oldest go first, and are counted
 _SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
-
-
-class PointWatch(Protocol):
-    """A detector of `rekindle.detectors` that is fed point by point."""
-
-    def update(self, point: Point, /) -> tuple[Verdict, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,6 @@ class Judge:
         *,
         is_first_rank: bool,
         judge_s: float,
-        throughput: PointWatch | None,
         voice: Voice,
         trouble: Trouble,
         see_loss: Callable[[int, float], None],
@@ -64,7 +57,7 @@ class Judge:
         self._on_news = on_news
         self._queue: deque[tuple[Sample, bool]] = deque(maxlen=QUEUE_MAX)
         self._loss = LossWatch()
-        self._throughput = throughput
+        self._throughput = ThroughputWatch()
         self.news = LossNews()
 
     def wants(self, *, is_late: bool) -> bool:
@@ -117,9 +110,9 @@ class Judge:
             logger.info("The loss is back to normal at step %d", sample.step)
         if is_healed or (was.health is not now.health and (was.health in _SICK or now.health in _SICK)):
             self._on_news()
-        for verdict in self._throughput.update(point) if self._throughput is not None else ():
+        for verdict in self._throughput.update(point):
             if verdict.severity is Severity.ACT:
-                self._say_throughput(verdict, sample)
+                self._say_throughput(verdict)
 
     def _say_loss(self, verdict: Verdict, loss: float | None) -> None:
         """A verdict worth a recovery becomes an event; values that are not finite have one of their own already."""
@@ -138,13 +131,13 @@ class Judge:
         )
         logger.warning("%s at step %d: %s", verdict.kind, verdict.step, verdict.rule)
 
-    def _say_throughput(self, verdict: Verdict, sample: Sample) -> None:
+    def _say_throughput(self, verdict: Verdict) -> None:
         evidence = plain(verdict.evidence)
         self._voice.push(
             EventType.THROUGHPUT_DROP,
             at_step=verdict.step,
-            step_s=first_number(evidence, ("step_s", "median_s", "recent_s")) or _finite(sample.step_s),
-            baseline_s=first_number(evidence, ("baseline_s", "baseline")),
+            step_s=number(evidence.get("step_s")),
+            baseline_s=number(evidence.get("baseline_s")),
             rule=verdict.rule,
             evidence=evidence,
         )
@@ -159,13 +152,9 @@ def plain(evidence: Mapping[str, float | int | str]) -> dict[str, Any]:
     }
 
 
-def first_number(evidence: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    """The first of these figures that the evidence holds."""
-    for name in names:
-        value = evidence.get(name)
-        if isinstance(value, int | float):
-            return float(value)
-    return None
+def number(value: object) -> float | None:
+    """A figure of the evidence, where it is one."""
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _finite(value: float | None) -> float | None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from rekindle.detectors import StragglerWatch
 from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Coordinator, Wish
@@ -92,8 +93,8 @@ class LiveMonitor(Monitor):
             dimensions={"JobId": identity.job_id},
             metrics_s=config.metrics_s,
         )
-        self._events = Worker("events", self._outbox.turn_events, trouble)
-        self._metrics = Worker("metrics", self._metrics_turn, trouble)
+        self._events = Worker("events", self._outbox.turn_events, trouble, is_done=lambda: self._outbox.has_sent_events)
+        self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
         self._voice = Voice(identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake)
         self._agreement = Agreement(coordinator, trouble, agree_s=config.agree_s, step_s=lambda: state.step_s)
         self._saver = Saver(
@@ -109,7 +110,6 @@ class LiveMonitor(Monitor):
         self._judge = Judge(
             is_first_rank=is_first,
             judge_s=config.judge_s,
-            throughput=None,
             voice=self._voice,
             trouble=trouble,
             see_loss=self._see_loss,
@@ -144,7 +144,7 @@ class LiveMonitor(Monitor):
             self._open(box, clients, upload)
 
     def _open(self, box: Box, clients: Clients, upload: Upload | None) -> None:
-        self._reporter = self._watchdog.reporter = Reporter(
+        self._reporter = self._watchdog.reporter = reporter = Reporter(
             box=box,
             identity=self.identity,
             state=self._state,
@@ -152,11 +152,11 @@ class LiveMonitor(Monitor):
             trouble=self._trouble,
             pace_s=self._config.pace_s,
             phase=lambda: self._stall.phase.value,
-            stragglers=None,
+            stragglers=StragglerWatch() if self.identity.rank == 0 else None,
             on_straggler=self._accounts.on_straggler,
         )
-        self._reporting = Worker("report", self._report_turn, self._trouble)
-        self._reporter.wakes(self._reporting.wake)
+        self._reporting = Worker("report", self._report_turn, self._trouble, is_done=lambda: reporter.has_written_all)
+        reporter.wakes(self._reporting.wake)
         self._workers.append(self._reporting)
         if self.identity.rank != 0:  # one reader and writer per attempt; the others learn in `_agree`
             return
@@ -240,15 +240,15 @@ class LiveMonitor(Monitor):
                 self._later.wake()
 
     def _see_loss(self, step: int, loss: float) -> None:
-        news = self._state.see_loss(step, loss)
+        news, is_first = self._state.see_loss(step, loss)
+        if is_first and self._reporter is not None:
+            self._reporter.non_finite(step, "loss")
         if news is None:
             return
         # Whether it is this rank's alone is not known here: the reports of all ranks tell (detectors.ranks.first_bad).
         self._voice.push_as_one_of_many(
-            EventType.NON_FINITE, at_step=step, loss_state=news, metric="loss", own=False, alone=self._alone(None)
+            EventType.NON_FINITE, at_step=step, loss_state=news, metric="loss", own=False, alone=None
         )
-        if self._reporter is not None:
-            self._reporter.non_finite(step, "loss")
         self._beat_soon()
 
     def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:

@@ -16,6 +16,7 @@ from rekindle.mailbox import (
     MailboxError,
     ReplyOutcome,
     beat_key,
+    doorbell_key,
     fence_key,
     parse_key,
     reply_key,
@@ -71,6 +72,9 @@ class Mail:
         self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
         self._poll_at = self._beat_at = clock.monotonic()
         self._poll_backoff_s = 0.0
+        self._rung: bytes | None = None  # the doorbell's bytes at the newest listing
+        self._list_at = clock.monotonic()
+        self._has_beat_to_write = True
         self._wake: Callable[[], None] = lambda: None
 
     def wakes(self, wake: Callable[[], None]) -> None:
@@ -149,6 +153,11 @@ class Mail:
     def has_written_all(self) -> bool:
         return not self._replies
 
+    @property
+    def has_said_all(self) -> bool:
+        """Replies, and the newest beat too."""
+        return not self._replies and not self._has_beat_to_write
+
     def _until_due(self) -> float:
         now = self._clock.monotonic()
         dues = [self._poll_at - now, self._beat_at - now]
@@ -159,6 +168,13 @@ class Mail:
 
     def _poll(self) -> None:
         self.read_fence()
+        rung = self._box.get(doorbell_key())  # before the listing: what comes meanwhile rings again
+        if rung is not None and rung == self._rung and self._clock.monotonic() < self._list_at:
+            return
+        self._list_requests()
+        self._rung, self._list_at = rung, self._clock.monotonic() + self._config.list_s
+
+    def _list_requests(self) -> None:
         listed: set[str] = set()
         for key in self._box.names(request_prefix()):
             parsed = parse_key(key)
@@ -201,12 +217,17 @@ class Mail:
     def _write_replies(self) -> None:
         while self._replies:
             reply = self._replies[0]
-            if self._box.put_new(reply_key(reply.request_id), reply.to_json()):
+            key, body = reply_key(reply.request_id), reply.to_json()
+            # "Something is there" may be our own reply, whose acknowledgement was lost on the way and which the
+            # client then sent again.
+            if self._box.put_new(key, body) or self._box.get(key) == body:
                 self._on_reply(reply)
             self._replies.popleft()
 
     def _write_beat(self) -> None:
+        self._has_beat_to_write = True
         self._box.put(beat_key(self._attempt), self._beat().to_json())
+        self._has_beat_to_write = False
 
     def _try(self, doing: str, work: Callable[[], None]) -> bool:
         try:

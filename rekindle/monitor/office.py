@@ -63,8 +63,8 @@ class Office:
             upload=upload,
             on_failed=on_failed,
         )
-        self._mailing = Worker("mail", self._mail_turn, trouble)
-        self._sealing = Worker("seal", self._seal_turn, trouble)
+        self._mailing = Worker("mail", self._mail_turn, trouble, is_done=lambda: self.mail.has_said_all)
+        self._sealing = Worker("seal", self._seal_turn, trouble, is_done=lambda: self._sealer.is_idle)
         self.mail.wakes(self._mailing.wake)
         self.workers = (self._mailing, self._sealing)
 

@@ -126,8 +126,16 @@ class Outbox:
         return until_flush if worked else min(self._metrics_backoff_s, until_flush)
 
     @property
+    def has_sent_events(self) -> bool:
+        return not self._events
+
+    @property
+    def has_sent_metrics(self) -> bool:
+        return not self._data and not self._samples
+
+    @property
     def is_empty(self) -> bool:
-        return not self._events and not self._data and not self._samples
+        return self.has_sent_events and self.has_sent_metrics
 
     def _collect(self) -> None:
         taken = [self._samples.popleft() for _ in range(len(self._samples))]

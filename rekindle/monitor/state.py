@@ -38,19 +38,28 @@ class RunState:
         if work_s is not None:
             self.work.append(work_s)
 
-    def see_loss(self, step: int, loss: float) -> str | None:
-        """Take note of a loss. Its state ("nan", "inf") where it begins a bad stretch, else None."""
+    def see_loss(self, step: int, loss: float) -> tuple[str | None, bool]:
+        """Take note of a loss.
+
+        Returns its state ("nan", "inf") where it begins a bad stretch, else None; and whether it is the first bad value
+        of any kind for a while (the loss that follows a bad gradient is not).
+        """
         self.loss = loss
         news = self._nonfinite.update(loss)
+        is_first = False
         if self._nonfinite.is_poisoned:
-            self._bad_step = step
+            is_first = self._is_first_bad(step)
         elif self._own_bad_step is not None and step > self._own_bad_step:
             self._own_bad_step = None  # weights that give a finite loss were not poisoned, or no longer are
-        return None if news is None else news.value
+        return (None if news is None else news.value), is_first
 
     def see_own_bad(self, step: int) -> bool:
-        """A value of this rank alone was not finite. Whether that is news."""
-        before, self._bad_step, self._own_bad_step = self._bad_step, step, step
+        """A value of this rank's own was not finite. Whether it is the first for a while."""
+        self._own_bad_step = step
+        return self._is_first_bad(step)
+
+    def _is_first_bad(self, step: int) -> bool:
+        before, self._bad_step = self._bad_step, step
         return before is None or step > before + FORGET_AFTER_STEPS
 
     @property

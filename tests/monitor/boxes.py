@@ -14,6 +14,7 @@ from rekindle.mailbox import (
     Fence,
     Manifest,
     beat_key,
+    doorbell_key,
     fence_key,
     manifest_prefix,
     reply_key,
@@ -68,7 +69,7 @@ class ObservedBox(DirectoryBox):
 
     # the service's side
 
-    def ask(self, request_id: str, attempt: str, *, job_id: str = "job", within_s: float = 60.0) -> CheckpointRequest:
+    def ask(self, request_id: str, attempt: str, *, job_id: str = "job", within_s: float = 600.0) -> CheckpointRequest:
         request = CheckpointRequest(
             request_id=request_id,
             job_id=job_id,
@@ -78,6 +79,9 @@ class ObservedBox(DirectoryBox):
         )
         assert DirectoryBox.put_new(self, request_key(request_id), request.to_json())
         return request
+
+    def ring(self, text: str) -> None:
+        DirectoryBox.put(self, doorbell_key(), text.encode())
 
     def fence(self, attempt: str, number: int, *superseded: str) -> None:
         fence = Fence(

@@ -21,11 +21,13 @@ from moto.server import ThreadedMotoServer
 
 import rekindle.monitor as rekindle
 from rekindle.mailbox import (
+    Beat,
     CheckpointReply,
     CheckpointRequest,
     Manifest,
     Place,
     ReplyOutcome,
+    beat_key,
     manifest_key,
     manifest_prefix,
     parse_key,
@@ -39,6 +41,7 @@ from rekindle.monitor.clock import SystemClock
 from rekindle.monitor.mail import told
 from rekindle.monitor.outbox import MAX_EVENTS_WAITING, EventType, Outbox
 from rekindle.monitor.trouble import Trouble
+from rekindle.monitor.voice import SPEAKERS
 from tests.monitor.boxes import PATIENCE_S, QUICK
 
 FAKE = {
@@ -196,7 +199,7 @@ def a_request() -> bytes:
         request_id="r1",
         job_id="job",
         attempt="run-1",
-        deadline_at=datetime.now(UTC) + timedelta(seconds=60),
+        deadline_at=datetime.now(UTC) + timedelta(seconds=600),
         reason="a test asks",
     ).to_json()
 
@@ -217,6 +220,49 @@ def test_a_stall_reaches_the_bus_with_all_stacks_while_this_thread_is_blocked(cl
     assert (stall["phase"], stall["limit_s"], stall["step"], stall["rank"]) == ("startup", 0.1, None, 3)
     assert stall["silent_s"] > 0.1
     assert "Thread MainThread" in stall["stacks"]["3"]
+
+
+def test_only_the_first_few_ranks_speak_on_the_bus_of_what_all_see(cloud: Cloud) -> None:
+    for rank in (0, SPEAKERS - 1, SPEAKERS):
+        monitor = rekindle.start(config=QUICK, env=JOB, rank=rank, world_size=64)
+        monitor.step(4, loss=math.nan)
+        monitor.finish(timeout_s=PATIENCE_S)
+    said = [(event["detail-type"], event["detail"]["rank"]) for event in cloud.events()]
+    assert [rank for kind, rank in said if kind == EventType.NON_FINITE] == [0, SPEAKERS - 1]
+    assert {rank for _, rank in said} == {0, SPEAKERS - 1}
+
+
+def test_whether_a_rank_is_alone_is_said_where_the_script_knows(cloud: Cloud) -> None:
+    for rank, ranks in ((1, [1]), (2, [2, 3]), (3, None)):
+        monitor = rekindle.start(config=QUICK, env=JOB, rank=rank, world_size=4)
+        monitor.local_non_finite(5, "grad", ranks=ranks)
+        monitor.local_non_finite(6, "grad", ranks=ranks)
+        monitor.finish(timeout_s=PATIENCE_S)
+    said = [event["detail"] for event in cloud.events()]
+    assert {detail["rank"]: detail["alone"] for detail in said} == {1: True, 2: False, 3: None}
+    assert {(detail["step"], detail["metric"], detail["own"]) for detail in said} == {(5, "grad", True)}
+    assert len(said) == 3, "the same story is told once"
+
+
+def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_beat(cloud: Cloud) -> None:
+    monitor = rekindle.start(mailbox="s3://box/run", config=QUICK, env=JOB)
+    losses = [2.0 + 0.01 * (step % 7) for step in range(600)]
+    losses[300:310] = [9.0] * 10
+    for step, loss in enumerate(losses, start=1):
+        monitor.step(step, loss=loss, grad_norm=1.0)
+    monitor.finish(timeout_s=PATIENCE_S)
+    by_type = {event["detail-type"]: event["detail"] for event in cloud.events()}
+    spike, healed = by_type[EventType.LOSS_SPIKE], by_type[EventType.LOSS_RECOVERED]
+    assert spike["onset_step"] == 301
+    assert 301 <= spike["step"] <= 310
+    assert (spike["loss"], 1.9 < spike["baseline"] < 2.2, bool(spike["rule"])) == (9.0, True, True)
+    assert spike["evidence"]
+    assert healed["onset_step"] == 301
+    assert healed["healed_step"] > 310
+    beat = Beat.from_json(cloud.get(beat_key("run-1")))
+    assert (beat.loss_health, beat.onset_step, beat.healed_step) == ("ok", 301, healed["healed_step"])
+    assert beat.judged_step == 600
+    assert beat.loss_baseline == pytest.approx(2.03, abs=0.2)
 
 
 _connects: list[set[int]] = []
@@ -307,7 +353,8 @@ def test_events_that_waited_for_aws_arrive_when_it_is_back(
         outbox.push(EventType.STALL, {"number": number}, clock.now())
     assert [outbox.turn_events() for _ in range(2)] == [1.0, 2.0], "backs off"
     outbox.turn_events()
-    assert sorted(event["detail"]["number"] for event in cloud.events()) == list(range(23))
+    # A call whose answer is late is sent again: each arrives at least once.
+    assert sorted({event["detail"]["number"] for event in cloud.events()}) == list(range(23))
     assert outbox.is_empty
 
 

@@ -146,6 +146,7 @@ def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(
     launch: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     process = launch("""
+        config = rekindle.Config(beat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=4, stall_floor_s=4)
         mon = start()
         for step in range(1, 10):
             mon.step(step, loss=1.0)
@@ -158,7 +159,7 @@ def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(
     assert heard(process) == {"ready": True}
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(1.3)  # the freeze itself: longer than every limit of this run
+        process.wait(5)  # the freeze itself: longer than every limit of this run
     process.send_signal(signal.SIGCONT)
     tell(process, "go on")
     assert heard(process) == {"done": True}
@@ -171,3 +172,27 @@ def test_importing_the_monitor_brings_in_neither_boto3_nor_numpy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
     assert os.path.exists(ROOT / "rekindle" / "py.typed")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the platform has no SIGUSR1")
+def test_sigusr1_saves_at_the_next_step_and_the_run_goes_on(
+    launch: Callable[[str], subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = launch("""
+        mon = start(handle_signals=True)
+        mon.step(1, loss=1.0)
+        say(ready=True)
+        hear()
+        for step in range(2, 6):
+            mon.step(step, loss=1.0)
+        mon.finish()
+        say(stops=mon.should_stop)
+    """)
+    assert heard(process) == {"ready": True}
+    process.send_signal(signal.SIGUSR1)
+    tell(process, "go on")
+    assert heard(process) == {"stops": False}
+    assert process.wait(120) == 0
+    [manifest] = (tmp_path / manifest_prefix()).iterdir()
+    sealed = Manifest.from_json(manifest.read_bytes())
+    assert (sealed.step, sealed.kind) == (2, SaveKind.EMERGENCY)

@@ -74,11 +74,11 @@ def test_stacks_show_where_a_blocked_thread_waits_and_stay_within_their_limit() 
 
     def a_barrier_nobody_leaves() -> None:
         entered.set()
-        release.wait(20)
+        release.wait(120)
 
     thread = threading.Thread(target=a_barrier_nobody_leaves, name="trainer")
     thread.start()
-    entered.wait(20)
+    assert entered.wait(120)
     text = capture_stacks(limit_chars=10_000)
     release.set()
     thread.join()
