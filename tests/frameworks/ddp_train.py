@@ -9,7 +9,7 @@ part of each checkpoint. Everything comes from the environment:
                      records are broken, for every attempt) and `trace/`, where each rank writes down what it did
     DDP_CHECKPOINTS  s3:// prefix; without it nothing is saved
     DDP_SAVE_EVERY   steps between checkpoints
-    DDP_PACE_S       the least time a step takes, ten times that on a broken batch
+    DDP_PACE_S       the least time a step takes
     DDP_FAULT        {"kind", "rank", "step"}: what the first attempt does to itself, see `Harm`; optional
     REKINDLE_…       what the service tells each attempt (docs/monitor.md)
 
@@ -70,13 +70,9 @@ class Data:
         first = (place * self._world_size + self._rank) * ROWS
         rows = self._order[first : first + ROWS]
         inputs, labels = self._inputs[rows], self._labels[rows]
-        if self.is_broken(number):  # too large, and with labels that cannot be learned
-            inputs, labels = inputs * 30.0, (labels + number) % CLASSES
+        if self._poison.exists() and number in json.loads(self._poison.read_text()):
+            inputs, labels = inputs * 30.0, (labels + number) % CLASSES  # too large, and not to be learned
         return inputs, labels, [int(row) for row in rows]
-
-    def is_broken(self, number: int) -> bool:
-        """Whether the records of this batch are poisoned; looked up where they lie, as they may be by now."""
-        return self._poison.exists() and number in json.loads(self._poison.read_text())
 
 
 class Harm:
@@ -123,7 +119,7 @@ class Trainer:
         self.checkpoints = env.get("DDP_CHECKPOINTS")
         self.step = 0
         self._harm = Harm(env, self.rank)
-        self.data = Data(self.folder, rank=self.rank, world_size=self.world_size)
+        self._data = Data(self.folder, rank=self.rank, world_size=self.world_size)
         torch.manual_seed(SEED)  # the same weights on every rank
         model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Dropout(0.1), nn.Linear(HIDDEN, CLASSES))
         model[0].weight.register_hook(lambda gradient: self._harm.to_gradient(self.step, gradient))
@@ -137,7 +133,7 @@ class Trainer:
     def train(self) -> float:
         """One step. Returns this rank's loss."""
         self.step += 1
-        inputs, labels, rows = self.data.batch(self.step)
+        inputs, labels, rows = self._data.batch(self.step)
         self.optimiser.zero_grad()
         loss = nn.functional.cross_entropy(self.model(inputs), labels)
         loss.backward()
@@ -234,8 +230,7 @@ def train(trainer: Trainer, *, save_every: int, pace_s: float) -> str:
         if mon.should_stop:  # >>>
             why = "stopped"
             break
-        step_s = pace_s * 10 if trainer.data.is_broken(trainer.step) else pace_s
-        time.sleep(max(0.0, step_s - (time.monotonic() - began)))
+        time.sleep(max(0.0, pace_s - (time.monotonic() - began)))
     watch.close()  # >>>
     mon.finish(why)  # >>>
     return f"{why} after step {trainer.step}"

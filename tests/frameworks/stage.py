@@ -42,9 +42,11 @@ POLICY: Mapping[str, Any] = {
     "backoff_s": [0, 1, 2],
     "checkpoint_deadline_s": 60,
     "hang_deadline_s": 3,
+    "stacks_wait_s": 10,
     "stop_limit_s": 120,
     "start_limit_s": 180,
     "silent_limit_s": 120,
+    "tell_open_s": 20,
     "look_min_s": 1,
     "look_max_s": 2,
 }
@@ -53,7 +55,7 @@ MONITOR = {
     "REKINDLE_POLL_S": "0.25",
     "REKINDLE_WATCH_S": "0.25",
     "REKINDLE_METRICS_S": "5",
-    "REKINDLE_STALL_FLOOR_S": "8",
+    "REKINDLE_STALL_FLOOR_S": "60",  # a busy machine may stand still for many seconds; tests of hangs ask for less
     "REKINDLE_STALL_STARTUP_S": "180",
 }
 _PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
@@ -118,6 +120,11 @@ class Stage:
 
     def wait_for_step(self, step: int) -> None:
         self.wait(lambda: self.last_step() >= step, f"step {step}")
+
+    def wait_for_checkpoints(self, number: int) -> list[dict[str, Any]]:
+        """The manifests, once there are so many: whole checkpoints, off the training thread."""
+        self.wait(lambda: len(self.checkpoints()) >= number, f"{number} checkpoints")
+        return self.checkpoints()
 
     def wait_recovered(self, *faults: str) -> Incident:
         """The first Incident of these faults that led to another attempt, once it has ended; only as recovered."""

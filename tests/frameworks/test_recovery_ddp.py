@@ -7,6 +7,7 @@ weights with a run that nothing happened to.
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -34,12 +35,12 @@ def resumed_at(stage: Stage, number: int) -> int:
 
 def test_a_killed_rank_comes_back_and_the_final_weights_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     with raised(tmp_path, job_id="killed") as stage:
-        stage.wait_for_step(SAVE_EVERY + 20)
+        stage.wait_for_checkpoints(1)
         stage.processes.kill_rank("killed", 1)
         incident = stage.wait_recovered("software_crash")
         first, second = stage.attempts()
         assert (stage.status(first.name), incident.attempt) == ("Failed", second.name)
-        assert resumed_at(stage, 2) in range(SAVE_EVERY, stage.steps(first.name)[-1].step + 1, SAVE_EVERY)
+        assert resumed_at(stage, 2) in [one["step"] for one in stage.checkpoints() if one["attempt"] == first.name]
         stage.assert_as_undisturbed(stage.finish())
 
 
@@ -55,7 +56,8 @@ def test_the_rank_that_hangs_inside_an_all_reduce_is_named_with_its_host_and_the
 ) -> None:
     step = SAVE_EVERY + 20
     fault = {"kind": kind, "rank": rank, "step": step}
-    with raised(tmp_path, job_id="hung", ranks=ranks, per_host=per_host, fault=fault) as stage:
+    watchful = {"REKINDLE_STALL_FLOOR_S": "10"}
+    with raised(tmp_path, job_id="hung", ranks=ranks, per_host=per_host, fault=fault, environment=watchful) as stage:
         incident = stage.wait_recovered("hang")
         assert stage.steps("hung", rank)[-1].step == step - 1
         assert suspects(incident, "hang") == [((rank,), (host,))]
@@ -83,10 +85,11 @@ def test_a_poisoned_window_is_watched_rolled_back_and_exactly_its_batches_are_sk
         "spike_rewind_steps": 50,
         "skip_margin_steps": 0,
         "skip_steps": len(window),
+        "tell_open_s": 600,
         # Where the machine is so slow that the spike has grown into a divergence before anybody looked.
         "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
     }
-    with raised(tmp_path, job_id="spiked", policy=policy, poison=window) as stage:
+    with raised(tmp_path, job_id="spiked", policy=policy, poison=window, environment={"DDP_PACE_S": "0.06"}) as stage:
         incident = stage.wait_recovered("loss_spike", "divergence")
         first, second = stage.attempts()
         assert "spike.watching" in stage.rules(incident)
@@ -97,16 +100,16 @@ def test_a_poisoned_window_is_watched_rolled_back_and_exactly_its_batches_are_sk
         assert set(range(resumed_at(stage, 2) + 1, last + 1)) - consumed == set(window)
         assert [one.resume_root for one in incident.tries] == [root_at(stage, resumed_at(stage, 2))]
         stage.assert_as_undisturbed(last, skip=[(window.start, window.stop)], bad=window)
-        before = float.fromhex(stage.steps(first.name)[window.start - 2].loss)
-        assert float.fromhex(stage.steps(second.name)[-1].loss) < 2 * before
+        before = [float.fromhex(one.loss) for one in stage.steps(first.name) if one.step < window.start]
+        after = [float.fromhex(one.loss) for one in stage.steps(second.name)]
+        assert mean(after[-50:]) < 1.2 * mean(before[-50:])
 
 
 def test_a_newest_checkpoint_cut_in_half_is_recognised_and_the_next_older_one_taken(tmp_path: Path) -> None:
     fault = {"kind": "freeze_in_all_reduce", "rank": 1, "step": 2 * SAVE_EVERY + 20}
     patient = {"REKINDLE_STALL_FLOOR_S": "600"}  # nobody shall call it a hang while the checkpoint is being cut
     with raised(tmp_path, job_id="cut", fault=fault, environment=patient) as stage:
-        stage.wait(lambda: len(stage.checkpoints()) == 2, "two checkpoints")
-        older, newest = stage.checkpoints()
+        older, newest = stage.wait_for_checkpoints(2)
         assert (older["step"], newest["step"]) == (SAVE_EVERY, 2 * SAVE_EVERY)
         stage.truncate(newest["root"])
         stage.processes.kill_rank("cut", 1)
