@@ -226,6 +226,7 @@ class Discovered:
     mailbox: str
     instance_count: int
     created_at: datetime
+    checkpoints: str = ""
     watch: WatchPlan = field(default_factory=WatchPlan)
 
 

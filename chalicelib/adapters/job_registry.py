@@ -260,6 +260,8 @@ def job_item(job: Job) -> Item:
         "active": items.flag(job.active),
         "version": items.number(job.version),
     }
+    if job.checkpoints:
+        item["checkpoints"] = items.text(job.checkpoints)
     if job.watch != WatchPlan():
         item["watch"] = items.pack(job.watch.to_wire())
     if job.open_incident is not None:
@@ -275,6 +277,7 @@ def _job(stored: Item) -> Job:
         policy_name=stored["policy_name"]["S"],
         created_at=datetime.fromisoformat(stored["created_at"]["S"]),
         mailbox=stored["mailbox"]["S"],
+        checkpoints=items.read_text(stored, "checkpoints") or "",
         current_attempt=stored["current_attempt"]["S"],
         attempt_number=items.read_number(stored, "attempt_number"),
         attempt_started_at=datetime.fromisoformat(stored["attempt_started_at"]["S"]),

@@ -82,8 +82,9 @@ class Job:
     """A protected run, the same `job_id` across every Attempt.
 
     `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
-    run has none. `active` is False once the run has completed or was given up: the sweep no longer looks at it.
-    `version` fences changes of the current attempt.
+    run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
+    `active` is False once the run has completed or was given up: the sweep no longer looks at it. `version` fences
+    changes of the current attempt.
     """
 
     job_id: str
@@ -95,6 +96,7 @@ class Job:
     attempt_number: int
     attempt_started_at: datetime
     mailbox: str = ""
+    checkpoints: str = ""
     active: bool = True
     open_incident: str | None = None
     version: int = 0

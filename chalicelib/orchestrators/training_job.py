@@ -25,6 +25,7 @@ from chalicelib.orchestrators.clone import clone_request, instance_count, limit_
 from chalicelib.ports import Discovered
 from rekindle.mailbox import (
     ENV_BUS,
+    ENV_CHECKPOINT_URI,
     ENV_MAILBOX,
     AttemptOrder,
     MailboxError,
@@ -148,7 +149,8 @@ class TrainingJobScheduler:
             return None
         tags = self._tags(described["TrainingJobArn"])
         environment = described.get("Environment") or {}
-        mailbox = environment.get(ENV_MAILBOX) or (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
+        own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
+        mailbox = environment.get(ENV_MAILBOX) or own
         return Discovered(
             name=attempt,
             policy_name=tags.get(TAG_POLICY, ""),
@@ -156,6 +158,7 @@ class TrainingJobScheduler:
             mailbox=mailbox,
             instance_count=instance_count(described),
             created_at=_at(described["CreationTime"]),
+            checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
             watch=watch_of(tags),
         )
 

@@ -146,6 +146,7 @@ class Intake:
             attempt_number=1,
             attempt_started_at=found.created_at,
             mailbox=found.mailbox,
+            checkpoints=found.checkpoints,
             watch=found.watch,
         )
         first = Attempt(job_id=job_id, number=1, name=found.name, submitted_at=found.created_at)

@@ -7,7 +7,7 @@ problem. Files are looked into only through `read`, a few bytes at a time.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rekindle.checkpoints.formats import format_of, judge, one_file
@@ -16,6 +16,7 @@ from rekindle.checkpoints.names import PASSED_OVER, is_marker, is_numbered, is_o
 
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint
 LATEST: Final = "latest"
+MAX_LATEST_BYTES: Final = 1024
 _TAG: Final = re.compile(r"[\w.=-]{1,200}")
 
 
@@ -154,27 +155,29 @@ def _file(path: str, size: int, read: Read) -> Found | None:
     return Found(format=format_, step=step, root=path, files={path: size}, problems=some(problems))
 
 
-def _stale_latest(prefix: str, tree: _Tree, read: Read, found: list[Found]) -> list[Found]:
-    """DeepSpeed's `latest` names the newest tag; told where that tag is not there. Each tag is judged by itself."""
-    size = tree.files.get(LATEST)
-    if size is None or size > 1024:
-        return []
-    raw = read(f"{prefix}{LATEST}", 0, 1024) or b""
-    tag = raw.decode("utf-8", "replace").strip()
-    beside = any(item.format is Format.DEEPSPEED and item.root.startswith(prefix) for item in found)
-    if tag in tree.folders or not (beside or tag.startswith("global_step")):
-        return []  # there, or somebody else's file of that name
+def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tuple[str, str] | None:
+    """(tag, problem) of DeepSpeed's file `latest`: the tag that it names is not there. None where nothing is wrong.
+
+    `there` are the folders beside it, `is_beside` says that one of them is DeepSpeed's. Each tag is judged by itself:
+    an older `latest` hides no newer tag, and a whole tag needs none.
+    """
+    tag = raw[:MAX_LATEST_BYTES].decode("utf-8", "replace").strip()
+    if tag in there or not (is_beside or tag.startswith("global_step")):
+        return None  # there, or somebody else's file of that name
     if not _TAG.fullmatch(tag):
-        problem, root = "the file `latest` names no tag", f"{prefix}{LATEST}"
-        return [Found(format=Format.DEEPSPEED, step=None, root=root, files={root: size}, problems=(problem,))]
-    return [
-        Found(
-            format=Format.DEEPSPEED,
-            step=read_name(tag).step,
-            root=prefix + tag,
-            problems=(f"the file `latest` names {tag}, which is not there",),
-        )
-    ]
+        return LATEST, "the file `latest` names no tag"
+    return tag, f"the file `latest` names {tag}, which is not there"
+
+
+def _stale_latest(prefix: str, tree: _Tree, read: Read, found: list[Found]) -> list[Found]:
+    size = tree.files.get(LATEST)
+    if size is None or size > MAX_LATEST_BYTES:
+        return []
+    is_beside = any(item.format is Format.DEEPSPEED and item.root.startswith(prefix) for item in found)
+    said = latest_problem(read(f"{prefix}{LATEST}", 0, MAX_LATEST_BYTES) or b"", tree.folders, is_beside=is_beside)
+    if said is None:
+        return []
+    return [Found(format=Format.DEEPSPEED, step=read_name(said[0]).step, root=prefix + said[0], problems=(said[1],))]
 
 
 def _exact(read: Read) -> Read:

@@ -158,3 +158,8 @@ def test_the_pause_is_global_and_can_be_lifted(registry: JobRegistry) -> None:
     assert registry.is_paused()
     registry.set_paused(False, who="ben", now=at(5))
     assert not registry.is_paused()
+
+
+def test_where_the_checkpoints_lie_is_kept(shelf: Shelf) -> None:
+    shelf.registry.register(job("lm-c", checkpoints="s3://training/ckpt/lm-c"), attempt(of="lm-c"))
+    assert shelf.registry.get("lm-c").checkpoints == "s3://training/ckpt/lm-c"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from chalicelib.adapters import mailbox_s3
+from chalicelib.adapters import checkpoints_s3
 from chalicelib.adapters.mailbox_s3 import S3Mailbox
 from chalicelib.domain.actions import Done
 from chalicelib.domain.errors import DependencyUnavailable
@@ -114,8 +114,8 @@ def test_a_crowd_of_manifests_costs_a_bounded_number_of_reads_and_reaches_far_ba
     s3: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mailbox, desk = s3
-    monkeypatch.setattr(mailbox_s3, "NEWEST", 3)
-    monkeypatch.setattr(mailbox_s3, "SPACED", 3)
+    monkeypatch.setattr(checkpoints_s3, "NEWEST", 3)
+    monkeypatch.setattr(checkpoints_s3, "SPACED", 3)
     for step in range(1, 31):
         desk.checkpoint(step)
     for step in range(900, 920):
@@ -125,9 +125,9 @@ def test_a_crowd_of_manifests_costs_a_bounded_number_of_reads_and_reaches_far_ba
     found = mailbox.checkpoints(job(), [attempt()]).value
     steps = [item.step for item in found if not item.fenced]
     assert steps == [30, 29, 28, 27, 26, 24, 20]
-    assert sum(item.fenced for item in found) == mailbox_s3.MAX_STRANGERS
+    assert sum(item.fenced for item in found) == checkpoints_s3.MAX_STRANGERS
     assert calls.count("GetObject") == len(found)
-    assert calls.count("ListObjectsV2") == 2 + len(steps)
+    assert calls.count("ListObjectsV2") == 4 + len(steps)  # manifests, marks, the prefix and its folder ckpt/
 
 
 def test_other_objects_among_the_manifests_are_passed_over(s3: Side) -> None:
