@@ -9,7 +9,7 @@ from rekindle.detectors.points import Point, Severity, Trouble, Verdict
 from rekindle.detectors.spike import GIVE_UP_ROWS, LOST_RISE, End, LossSpike
 
 CREEP_ROWS = 100  # rows in a row with the level far above the best one
-CREEP_Z = 4.0  # and so many spreads: the best level of a long noisy run is a lucky one
+CREEP_Z = 6.0  # and so many spreads: the best level of a long noisy run is a lucky one
 
 
 class Divergence:

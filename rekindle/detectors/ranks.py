@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -26,6 +26,7 @@ KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, fe
 SMALL: Final = 4  # a minority is at most a quarter as large as the group it is held against; or one beside three
 ONE_HOST: Final = 8  # ranks on the common hosts (p4d, p5: eight GPUs)
 MAX_SAID_RANKS: Final = 8
+STALE: Final = timedelta(minutes=15)  # ranks of one stall report within the differences of their learned limits
 
 
 class RankRule(StrEnum):
@@ -125,7 +126,11 @@ def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
 def _newest(reports: Sequence[RankReport], kind: ReportKind) -> dict[int, RankReport]:
     """One report per rank: of a stall the latest, of a bad value the earliest."""
     kept: dict[int, RankReport] = {}
-    for report in sorted((r for r in reports if r.kind is kind), key=_order):
+    reports = [report for report in reports if report.kind is kind]
+    if kind is ReportKind.STALL and reports:  # what lies in the mailbox may be left from an earlier stall
+        since = max(report.at for report in reports) - STALE
+        reports = [report for report in reports if report.at >= since]
+    for report in sorted(reports, key=_order):
         if kind is ReportKind.STALL or report.rank not in kept:
             kept[report.rank] = report
     return kept

@@ -27,7 +27,8 @@ STEP_QUANTILE = 0.7
 STEP_Z = 1.466  # the same for the difference of two normal values: sqrt(2) x 1.0364
 MIN_SPREAD = 0.01  # noise below 1 % is taken for 1 %: a curve smoothed by its logger is not that certain
 JUMP_WEIGHT = 0.5  # a jump against the latest level counts half: only sharp ones are told by it
-CLIP_Z = 4.0  # what stands higher is learned as this high, so that bad rows do not become the usual ones
+HABIT_ROWS = 40
+TAIL = 0.975  # what one row in forty reaches is a habit of the run, however far it stands out
 CADENCE_RATIO = 3.0  # steps per row changed by more than this: another kind of row, whose noise has to be learned anew
 LINEAR_AFTER = 3  # losses that are zero or negative, before the run is judged on plain values
 MARKS = 64  # remembered (step, level) pairs, to know what to expect when a run goes back to an earlier step
@@ -132,6 +133,14 @@ class LossScale:
         self.is_ready = True
         return True
 
+    @property
+    def habit(self) -> float:
+        """The rise that the highest rows of late have reached: one in forty of them. Nothing before there are forty."""
+        values = self._excess.values
+        if len(values) < HABIT_ROWS:
+            return 0.0
+        return values[int(TAIL * (len(values) - 1))]
+
     def needs(self, share: float) -> float:
         """A rise by this share of the loss (of the range of levels, where losses are judged plainly), as a `rise`."""
         return math.log1p(share) if self.is_log else share * (self.highest - self.best)
@@ -148,12 +157,7 @@ class LossScale:
             return
         value = self.value
         if is_usual and self._lows:
-            rise = self.rise
-            if self.is_ready:
-                highest = self.usual + CLIP_Z * self.spread
-                if rise > highest:
-                    rise = highest
-            self._excess.add(rise)
+            self._excess.add(self.rise)
         if self._previous is not None:
             self._moves.add(abs(value - self._previous))
         self._previous = value
@@ -215,3 +219,4 @@ class LossScale:
         if self._marks:
             self.level = self._marks[-1][1]
             self._lows.append((self._row, self.level))
+            self.best = self.level

@@ -17,6 +17,8 @@ PEAK_Z = 8.0  # at least one row stands so many spreads above the usual; a row c
 DRIFT = 2.5  # taken from the sum at each row: noise must not add up
 SUM = 9.0  # more than one row can bring (PEAK_Z - DRIFT), less than two (11)
 RISE = 0.20  # of the loss: less is a bump, not worth a recovery
+HABIT = 1.25  # times what the highest rows of late have reached: runs with a habit of lone far rows are healthy
+LEARNED_ROWS = 1  # of each spike count as a habit; the rest of it is the same event
 COARSE_STEPS = 30  # steps per row from which one row is enough
 COARSE_RISE = 0.13  # of the loss, where one row stands for many steps
 HEAL_Z = 3.0
@@ -98,7 +100,7 @@ class LossSpike:
             self._sum = self._peak = self._peak_z = 0.0
             self._far_step = None
             self._quiet += 1
-        scale.learn(is_usual=not (self.is_on and self._good == 0))
+        scale.learn(is_usual=not self.is_on or self._good > 0 or self._rows_on <= LEARNED_ROWS)
         return verdict
 
     def _far(self, point: Point, loss: float, score: float, rise: float, total: float) -> Verdict | None:
@@ -156,10 +158,13 @@ class LossSpike:
         self._sum = 0.0
 
     def _rule(self, score: float, rise: float) -> str:
+        if self._peak_z <= PEAK_Z:
+            return ""
         scale = self.scale
-        if self._sum > SUM and self._peak_z > PEAK_Z and self._peak > scale.needs(RISE):
+        news = HABIT * scale.habit
+        if self._sum > SUM and self._peak > scale.needs(RISE) and self._peak > news:
             return "sum of scores"
-        if scale.gap >= COARSE_STEPS and score > PEAK_Z and rise > scale.needs(COARSE_RISE):
+        if score > PEAK_Z and scale.gap >= COARSE_STEPS and rise > scale.needs(COARSE_RISE) and rise > news:
             return "one row of many steps"
         return ""
 

@@ -1,0 +1,188 @@
+"""`REKINDLE_DATA=FOLDER make bench ARGS=detectors`: the loss detectors on labelled curves, beside published rules.
+
+Prints recall, precision, false alarms and delay: in total, by group, cross-validated (the constants chosen on all other
+groups, measured on the one left out), for published rules run in this process, and rows per second of one core.
+`python -m benchmarks.detectors --sensitivity` prints what each constant does when it is 0.7 or 1.4 times as large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+
+from benchmarks.detectors_rules import RULES
+from benchmarks.detectors_scoring import LabelledCurve, Score, data_folder, load, score
+from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, divergence, scale, spike
+
+GOALS = "goals: recall 0.95, precision 0.95, 2 false alarms per 100k rows, NaN at its first row, median delay 2 rows"
+SPEED_GOAL = 200_000
+# What cross-validation chooses from: the three that decide most, around their values.
+GRID: dict[str, tuple[float, ...]] = {
+    "PEAK_Z": (7.0, 8.0, 9.0),
+    "JUMP_WEIGHT": (0.4, 0.5, 0.6),
+    "RISE": (0.16, 0.20, 0.25),
+}
+CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
+    (
+        scale,
+        ("WINDOW", "LEVEL_ROWS", "MIN_ROWS", "STEP_Z", "MIN_SPREAD", "JUMP_WEIGHT", "HABIT_ROWS", "CADENCE_RATIO"),
+    ),
+    (
+        spike,
+        (
+            "PEAK_Z",
+            "DRIFT",
+            "SUM",
+            "RISE",
+            "COARSE_RISE",
+            "COARSE_STEPS",
+            "HABIT",
+            "HEAL_Z",
+            "HEAL_RISE",
+            "HEAL_ROWS",
+            "QUIET_ROWS",
+            "HIGHER",
+            "GIVE_UP_ROWS",
+            "LOST_RISE",
+        ),
+    ),
+    (divergence, ("CREEP_ROWS", "CREEP_Z")),
+)
+
+
+def alarms(points: Iterable[Point]) -> list[int]:
+    """The rows at which `rekindle detect` would print an alarm."""
+    loss, throughput = LossWatch(), ThroughputWatch()
+    return [
+        row
+        for row, point in enumerate(points)
+        if any(v.severity is Severity.ACT for v in (*loss.update(point), *throughput.update(point)))
+    ]
+
+
+@contextmanager
+def constants(values: Mapping[str, float]) -> Iterator[None]:
+    """Other values for the detectors' constants, for as long as the block lasts."""
+    places = [(module, name) for module, names in CONSTANTS for name in names if name in values]
+    shared = [(divergence, name) for name in ("GIVE_UP_ROWS", "LOST_RISE") if name in values]
+    before = [(module, name, getattr(module, name)) for module, name in places + shared]
+    for module, name, value in before:
+        setattr(module, name, type(value)(values[name]))
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def by_curve(curves: Iterable[LabelledCurve]) -> dict[str, Score]:
+    return {curve.name: score(curve, alarms(curve.points)) for curve in curves}
+
+
+def total(scores: Iterable[Score]) -> Score:
+    result = Score()
+    for one in scores:
+        result.add(one)
+    return result
+
+
+def line(name: str, s: Score, note: str = "") -> str:
+    recall = f"{s.recall:6.3f}" if s.recall is not None else "     -"
+    precision = f"{s.precision:6.3f}" if s.precision is not None else "     -"
+    delay = f"{s.median_delay:3d}" if s.median_delay is not None else "  -"
+    events = f"{s.found}/{s.found + s.missed}"
+    return (
+        f"{name:32} {events:>8} {recall} {precision} {s.false:6d} {s.false_per_100k:8.1f} {delay:>6}  {note}".rstrip()
+    )
+
+
+def cross_validated(curves: list[LabelledCurve], key: str) -> dict[str, Score]:
+    """Per part left out: its score with the constants that do best (F1) on all other parts."""
+    names = list(GRID)
+    runs = {}
+    for values in itertools.product(*GRID.values()):
+        with constants(dict(zip(names, values, strict=True))):
+            runs[values] = by_curve(curves)
+    results = {}
+    for part in sorted({getattr(curve, key) for curve in curves}):
+        held = [curve.name for curve in curves if getattr(curve, key) == part]
+        rest = [curve.name for curve in curves if getattr(curve, key) != part]
+        best = max(runs, key=lambda values: total(runs[values][name] for name in rest).f1)
+        results[part] = total(runs[best][name] for name in held)
+    return results
+
+
+def speed(rows: int = 100_000) -> float:
+    """Rows per second of CPU time through `LossWatch`, on a made-up noisy curve; the best of three."""
+    chance = random.Random(1)
+    points = [Point(step=i, loss=3 + 8 / (1 + i / 100) + chance.gauss(0, 0.05)) for i in range(rows)]
+    best = 0.0
+    for _ in range(3):
+        watch = LossWatch()
+        began = time.process_time()
+        for point in points:
+            watch.update(point)
+        best = max(best, rows / (time.process_time() - began))
+    return best
+
+
+def sensitivity(curves: list[LabelledCurve]) -> None:
+    """One line per constant and factor."""
+    print(f"{'constant':16} {'value':>8}   x0.7: found  false   x1.4: found  false")
+    for module, names in CONSTANTS:
+        for name in names:
+            value = getattr(module, name)
+            cells = []
+            for factor in (0.7, 1.4):
+                with constants({name: value * factor}):
+                    s = total(by_curve(curves).values())
+                cells.append(f"{s.found:12d} {s.false:6d}")
+            print(f"{name:16} {value:8g} {cells[0]} {cells[1]}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sensitivity", action="store_true")
+    parser.add_argument("--details", action="store_true", help="name each miss and each false alarm")
+    options = parser.parse_args(arguments if arguments is not None else [])
+    print(f"{speed():,.0f} rows a second on one core (goal {SPEED_GOAL:,}), all loss detectors together")
+    folder = data_folder()
+    if folder is None:
+        print("no labelled curves: set REKINDLE_DATA to a folder that holds curves/labels.json")
+        return
+    curves = load(folder)
+    if options.sensitivity:
+        sensitivity(curves)
+        return
+    _tables(curves, details=options.details)
+
+
+def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
+    print(f"{'':32} {'found':>8} recall  prec.  false /100k rows  delay")
+    ours = by_curve(curves)
+    whole = total(ours.values())
+    print(line("ours, all curves", whole, f"NaN late: {whole.late_nan}"))
+    for group in sorted({curve.group for curve in curves}):
+        print(line(f"  {group}", total(ours[curve.name] for curve in curves if curve.group == group)))
+    if details:
+        print("\n".join(whole.details))
+    for key, what in (("group", "groups"), ("source", "repositories")):
+        held = cross_validated(curves, key)
+        print(line(f"ours, cross-validated by {what}", total(held.values())))
+        for part, s in held.items():
+            print(line(f"  {part[:30]}", s))
+    for rule in RULES:
+        found = total(score(curve, rule.run(curve.points)) for curve in curves)
+        print(line(rule.name, found, "given with the curves: " + " / ".join(f"{value:g}" for value in rule.published)))
+    print(GOALS)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])
