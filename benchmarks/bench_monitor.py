@@ -1,8 +1,14 @@
-"""What one `Monitor.step` costs the training thread, with all of the monitor's threads at work.
+"""What the monitor costs the training process, with all of its threads at work.
 
-    python benchmarks/bench_monitor.py [--steps 200000]
+    make bench ARGS=monitor          python -m benchmarks.bench_monitor [--steps 3000] [--json]
 
-Prints microseconds per step (median, 99th and 99.9th percentile, worst) and the share of a 100 ms step.
+Four worlds: a directory as mailbox; and S3 mailbox, bus and metrics at an AWS that cannot be reached, that never
+answers, or that denies everything. For each: processor time of `Monitor.step` on the training thread and its share of a
+100 ms step; the wall-clock time of a call (median and 99th percentile: on a busy machine these hold other processes'
+time too); processor time of all the monitor's other threads, as a share of one core; the monitor's memory
+(tracemalloc's peak, boto3's import included where AWS is in use); and the warnings that a person would see.
+
+A step comes every 2 ms, fifty times busier than the 100 ms that it is held against, and all rhythms are quicker too.
 """
 
 from __future__ import annotations
@@ -11,67 +17,181 @@ import argparse
 import json
 import logging
 import os
+import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import rekindle.monitor as rekindle
 
-CASES = {"directory mailbox": False, "metrics to an AWS that is away": True}
-AWAY = {
-    "AWS_ENDPOINT_URL": "http://127.0.0.1:9",  # the discard port: refused at once, and no network is needed
+STEP_MS = 100.0  # a short step of a large run; longer ones make the share smaller
+GOAL_PERCENT = 0.05
+AWS = {
     "AWS_ACCESS_KEY_ID": "none",
     "AWS_SECRET_ACCESS_KEY": "none",
     "AWS_DEFAULT_REGION": "us-west-2",
+    "AWS_EC2_METADATA_DISABLED": "true",
 }
-STEP_MS = 100.0  # a short step of a large run; longer ones make the share smaller
+DENIAL = (
+    b"<?xml version='1.0'?><ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+)
 
 
-def measure(steps: int, *, metrics: bool) -> dict[str, float]:
-    """Microseconds per call, and the share of a 100 ms step in percent."""
+class _Denies(BaseHTTPRequestHandler):
+    """Every call is refused, as by a missing IAM permission."""
+
+    def _refuse(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(DENIAL)))
+        self.send_header("x-amzn-errortype", "AccessDeniedException")
+        self.end_headers()
+        self.wfile.write(DENIAL)
+
+    do_GET = do_PUT = do_POST = do_HEAD = _refuse
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def directory() -> Iterator[str | None]:
+    yield None
+
+
+@contextmanager
+def away() -> Iterator[str | None]:
+    yield "http://127.0.0.1:9"  # the discard port: refused at once, and no network is needed
+
+
+@contextmanager
+def silent() -> Iterator[str | None]:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:  # connects, and never gets an answer
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def denying() -> Iterator[str | None]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Denies)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+WORLDS = {
+    "directory mailbox": directory,
+    "AWS away": away,
+    "AWS silent": silent,
+    "AWS denying": denying,
+}
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds: the training thread's processor time in all steps, each call's wall time, the other threads'."""
+
+    step_cpu_ns: int
+    wall_ns: list[int]
+    others_cpu_ns: int
+    run_ns: int
+
+
+def run(steps: int, endpoint: str | None) -> Costs:
     with tempfile.TemporaryDirectory() as folder:
-        config = replace(rekindle.Config(), beat_s=0.1, poll_s=0.1, metrics_s=0.5)  # far busier than in real life
-        env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "on" if metrics else "off"}
-        monitor = rekindle.start(mailbox=folder, config=config, env=env)
-        clock = time.perf_counter_ns
-        costs: list[int] = []
+        config = replace(rekindle.Config(), beat_s=1.0, poll_s=1.0, metrics_s=5.0)  # busier than in life
+        env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"}
+        if endpoint is not None:
+            os.environ |= AWS | {"AWS_ENDPOINT_URL": endpoint}
+            env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_BUS": "bench"}
+        mailbox = folder if endpoint is None else "s3://bench-bucket/run"
+        monitor = rekindle.start(mailbox=mailbox, config=config, env=env)
+        wall, cpu, pause = time.perf_counter_ns, time.thread_time_ns, threading.Event()
+        walls = [0] * steps
+        inside = 0
+        began, process_began, thread_began = wall(), time.process_time_ns(), cpu()
         for step in range(steps):
-            before = clock()
-            monitor.step(step, loss=2.5, grad_norm=1.0, tokens=4096)
-            costs.append(clock() - before)
-        monitor.finish()
-    costs.sort()
-    mean_us = sum(costs) / steps / 1000
+            loss = 2.5 + (step % 7) * 0.01
+            wall_before, cpu_before = wall(), cpu()
+            monitor.step(step, loss=loss, grad_norm=1.0, tokens=4096)
+            inside += cpu() - cpu_before
+            walls[step] = wall() - wall_before
+            pause.wait(0.002)
+        others = (time.process_time_ns() - process_began) - (cpu() - thread_began)
+        took = wall() - began
+        monitor.finish(timeout_s=2.0)
+    return Costs(inside, walls, others, took)
+
+
+def measure(steps: int, world: str) -> dict[str, float]:
+    """Figures of one world: times without tracing, memory with it."""
+    heard = _Warnings()
+    logger = logging.getLogger("rekindle.monitor")
+    logger.addHandler(heard)
+    logger.propagate = False
+    try:
+        with WORLDS[world]() as endpoint:
+            costs = run(steps, endpoint)
+            warnings = len(heard.texts)
+            tracemalloc.start()
+            try:
+                run(min(steps, 1_000), endpoint)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+    finally:
+        logger.removeHandler(heard)
+        logger.propagate = True
+    mean_us = costs.step_cpu_ns / steps / 1000
+    walls = sorted(costs.wall_ns)
     return {
         "steps": float(steps),
-        "mean_us": mean_us,
-        "median_us": costs[steps // 2] / 1000,
-        "p99_us": costs[steps * 99 // 100] / 1000,
-        "p999_us": costs[steps * 999 // 1000] / 1000,
-        "worst_us": costs[-1] / 1000,
+        "cpu_us": mean_us,
         "share_of_100ms_percent": mean_us / (STEP_MS * 1000) * 100,
+        "wall_median_us": walls[steps // 2] / 1000,
+        "wall_p99_us": walls[steps * 99 // 100] / 1000,
+        "other_threads_percent_of_a_core": costs.others_cpu_ns / costs.run_ns * 100,
+        "peak_memory_mb": peak / 1e6,
+        "warnings": float(warnings),
     }
 
 
 def main(argv: Sequence[str] = ()) -> int:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--steps", type=int, default=200_000)
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--steps", type=int, default=3_000)
     arguments.add_argument("--json", action="store_true")
     given = arguments.parse_args(argv)
-    os.environ |= AWAY
-    logging.getLogger("rekindle.monitor").setLevel(logging.ERROR)
-    results = {name: measure(given.steps, metrics=metrics) for name, metrics in CASES.items()}
+    results = {world: measure(given.steps, world) for world in WORLDS}
     if given.json:
         print(json.dumps(results))
         return 0
-    for name, result in results.items():
+    print("Monitor.step         CPU µs   % of 100 ms   wall median   wall 99%   other threads   peak MB   warnings")
+    for world, found in results.items():
         print(
-            f"Monitor.step, {name}: mean {result['mean_us']:.2f} µs, median {result['median_us']:.2f}, "
-            f"99% {result['p99_us']:.2f}, 99.9% {result['p999_us']:.2f}, worst {result['worst_us']:.0f}; "
-            f"{result['share_of_100ms_percent']:.4f}% of a 100 ms step"
+            f"{world:<18} {found['cpu_us']:>8.2f} {found['share_of_100ms_percent']:>13.4f} "
+            f"{found['wall_median_us']:>10.2f} µs {found['wall_p99_us']:>7.1f} µs "
+            f"{found['other_threads_percent_of_a_core']:>13.2f} % {found['peak_memory_mb']:>9.1f} "
+            f"{found['warnings']:>10.0f}"
         )
+    worst = max(found["share_of_100ms_percent"] for found in results.values())
+    print(f"goal: below {GOAL_PERCENT} % of a 100 ms step; the worst world is at {worst:.4f} %")
     return 0
 
 

@@ -50,7 +50,7 @@ class Agreement:
             packed = self._ask(int(wish) << _BITS | self._wanted_apart())
             agreed, self._apart = packed >> _BITS, max(1, packed & ((1 << _BITS) - 1))
         self._next = self._calls + self._apart
-        return Wish(agreed)
+        return Wish(agreed) if agreed else Wish.NOTHING
 
     def is_any(self, mine: bool) -> bool:
         """Whether any rank says yes. A collective: all ranks must come here."""

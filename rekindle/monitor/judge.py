@@ -141,7 +141,7 @@ class Judge:
             rule=verdict.rule,
             evidence=evidence,
         )
-        logger.warning("Steps take longer than they did: step %d, %s", verdict.step, verdict.rule)
+        logger.info("Steps take longer than they did: step %d, %s", verdict.step, verdict.rule)
 
 
 def plain(evidence: Mapping[str, float | int | str]) -> dict[str, Any]:

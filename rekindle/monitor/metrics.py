@@ -22,9 +22,12 @@ MAX_NAME_CHARS = 255
 NON_FINITE = "NonFinite"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Sample:
-    """One step, as the training thread handed it over. Values may still be anything with `__float__`."""
+    """One step, as the training thread handed it over. Values may still be anything with `__float__`.
+
+    Never changed once made; not frozen, because that would triple the time in which the training thread makes one.
+    """
 
     step: int
     step_s: float | None

@@ -35,15 +35,24 @@ class Trouble:
         self.once(f"inner_error.{where}", "Rekindle's monitor failed in %s and goes on: %r", where, err)
 
     def aws(self, operation: str, err: BaseException) -> None:
-        """AWS is away, slow or denying. One warning for being away; one per operation for being refused."""
-        code = getattr(err, "response", None)
-        if isinstance(code, dict):
-            reason = code.get("Error", {}).get("Code", "error")
-            self.once(f"aws_refused.{operation}", "AWS refused %s (%s); training goes on without it", operation, reason)
-        else:
+        """AWS is away, slow or denying: one warning for each of the two; further refused calls are told as news."""
+        response = getattr(err, "response", None)
+        if not isinstance(response, dict):
             self.once(
                 "aws_away", "AWS cannot be reached (%s: %r); training goes on, Rekindle keeps trying", operation, err
             )
+            return
+        reason = response.get("Error", {}).get("Code", "error")
+        self.count(f"aws_refused.{operation}")
+        if self._is_first(f"aws_refused.{operation}"):
+            level = logging.WARNING if self._is_first("aws_refused") else logging.INFO
+            logger.log(level, "AWS refused %s (%s); training goes on without it", operation, reason)
+
+    def _is_first(self, what: str) -> bool:
+        with self._lock:
+            is_first = what not in self._told
+            self._told.add(what)
+            return is_first
 
     def snapshot(self) -> dict[str, int]:
         with self._lock:

@@ -199,6 +199,13 @@ def test_the_newest_report_of_a_rank_counts() -> None:
     assert minority(reports, 4).suspect_ranks == (3,)
 
 
+def test_reports_left_from_an_earlier_stall_accuse_nobody() -> None:
+    left = [stall(r, SLEEPS, 8, step=40, after_s=-3600) for r in range(8)]
+    now = [stall(r, BACKWARD, 8, step=100) for r in range(8) if r != 5]
+    verdict = minority([*left, *now], 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((5,), RankRule.SILENT)
+
+
 def test_a_job_of_one_rank_has_no_minority() -> None:
     assert minority([stall(0, SLEEPS, 1)], 1).rule is RankRule.UNKNOWN
     assert first_bad([bad(0, 5, 1)], 1).rule is RankRule.UNKNOWN

@@ -309,15 +309,17 @@ def test_training_does_not_notice_that_aws_is_away_and_is_told_once(
     assert "cannot be reached" in warnings[0].message
 
 
-def test_a_refusal_is_told_once_for_each_call_that_is_refused(caplog: pytest.LogCaptureFixture, cloud: Cloud) -> None:
+def test_refusals_are_counted_for_each_call_and_warned_of_once(caplog: pytest.LogCaptureFixture, cloud: Cloud) -> None:
+    caplog.set_level(logging.INFO, "rekindle.monitor")
     box = S3Box(Place.parse("s3://no-such-bucket-here/x"), Clients())
     trouble = Trouble()
-    for _ in range(3):
+    for doing in ("writing a beat", "writing a report", "writing a beat"):
         with pytest.raises(Exception, match="NoSuchBucket") as caught:
             box.put("rekindle/beats/a.json", b"{}")
-        told(trouble, box, "writing a beat", caught.value)
-    assert trouble.snapshot() == {"aws_refused.writing a beat": 3}
-    assert len([record for record in caplog.records if record.name == "rekindle.monitor"]) == 1
+        told(trouble, box, doing, caught.value)
+    assert trouble.snapshot() == {"aws_refused.writing a beat": 2, "aws_refused.writing a report": 1}
+    said = [record for record in caplog.records if record.name == "rekindle.monitor"]
+    assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]
 
 
 def test_without_aws_the_queues_stay_bounded_and_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
