@@ -269,8 +269,13 @@ class Mailbox(Protocol):
         """The answer so far: Known(None) if there is none yet."""
         ...
 
-    def checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> Known[tuple[CheckpointView, ...]]:
-        """The newest checkpoints, verified against their manifests, newest first."""
+    def checkpoints(
+        self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()
+    ) -> Known[tuple[CheckpointView, ...]]:
+        """The newest checkpoints, verified against their manifests, newest first.
+
+        `near`: steps at or below which the next few are wanted, too, however far back they lie.
+        """
         ...
 
     def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:

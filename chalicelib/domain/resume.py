@@ -10,9 +10,10 @@ from chalicelib.domain.evidence import FORENSIC
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.loss import marked_bad
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.policy import Policy
-from chalicelib.domain.rollback import first_onset, rewind_steps
+from chalicelib.domain.rollback import account_rollback, first_onset, rewind_steps
 
 # Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
@@ -66,12 +67,12 @@ def choose_resume_point(
         and not _of_unknown_worth(item, incident)
     ]
     if not fit:
-        return None
+        return _own_habit_after_all(checkpoints, incident)
     best = max(fit, key=lambda item: (item.step, item.saved_at))
     return ResumePoint(
         step=Known(best.step),
         root=best.root,
-        manifest=best.manifest,
+        manifest=best.manifest or None,
         rule=rule,
         said=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
         goes_back=limit is not None,
@@ -90,6 +91,34 @@ def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
         # A checkpoint of step n holds the state after n, and the bad batch was applied at the onset itself.
         limits.append((onset.value - max(rewind_steps(incident, policy), 1), "resume.before_onset"))
     return min(limits) if limits else (None, "resume.newest")
+
+
+def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incident) -> ResumePoint | None:
+    """Where no checkpoint has a manifest and all that were found are damaged, nothing more is known than with none.
+
+    Not where one is out for another reason: quarantined, left behind, or one that has killed an attempt already. The
+    trainer's own habit would take just that one.
+    """
+    is_blind = all(not item.manifest and item.problems and not item.fenced for item in checkpoints)
+    is_ruled_out = any(
+        problem.startswith(("quarantined", "abandoned")) for item in checkpoints for problem in item.problems
+    )
+    if not is_blind or is_ruled_out or incident.excluded_checkpoints or _must_lie_before(incident):
+        return None
+    return ResumePoint(
+        step=Unknown("no usable checkpoint was found"),
+        root=None,
+        manifest=None,
+        rule="resume.own_habit",
+        said="as the job itself does: no checkpoint has a manifest, and none that was found is whole",
+    )
+
+
+def goes_back_to(incident: Incident, policy: Policy) -> tuple[int, ...]:
+    """The steps that a resume point may have to lie at or below: now, and after one more roll-back."""
+    planned = account_rollback(marked_bad(incident), policy)
+    limits = {_limit(case, policy)[0] for case in (incident, planned)}
+    return tuple(sorted((limit for limit in limits if limit is not None and limit >= 0), reverse=True))
 
 
 def checkpoint_key(item: CheckpointView) -> str:

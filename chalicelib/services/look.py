@@ -18,7 +18,7 @@ from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.resume import mark_abandoned
+from chalicelib.domain.resume import goes_back_to, mark_abandoned
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
 from rekindle.detectors.ranks import first_bad, minority
@@ -117,7 +117,9 @@ class Look:
             return Unknown("not needed yet")
         try:
             attempts = self.registry.attempts(job.job_id)
-            return Known(mark_abandoned(self.mailbox.checkpoints(job, attempts).value, attempts))
+            return Known(
+                mark_abandoned(self.mailbox.checkpoints(job, attempts, near=_goes_back_to(incident)).value, attempts)
+            )
         except RecoveryError as err:
             return Unknown(str(err)[:200])
 
@@ -185,6 +187,13 @@ class Look:
         facts = {"results": [result.to_wire() for result in results]}
         entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
         self.store.append(incident_id, token=token, entry=entry)
+
+
+def _goes_back_to(incident: Incident) -> tuple[int, ...]:
+    """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
+    if incident.policy_document is None:
+        return ()
+    return goes_back_to(incident, Policy.from_wire(incident.policy_document))
 
 
 def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:

@@ -32,15 +32,15 @@ def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
         world_size=8,
         kept_at="s3://b/jobs/lm/rekindle/reports/lm/",
     )
-    told = shown(suspicions=(one,), conclusion="flaky hardware on algo-2")
+    told = " ".join(shown(suspicions=(one,), conclusion="flaky hardware on algo-2").split())
     for words in (
         "SUSPECTS",
         "hang: rank 3 on algo-2",
         "rule not_waiting, confidence 0.9, 8 of 8 ranks",
         "reports/lm/",
+        "concluded flaky hardware on algo-2",
     ):
         assert words in told
-    assert "concluded   flaky hardware on algo-2" in told
 
 
 def test_reports_that_point_at_nobody_are_told_as_such() -> None:

@@ -1,13 +1,30 @@
-"""docs/transitions.md is written from the tables. After a change: `python -m tests.domain.test_docs`."""
+"""docs/transitions.md and the diagram in docs/playbooks.md are written from the tables.
+
+After a change: `python -m tests.domain.test_docs`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from pathlib import Path
 
-from chalicelib.domain.incidents import TRANSITIONS, Phase
+from chalicelib.domain.evidence import Onset
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import TRANSITIONS, Incident, Phase
+from chalicelib.domain.known import Known
 from chalicelib.domain.playbooks import PLAYBOOKS
+from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.rollback import rewind_steps, skip_window
+from tests.domain.looks import incident
+from tests.domain.test_loss_tables import LOSS_TABLE
 
-PAGE = Path(__file__).parents[2] / "docs" / "transitions.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "transitions.md"
+PLAYBOOK_PAGE = ROOT / "docs" / "playbooks.md"
+BEGIN = "<!-- written by python -m tests.domain.test_docs: begin -->"
+END = "<!-- end -->"
+OWN_RULES = re.compile(r'"((?:spike|rollback|stacks)\.[a-z_]+)"')
 
 
 def page() -> str:
@@ -42,9 +59,74 @@ def page() -> str:
     )
 
 
+def diagram() -> str:
+    """The spike's way through the phases: each edge is a row of the decision table under the built-in policy."""
+    edges = {
+        (list(Phase).index(case.phase), list(Phase).index(phase), rule)
+        for name, case, _, policy, rule, phase, _ in LOSS_TABLE
+        if not name.startswith("NaN")
+        and policy == DEFAULT_POLICY
+        and phase is not case.phase
+        and _is_of_the_spike(case, rule)
+    }
+    phases = list(Phase)
+    lines = [f"    {phases[source]} --> {phases[target]}: {rule}" for source, target, rule in sorted(edges)]
+    return "\n".join([BEGIN, "```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.OPEN}", *lines, "```", END])
+
+
+def _is_of_the_spike(case: Incident, rule: str) -> bool:
+    group = rule.split(".")[0]
+    ours = {"spike", "rollback", "budget"} | (
+        {"checkpoint", "resubmit", "verify"} if case.fault is FaultClass.LOSS_SPIKE else set()
+    )
+    return group in ours and rule != "checkpoint.poisoned"
+
+
+def with_diagram(text: str) -> str:
+    """The playbooks page with its diagram brought up to date."""
+    before, _, rest = text.partition(BEGIN)
+    return before + diagram() + rest.partition(END)[2]
+
+
 def test_the_page_is_what_the_tables_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
+def test_the_spikes_diagram_is_what_the_decision_table_says() -> None:
+    text = PLAYBOOK_PAGE.read_text(encoding="utf-8")
+    assert text == with_diagram(text)
+    assert diagram().count("-->") > 10
+
+
+def test_every_rule_of_a_bad_loss_is_explained_and_no_other() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").glob("*.py"))
+    table = PLAYBOOK_PAGE.read_text(encoding="utf-8").partition("## The rules")[2]
+    explained = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", table, flags=re.MULTILINE)
+    assert len(explained) == len(set(explained))
+    assert {rule for rule in explained if OWN_RULES.fullmatch(f'"{rule}"')} == set(OWN_RULES.findall(sources))
+    assert all(f'"{rule}"' in sources for rule in explained)
+
+
+def test_the_worked_numbers_are_those_of_the_built_in_policy() -> None:
+    text = PLAYBOOK_PAGE.read_text(encoding="utf-8")
+    rows = [row for row in re.findall(r"^\| (?:resume|skip) .*$", text, flags=re.MULTILINE)]
+    told = [tuple(int(cell) for cell in row.strip("| ").split("|")[2:]) for row in rows]
+    cases = []
+    for number in (1, 2, 3):
+        onsets = tuple(Onset(attempt=f"a{n}", fault=FaultClass.LOSS_SPIKE, step=Known(1000)) for n in range(number))
+        case = dataclasses.replace(
+            incident(),
+            onset_attempt="lm",
+            onset_step=Known(1000),
+            onset_fault=FaultClass.LOSS_SPIKE,
+            onsets=onsets,
+            rollbacks=number,
+        )
+        window = skip_window(case, DEFAULT_POLICY)
+        cases.append((1000 - rewind_steps(case, DEFAULT_POLICY), window.from_step, window.to_step))
+    assert list(zip(*told, strict=True)) == cases
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    PLAYBOOK_PAGE.write_text(with_diagram(PLAYBOOK_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

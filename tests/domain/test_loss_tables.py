@@ -168,6 +168,9 @@ LOSS_TABLE: list[Row] = [
     ("saved, but the old ones are gone", spike(Phase.CHECKPOINTING, **forensic("saved")), seen(spiking(1040), **YOUNG), P, "rollback.no_place", Phase.HANDED_OVER, ("Notify",)),
     ("saved, and the checkpoints cannot be read", spike(Phase.CHECKPOINTING, **forensic("saved")), seen(spiking(1040), checkpoints=UNSEEN), P, "rollback.unseen", Phase.CHECKPOINTING, ()),
     ("it dies of itself", spike(Phase.CHECKPOINTING, **forensic()), seen(view(S.FAILED, step=1040), **OLD), P, "resubmit.now", Phase.RESUBMITTING, ("ResubmitJob",)),
+    # --- stopped, and started from before it
+    ("it stops", spike(Phase.STOPPING, **forensic("saved")), seen(view(S.STOPPED, step=1040), **OLD), P, "resubmit.now", Phase.RESUBMITTING, ("ResubmitJob",)),
+    ("it is submitted", spike(Phase.RESUBMITTING, **(TRIED | forensic("saved"))), seen(view(S.STOPPED, step=1040), next_number=3), P, "resubmit.started", V, ()),
     # --- a non-finite loss looks for a place first, too
     ("NaN: a place is looked for", incident(), seen(view(loss_state="nan")), P, "rollback.looking", Phase.OPEN, ()),
     ("NaN: no place, and it is left to a person", incident(**LOOKING), seen(view(loss_state="nan"), **saves(150)), P, "rollback.no_place", Phase.HANDED_OVER, ("Notify",)),
@@ -184,6 +187,7 @@ LOSS_TABLE: list[Row] = [
     ("it healed, and is past the data", spike(V, **AGAIN), seen(again(1240, "ok", healed_step=1190)), P, "verify.passed", Phase.RECOVERED, ("Notify",)),
     ("bad again, and it lasts", spike(V, **AGAIN), seen(again(1211)), P, "rollback.looking", V, ()),
     ("rolled back further", spike(V, **AGAIN, **LOOKING), seen(again(1211), **saves(850)), NO_FORENSICS, "verify.roll_back", Phase.STOPPING, ("StopJob",)),
+    ("rolled back further, with forensics", spike(V, **AGAIN, **LOOKING), seen(again(1211), **saves(850)), P, "rollback.forensics", Phase.CHECKPOINTING, ("RequestCheckpoint",)),
     ("as far as the first time is not far enough", spike(V, **AGAIN, **LOOKING), seen(again(1211), **saves(900)), NO_FORENSICS, "rollback.no_place", Phase.HANDED_OVER, ("Notify",)),
     ("bad again, and standing still", spike(V, **AGAIN, watch_at=NOW - LONG, watch_step=Known(1190), evidence_since=NOW - MINUTE), seen(again(1190)), P, "verify.silent", Phase.STOPPING, ("StopJob",)),
     ("the old attempt's spike is not the new one's", spike(V, **(TRIED | {"signals": (told(),)})), seen(again(1150, "ok", onset_step=None)), P, "verify.waiting", V, ()),

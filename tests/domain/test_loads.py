@@ -1,0 +1,98 @@
+"""A checkpoint is given up when it has killed enough new attempts, and not for anything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, ResubmitJob
+from chalicelib.domain.faults import FaultClass as F
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus as S
+from chalicelib.domain.observations import AttemptView
+from tests.domain.looks import NOW, a_try, checkpoint, incident, look, seen, view
+
+CORRUPT = "PytorchStreamReader failed reading zip archive"
+MISMATCH = "RuntimeError: size mismatch for wte.weight"
+NEWEST, OLDER = checkpoint(90), checkpoint(80)
+BOTH: dict[str, Any] = {"checkpoints": Known((NEWEST, OLDER))}
+ONLY: dict[str, Any] = {"checkpoints": Known((NEWEST,))}
+
+
+def loaded(number: int = 2, **more: Any) -> Any:
+    base = {"resume_step": Known(90), "resume_manifest": NEWEST.manifest, "resume_root": NEWEST.root}
+    return a_try(number, **(base | more))
+
+
+def case(deaths_before: int = 0) -> Incident:
+    """The newest try is the one that has just died; so many died on the same checkpoint before it."""
+    before = tuple(loaded(2 + n, ended=True, died_at_load=True, gained=False) for n in range(deaths_before))
+    last = loaded(2 + deaths_before)
+    return incident(Phase.VERIFYING, F.SOFTWARE_CRASH, tries=(*before, last), attempt=last.name)
+
+
+def died(before: Incident, reason: str, **more: Any) -> AttemptView:
+    return view(S.FAILED, name=before.attempt or "", failure_reason=reason, **({"step": None, "beat_at": NOW} | more))
+
+
+@pytest.mark.parametrize(
+    ("deaths_before", "reason", "points", "is_given_up"),
+    [
+        (0, CORRUPT, BOTH, True),
+        (0, CORRUPT, ONLY, False),
+        (1, CORRUPT, ONLY, True),
+        (0, MISMATCH, BOTH, False),
+        (1, MISMATCH, BOTH, True),
+        (0, "", BOTH, False),
+        (1, "", BOTH, True),
+        (1, "CUDA out of memory", BOTH, False),
+        (1, "CapacityError: no room", BOTH, False),
+    ],
+)
+def test_how_many_deaths_a_checkpoint_is_worth(
+    deaths_before: int, reason: str, points: dict[str, Any], is_given_up: bool
+) -> None:
+    before = case(deaths_before)
+    decision = look(before, seen(died(before, reason), next_number=9, **points))
+    marks = [action for action in decision.actions if isinstance(action, QuarantineCheckpoint)]
+    assert [mark.root for mark in marks] == ([NEWEST.root] if is_given_up else []), decision.reason
+    assert (NEWEST.manifest in decision.incident.excluded_checkpoints) is is_given_up
+
+
+def test_the_next_older_one_is_taken_at_once() -> None:
+    before = case()
+    decision = look(before, seen(died(before, CORRUPT), **BOTH))
+    (sent,) = (action for action in decision.actions if isinstance(action, ResubmitJob))
+    assert sent.resume_step == Known(80)
+
+
+@pytest.mark.parametrize(("step", "is_load"), [(89, True), (90, True), (91, False)])
+def test_a_step_past_the_checkpoint_clears_it(step: int, is_load: bool) -> None:
+    before = case(1)
+    decision = look(before, seen(died(before, MISMATCH, step=step), next_number=9, **BOTH))
+    assert bool(decision.incident.excluded_checkpoints) is is_load
+
+
+def test_a_job_whose_steps_were_never_seen_blames_no_checkpoint() -> None:
+    before = dataclasses.replace(case(1), target_step=Unknown("no monitor"))
+    decision = look(before, seen(died(before, MISMATCH, beat_at=None), next_number=9, **BOTH))
+    assert decision.incident.excluded_checkpoints == ()
+
+
+def test_an_attempt_that_was_stopped_blames_no_checkpoint() -> None:
+    before = dataclasses.replace(case(1), stopped_attempts=("lm-r3",))
+    decision = look(before, seen(view(S.STOPPED, name="lm-r3", step=None), next_number=9, **BOTH))
+    assert decision.incident.excluded_checkpoints == ()
+
+
+def test_a_mark_that_could_not_be_written_is_tried_once_more() -> None:
+    ended = loaded(ended=True, died_at_load=True, gained=False)
+    waiting = incident(
+        Phase.RESUBMITTING, F.BAD_CHECKPOINT, tries=(ended,), attempt="lm-r2", excluded_checkpoints=(NEWEST.manifest,)
+    )
+    answer = (ActionResult(action="QuarantineCheckpoint", done=Done.UNAVAILABLE),)
+    decision = look(waiting, seen(view(S.FAILED, name="lm-r2"), results=answer, next_number=3, **BOTH))
+    assert [type(action).__name__ for action in decision.actions] == ["QuarantineCheckpoint", "ResubmitJob"]
