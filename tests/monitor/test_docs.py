@@ -1,0 +1,58 @@
+"""What docs/monitor.md promises that can be checked: its regular expressions, its settings, its sums."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from rekindle.monitor import Config
+
+TEXT = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text()
+METRICS = re.findall(r"^  \| [^|`]+: `([^`]+)` \| `(\w+)` \| `([^`]+)` \|$", TEXT, re.MULTILINE)
+
+
+def test_the_table_of_metric_definitions_is_read() -> None:
+    assert len(METRICS) == 5
+
+
+@pytest.mark.parametrize(("line", "name", "regex"), METRICS)
+def test_a_documented_regex_takes_one_number_from_its_line(line: str, name: str, regex: str) -> None:
+    [found] = re.findall(regex, line)
+    assert float(found) == {"loss": pytest.approx(2.341, abs=0.001), "grad_norm": 0.91}[name]
+    assert len(regex) <= 500  # Source: botocore sagemaker MetricRegex, max 500
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    rows = [
+        row for row in TEXT.splitlines() if row.startswith("| `REKINDLE_BEAT_S`") or "`REKINDLE_STALL_FACTOR`" in row
+    ]
+    told: dict[str, float] = {}
+    for row in rows:
+        names, defaults = (cell.strip() for cell in row.split("|")[1:3])
+        prefixed = [
+            name if name.startswith("REKINDLE") else f"REKINDLE{name}" for name in re.findall(r"`(\w+)`", names)
+        ]
+        told |= dict(zip(prefixed, map(float, defaults.split(",")), strict=True))
+    assert told == {
+        f"REKINDLE_{item.name.upper()}": getattr(Config(), item.name)
+        for item in fields(Config)
+        if item.name != "problems"
+    }
+
+
+def test_the_cost_of_a_job_day_is_what_its_formulas_give() -> None:
+    day = 86_400
+    config = Config()
+    put, get, metric, call = 0.005 / 1000, 0.0004 / 1000, 0.30 / 30, 0.01 / 1000
+    beats = day / config.beat_s * put
+    polls = 2 * day / config.poll_s * get
+    telling = 6 * metric + day / config.metrics_s * call
+    listing_seldom, listing_always = day / config.list_s * put, day / config.poll_s * put
+    assert f"So about ${beats + polls + listing_seldom + telling:.2f} a job-day with the doorbell" in TEXT
+    assert f"${beats + polls / 2 + listing_always + telling + polls / 2:.2f} without" in TEXT
+    assert f"| {beats:.3f} |" in TEXT
+    assert f"| {listing_always:.3f} |" in TEXT
+    assert f"| {100 * 64 * 288 * (put + get) / 100:.2f} for 64 ranks, at most {day * (put + get):.2f} |" in TEXT
