@@ -11,6 +11,7 @@ PARTS = {
     "overhead": "benchmarks.bench_overhead",
     "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",
+    "sweep": "benchmarks.bench_sweep",
     "detectors": "benchmarks.detectors",
     "signatures": "benchmarks.signatures",
 }

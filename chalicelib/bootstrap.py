@@ -224,6 +224,7 @@ class Service:
             executions=self.executions,
             intake=self.intake,
             clock=self.clock,
+            metrics_every=self.settings.sweep_metrics_minutes,
         )
 
     @cached_property

@@ -27,6 +27,7 @@ class Settings:
     stage: str = "dev"
     log_level: str = "INFO"
     account: str = ""
+    sweep_metrics_minutes: int = 1
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -51,4 +52,11 @@ class Settings:
             raise BadSettings(f"missing environment variables: {', '.join(missing)}")
         values = {field: environ[name] for field, name in required.items()}
         values |= {field: environ[name] for field, name in optional.items() if environ.get(name)}
-        return cls(**values)
+        return cls(**values, sweep_metrics_minutes=_minutes(environ))
+
+
+def _minutes(environ: Mapping[str, str]) -> int:
+    text = environ.get("REKINDLE_SWEEP_METRICS_MINUTES") or "1"
+    if not (text.isascii() and text.isdigit() and len(text) <= 2 and 1 <= int(text) <= 60):
+        raise BadSettings("REKINDLE_SWEEP_METRICS_MINUTES must be a whole number from 1 to 60")
+    return int(text)

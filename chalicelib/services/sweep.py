@@ -131,7 +131,10 @@ class _Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Re-reads active Jobs and looks for open Incidents that nobody works on."""
+    """Re-reads active Jobs and looks for open Incidents that nobody works on.
+
+    `metrics_every`: a Job's metrics are read in every so-manieth round. They are what a sweep costs (docs/sweep.md).
+    """
 
     store: IncidentStore
     registry: JobRegistry
@@ -146,6 +149,7 @@ class Sweep:
     intake: Intake
     clock: Clock
     budget: timedelta = BUDGET
+    metrics_every: int = 1
 
     def run(self) -> Swept:
         """One sweep. A Job or Incident that cannot be read is counted and left for the next minute."""
@@ -188,7 +192,7 @@ class Sweep:
         turn = _Round(number=mark.round, changed=self._changed(mark), until=until)
         try:
             for chunk in _chunks(self.registry.active(after=mark.cursor), CHUNK):
-                readings = self._readings(chunk, tally)
+                readings = self._readings(chunk, turn, tally)
                 for index, job in enumerate(chunk):
                     if stop and job.job_id > stop:
                         return replace(mark, cursor=stop), True
@@ -215,10 +219,10 @@ class Sweep:
             _LOG.warning("changed states cannot be listed", extra={"why": found.why[:300]})
         return found
 
-    def _readings(self, chunk: Sequence[Job], tally: _Tally) -> Mapping[str, Maybe[Series]]:
-        """All metrics of these Jobs, by the query's key."""
+    def _readings(self, chunk: Sequence[Job], turn: _Round, tally: _Tally) -> Mapping[str, Maybe[Series]]:
+        """All metrics of those of these Jobs that have their turn, by the query's key."""
         now = self.clock.now()
-        free = [job for job in chunk if job.open_incident is None]
+        free = [job for job in chunk if job.open_incident is None and turn.is_turn(job, self.metrics_every)]
         readings: dict[str, Maybe[Series]] = {}
         for has_own, window in ((False, MONITOR_WINDOW), (True, METRICS_WINDOW)):
             queries = [query for job in free if job.watch.has_own_metrics is has_own for query in metric_queries(job)]
@@ -270,9 +274,11 @@ class Sweep:
         self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
     ) -> Signal | None:
         now = self.clock.now()
+        has_readings = turn.is_turn(job, self.metrics_every)
         if job.watch.has_own_metrics:
-            return signal_from_metrics(job, readings, now=now)
-        if not (monitor_needs_asking(readings, now=now) or turn.is_turn(job, ASK_BEAT_EVERY)):
+            return signal_from_metrics(job, readings, now=now) if has_readings else None
+        is_asked = has_readings and monitor_needs_asking(readings, now=now)
+        if not (is_asked or turn.is_turn(job, ASK_BEAT_EVERY)):
             return None
         if job.mailbox:
             seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)

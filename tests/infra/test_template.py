@@ -217,9 +217,9 @@ def test_every_function_is_told_what_settings_need(template: Template, function:
     config = importlib.import_module("chalicelib.config")
     told = template["Globals"]["Function"]["Environment"]["Variables"]
     own = template["Resources"][function.logical_id]["Properties"].get("Environment", {}).get("Variables", {})
-    environ = {name: "x" for name in {**told, **own}} | {"AWS_REGION": REGION}
+    environ = {name: "1" for name in {**told, **own}} | {"AWS_REGION": REGION}  # some are numbers
     settings = config.Settings.from_env(environ)
-    assert settings.topic == settings.account == "x"
+    assert settings.topic == settings.account == "1"
     source = (ROOT / "chalicelib" / "config.py").read_text(encoding="utf-8")
     assert set(re.findall(r'"(REKINDLE_[A-Z_]+)"', source)) - told.keys() == {"REKINDLE_LOG_LEVEL"}
     assert {name for name in told if name.startswith("REKINDLE_")} <= set(re.findall(r'"(REKINDLE_[A-Z_]+)"', source))
@@ -250,3 +250,19 @@ def test_every_stack_output_names_something_of_the_stack(template: Template) -> 
 def test_no_part_of_the_merge_template_goes_astray(template: Template) -> None:
     for name in merge_template()["Resources"]:
         assert "Type" in template["Resources"][name], f"{name} is not made by Chalice: a misspelt logical id"
+
+
+@pytest.mark.parametrize("text", ["0", "61", "x", "-1", "1.5", "²"])
+def test_a_setting_that_is_no_number_of_minutes_names_itself(text: str) -> None:
+    config = importlib.import_module("chalicelib.config")
+    names = ("AWS_REGION", "REKINDLE_TABLE", "REKINDLE_BUS", "REKINDLE_BUCKET", "REKINDLE_QUARANTINE_URL")
+    environ = dict.fromkeys((*names, "REKINDLE_RECOVER_FUNCTION"), "x") | {"REKINDLE_SWEEP_METRICS_MINUTES": text}
+    with pytest.raises(config.BadSettings, match="REKINDLE_SWEEP_METRICS_MINUTES"):
+        config.Settings.from_env(environ)
+
+
+def test_the_training_log_is_subscribed_to_only_where_that_is_asked_for(template: Template) -> None:
+    subscription = template["Resources"]["TrainingLogSubscription"]
+    assert subscription["Condition"] == "WantsTrainingLogs"
+    assert subscription["Properties"]["LogGroupName"] == "/aws/sagemaker/TrainingJobs"
+    assert template["Parameters"]["TrainingLogSignatures"]["Default"] == "no"

@@ -187,6 +187,21 @@ def test_a_run_that_moves_is_asked_for_its_heartbeat_only_in_its_turn() -> None:
     assert slow.read == [JOB] * 2
 
 
+def test_metrics_can_be_read_in_every_fifth_round_and_nothing_is_assumed_in_between() -> None:
+    w = World()
+    sweep = replace(w.sweep, metrics_every=5)
+    slow = SlowBeats(w, seconds=0)
+    asked = []
+    for _ in range(20):
+        w.metrics.put("Step", JOB, [(w.clock.now() - MINUTE, 1.0)])
+        w.metrics.asked.clear()
+        sweep.run()
+        asked.append(len(w.metrics.asked))
+        w.clock.advance(MINUTE)
+    assert sorted(asked) == [0] * 16 + [2] * 4
+    assert slow.read == [JOB] * 2  # its turns of ten rounds
+
+
 @pytest.mark.parametrize(
     ("step", "bad", "asks"),
     [
