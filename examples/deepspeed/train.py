@@ -31,7 +31,11 @@ PACE_S = float(os.environ.get("REKINDLE_EXAMPLE_PACE_S", "0"))
 FOLDER = Path(os.environ.get("REKINDLE_EXAMPLE_DIR", "checkpoints"))
 CONFIG = {
     "train_micro_batch_size_per_gpu": 8,
-    "zero_optimization": {"stage": int(os.environ.get("REKINDLE_EXAMPLE_ZERO", "2"))},
+    "zero_optimization": {
+        "stage": int(os.environ.get("REKINDLE_EXAMPLE_ZERO", "2")),
+        "reduce_bucket_size": 100_000,  # by default 2 GB, which deterministic algorithms fill with zeros at each step
+        "allgather_bucket_size": 100_000,
+    },
     "zero_allow_untested_optimizer": True,  # torch's AdamW: DeepSpeed's own would be compiled first
     "zero_force_ds_cpu_optimizer": False,
 }

@@ -23,6 +23,7 @@ from accelerate import skip_first_batches
 
 from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.resume import path_of
 from rekindle.integrations.rng import quietly
 from rekindle.monitor import Monitor, start
 
@@ -63,7 +64,7 @@ class Rekindle:
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""
-        source = path if path is not None else self.monitor.resume_path
+        source = path if path is not None else path_of(self.monitor)
         if source is not None:
             self._accelerator.load_state(os.fspath(source))
         return self._position.step

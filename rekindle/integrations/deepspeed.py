@@ -25,6 +25,7 @@ from typing import Any
 
 from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.resume import path_of
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.monitor import Monitor, start
 
@@ -54,7 +55,7 @@ class Rekindle:
         The script's own `client_state` is in `self.client_state` then. Raises: RuntimeError where DeepSpeed finds
         nothing to load: never a silent start from nothing.
         """
-        source = path if path is not None else self.monitor.resume_path
+        source = path if path is not None else path_of(self.monitor)
         if source is None:
             return 0
         tag = Path(source)
@@ -73,11 +74,13 @@ class Rekindle:
     def step(self, step: int, **values: Any) -> None:
         """`Monitor.step`, after `engine.step()`, on every rank; an emergency checkpoint happens in here.
 
-        loss: this rank's own. Where gradients are accumulated, call it with the number of the last finished step only.
+        loss: this rank's own. Between two batches whose gradients are accumulated nothing is saved: half a gradient is
+        in no checkpoint.
         """
         self._watch.loss(values.get("loss"))
-        self._watch.stepped(step)
-        self.monitor.step(step, **values)
+        if self._engine.micro_steps % self._engine.gradient_accumulation_steps() == 0:
+            self._watch.stepped(step)
+            self.monitor.step(step, **values)
 
     def save(self, step: int, kind: str = "periodic", client_state: Mapping[str, Any] | None = None) -> Path:
         """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""

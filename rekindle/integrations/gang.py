@@ -17,7 +17,7 @@ AGREE_TIMEOUT = timedelta(minutes=30)
 # after 120 s. Source: developer guide, StopTrainingJob
 SEAL_TIMEOUT_S = 90.0
 
-_groups: dict[int, Any] = {}  # id of the world's group → its side group; one for the process's life
+_groups: dict[tuple[int, str], Any] = {}  # (id of the world's group, purpose) → its side group
 
 
 def is_gang() -> bool:
@@ -29,18 +29,20 @@ def rank_and_world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if is_gang() else (0, 1)
 
 
-def cpu_group() -> Any:
+def cpu_group(purpose: str = "training thread") -> Any:
     """A gloo group of all ranks, made at the first call, which all ranks must make. None when alone.
 
-    Its tensors are on the CPU: an agreement neither waits for the device nor queues behind its kernels.
+    Its tensors are on the CPU: an agreement neither waits for the device nor queues behind its kernels. Two threads
+    must not share one, for the order of its collectives has to be the same on all ranks: hence `purpose`.
     """
     if not is_gang():
         return None
-    world = dist.group.WORLD
-    if id(world) not in _groups:
-        _groups.clear()
-        _groups[id(world)] = dist.new_group(backend="gloo", timeout=AGREE_TIMEOUT)
-    return _groups[id(world)]
+    key = (id(dist.group.WORLD), purpose)
+    if key not in _groups:
+        for old in [other for other in _groups if other[0] != key[0]]:  # of a world that was destroyed
+            del _groups[old]
+        _groups[key] = dist.new_group(backend="gloo", timeout=AGREE_TIMEOUT)
+    return _groups[key]
 
 
 def barrier() -> None:

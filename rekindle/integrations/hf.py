@@ -21,6 +21,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
 from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.resume import path_of
 from rekindle.mailbox import ResumePlan
 from rekindle.monitor import LATER, Monitor, start
 from rekindle.monitor.saving import Later
@@ -74,7 +75,7 @@ class RekindleCallback(TrainerCallback):
 
     @property
     def resume_path(self) -> str | None:
-        return self._started().resume_path
+        return path_of(self._started())
 
     def _started(self) -> Monitor:
         """The monitor; started at the first need, which is the same on all ranks."""

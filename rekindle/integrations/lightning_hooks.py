@@ -36,6 +36,7 @@ class LightningHooks:
         self._evaluating: Any = None
         self._trainer: Any = None
         self._step = 0
+        self._updates = 0
         self._started: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until all ranks are there
         self._watch = LocalWatch(self.monitor)
@@ -79,6 +80,7 @@ class LightningHooks:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
         _take_sigterm_from(trainer)
+        self._updates = trainer.global_step
         rank, world_size = rank_and_world()
         if len(self._rng) == world_size:  # now, for starting to read the data has used the generators already
             restore_rng(self._rng[rank])
@@ -87,15 +89,14 @@ class LightningHooks:
     # ---- at each step ------------------------------------------------------------------------------------------
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
-        if self._sampler is not None:
-            if trainer.fit_loop._should_accumulate():
-                return
+        if trainer.global_step == self._updates:  # the gradients of this batch are still being accumulated
+            return
+        self._updates = trainer.global_step
+        if self._sampler is None:
+            self._step = self._updates
+        else:
             self._step = self._sampler.next_step(self._step)
             self._sampler.go_on_after(self._step)
-        elif trainer.global_step > self._step:
-            self._step = trainer.global_step
-        else:  # the gradients of this batch are still being accumulated
-            return
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self._watch.loss(loss)
         self._watch.stepped(self._step)

@@ -352,6 +352,23 @@ def test_accelerate_leaves_out_exactly_the_windows(tmp_path: Path) -> None:
         assert train(tmp_path / f"from-{step}", ResumePlan(step=step, uri=uri, skip=WINDOWS)) == rest
 
 
+def test_a_run_that_was_told_to_go_on_from_where_it_cannot_reach_does_not_start_from_nothing(tmp_path: Path) -> None:
+    from rekindle.integrations.hf import RekindleCallback
+
+    plan = ResumePlan(step=7, uri="s3://bucket/run/checkpoint-7")
+    callback = RekindleCallback(env=env_of(tmp_path, plan), handle_signals=False)
+    with pytest.raises(ValueError, match="REKINDLE_RESUME_URI: s3://bucket/run/checkpoint-7 is no local path"):
+        _ = callback.resume_path
+    callback.monitor.finish()
+    mirrored = env_of(tmp_path, plan) | {
+        "REKINDLE_CHECKPOINT_DIR": str(tmp_path),
+        "REKINDLE_CHECKPOINT_URI": "s3://bucket/run",
+    }
+    callback = RekindleCallback(env=mirrored, handle_signals=False)
+    assert callback.resume_path == str(tmp_path / "checkpoint-7")
+    callback.monitor.finish()
+
+
 def test_importing_the_monitor_imports_no_framework() -> None:
     import subprocess
     import sys

@@ -1,0 +1,244 @@
+"""Every example as a person would start it: saved on request, stopped by SIGTERM, resumed, and not one bit off.
+
+Waits end at conditions; the patience below is for a starved machine and says nothing about how fast things are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from rekindle.mailbox import (
+    AttemptOrder,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Manifest,
+    ReplyOutcome,
+    ResumePlan,
+    SaveKind,
+    beat_key,
+    manifest_key,
+    manifest_prefix,
+    reply_key,
+    request_key,
+)
+
+pytestmark = pytest.mark.process
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 240.0
+STEPS = 120  # at half a second each, a minute for a request to arrive in
+SLOW_S = 0.5
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+LAUNCHERS = {
+    "pytorch_ddp": TORCHRUN,
+    "fsdp2_dcp": TORCHRUN,
+    "hf_trainer": TORCHRUN,
+    "accelerate": TORCHRUN,
+    "deepspeed": TORCHRUN,
+    "lightning": (sys.executable,),  # starts its second rank itself
+}
+OWN_SIGTERM = ("hf_trainer", "lightning")  # what stops them, and when it saves, is the framework's own affair
+
+
+class Run:
+    """One attempt of an example, in a process group of its own."""
+
+    def __init__(self, example: str, home: Path, attempt: str, resume: ResumePlan, pace_s: float) -> None:
+        order = AttemptOrder(job_id="job", attempt_number=int(attempt[-1]), mailbox=str(home), resume=resume)
+        environment = order.apply(os.environ) | {
+            "TRAINING_JOB_NAME": attempt,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "REKINDLE_EXAMPLE_DIR": str(home / "checkpoints"),
+            "REKINDLE_EXAMPLE_STEPS": str(STEPS),
+            "REKINDLE_EXAMPLE_SAVE_EVERY": "30",
+            "REKINDLE_EXAMPLE_PACE_S": str(pace_s),
+            "REKINDLE_BEAT_S": "0.2",
+            "REKINDLE_POLL_S": "0.2",
+            "REKINDLE_AGREE_S": "0.1",
+            "REKINDLE_METRICS": "off",
+        }
+        self.home, self.attempt = home, attempt
+        self._output: list[str] = []
+        self.process = subprocess.Popen(
+            [*LAUNCHERS[example], str(ROOT / "examples" / example / "train.py")],
+            env=environment,
+            cwd=home,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self._output.extend(self.process.stdout)
+
+    @property
+    def output(self) -> str:
+        return "".join(self._output)
+
+    def until(self, what: str, is_there: Callable[[], bool]) -> None:
+        """Wait for a condition, as long as the run lives."""
+        pause = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.1)):
+            if is_there():
+                return
+            if self.process.poll() is not None and not is_there():
+                pytest.fail(f"the run ended before {what}:\n{self.output[-6000:]}")
+            pause.wait(0.1)
+        pytest.fail(f"no {what} in {PATIENCE_S} s:\n{self.output[-6000:]}")
+
+    def end(self) -> int:
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
+
+    def kill(self) -> None:
+        """With all its ranks: a launcher that is killed leaves them, and they have process groups of their own."""
+        for process in (self.process.pid, *descendants(self.process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+    def beat(self) -> Beat | None:
+        path = self.home / beat_key(self.attempt)
+        return Beat.from_json(path.read_bytes()) if path.exists() else None
+
+    def step(self) -> int:
+        beat = self.beat()
+        return beat.step or 0 if beat is not None else 0
+
+    def manifest(self, step: int) -> Manifest:
+        return Manifest.from_json((self.home / manifest_key(step, self.attempt)).read_bytes())
+
+    def emergencies(self) -> set[int]:
+        """The steps of the manifests that are no periodic save's."""
+        manifests = (Manifest.from_json(path.read_bytes()) for path in (self.home / manifest_prefix()).glob("*.json"))
+        return {manifest.step for manifest in manifests if manifest.kind is SaveKind.EMERGENCY}
+
+    def said(self, pattern: str) -> str:
+        found = re.findall(pattern, self.output)
+        assert found, self.output[-6000:]
+        return str(found[-1])
+
+
+def descendants(process: int) -> list[int]:
+    """Children, their children and so on, as the kernel knows them now."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found = list(parents.get(process, ()))
+    for child in found:
+        found.extend(parents.get(child, ()))
+    return found
+
+
+Launch = Callable[..., Run]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    runs: list[Run] = []
+
+    def start(example: str, home: str, attempt: str, resume: ResumePlan | None = None, pace_s: float = 0.0) -> Run:
+        (tmp_path / home).mkdir(exist_ok=True)
+        runs.append(Run(example, tmp_path / home, attempt, resume or ResumePlan(), pace_s))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.kill()
+
+
+def ask(home: Path, attempt: str) -> Path:
+    """Drop a request as the service does; where the answer will be."""
+    request = CheckpointRequest(
+        request_id="please",
+        job_id="job",
+        attempt=attempt,
+        deadline_at=datetime.now(UTC) + timedelta(seconds=PATIENCE_S),
+        reason="a test wants to know",
+    )
+    path = home / request_key("please")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    beside.write_bytes(request.to_json())
+    beside.replace(path)
+    return home / reply_key("please")
+
+
+def check_files(manifest: Manifest) -> None:
+    """Every file that the manifest vouches for is there, whole, with the bytes it had."""
+    for item in manifest.files:
+        content = Path(manifest.place_of(item).path).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (item.bytes, item.sha256), item.path
+
+
+def plan(manifest: Manifest) -> ResumePlan:
+    return ResumePlan(step=manifest.step, uri=manifest.root)
+
+
+@pytest.mark.parametrize("example", LAUNCHERS)
+def test_a_run_saves_on_request_stops_on_sigterm_and_ends_as_if_nothing_had_happened(
+    example: str, launch: Launch
+) -> None:
+    undisturbed = launch(example, "undisturbed", "run-1")
+    assert undisturbed.end() == 0, undisturbed.output
+    weights = undisturbed.said(r"weights ([0-9a-f]{64})")
+    assert undisturbed.said(r"finished at step (\d+)") == str(STEPS)
+    check_files(undisturbed.manifest(30))
+
+    first = launch(example, "disturbed", "run-1", pace_s=SLOW_S)
+    first.until("its third step", lambda: first.step() >= 3)
+    answer = ask(first.home, "run-1")
+    first.until("an answer", answer.exists)
+    reply = CheckpointReply.from_json(answer.read_bytes())
+    assert reply.outcome is ReplyOutcome.SAVED, reply
+    assert reply.step is not None
+    assert reply.step >= 3
+    assert reply.took_s is not None
+    emergency = first.manifest(reply.step)
+    assert (reply.manifest, reply.bytes) == (emergency.key, emergency.total_bytes)
+    assert (emergency.kind, emergency.request_id, emergency.world_size) == (SaveKind.EMERGENCY, "please", 2)
+    check_files(emergency)
+
+    if example == "lightning":  # its first rank is the process itself; torchrun passes on SIGTERM only
+        before = first.emergencies()
+        first.process.send_signal(signal.SIGUSR1)
+        first.until("a save at SIGUSR1", lambda: len(first.emergencies()) > len(before))
+        assert min(first.emergencies() - before) > reply.step
+
+    first.process.send_signal(signal.SIGTERM)
+    first.end()
+    stopped_at = int(first.said(r"stopped at step (\d+)"))
+    assert reply.step <= stopped_at < STEPS
+    check_files(first.manifest(stopped_at))
+
+    second = launch(example, "disturbed", "run-2", plan(emergency))
+    assert second.end() == 0, second.output
+    beat = second.beat()
+    assert beat is not None
+    assert (beat.first_step, beat.step) == (reply.step + 1, STEPS)
+    assert second.said(r"weights ([0-9a-f]{64})") == weights
+
+    if example not in OWN_SIGTERM:
+        return
+    third = launch(example, "disturbed", "run-3", plan(first.manifest(stopped_at)))
+    assert third.end() == 0, third.output
+    assert third.said(r"weights ([0-9a-f]{64})") == weights
