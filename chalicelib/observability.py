@@ -81,8 +81,9 @@ class Observability:
         self._count(SWEEPS, 1)
         self._count(STUCK_EXECUTIONS, swept.stuck)
         self._count(JOBS_UNREAD, swept.unread)
-        self._count(JOBS_LEFT, swept.left)
-        self._count(METRICS_UNKNOWN, swept.unknown)
+        for name, value in ((JOBS_LEFT, swept.left), (METRICS_UNKNOWN, swept.unknown)):
+            if value:  # each custom metric is paid for by the hours in which it is sent
+                self._count(name, value)
         for outcome in swept.outcomes:
             self.record(outcome)
 

@@ -67,7 +67,7 @@ CHUNK: Final = 500  # Jobs whose metrics are read and held at once
 ASK_STATE_EVERY: Final = 30
 ASK_BEAT_EVERY: Final = 10
 ASK_SAVES_EVERY: Final = 30
-TIDY_ALARMS_EVERY: Final = 10
+TIDY_ALARMS_EVERY: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

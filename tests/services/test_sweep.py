@@ -399,7 +399,7 @@ def test_alarms_of_jobs_that_are_over_are_removed_page_by_page() -> None:
         w.registry.deactivate(f"m{n}", now=w.clock.now())
     w.registry.set_watch("m1", WatchPlan())
     w.board.own |= {"stranger": "stranger"}
-    w.marks.mark = replace(w.marks.mark, round=9)
+    w.marks.mark = replace(w.marks.mark, round=59)
     for _ in range(4):
         w.sweep.run()
     assert set(w.board.own) == {"m2"}
@@ -410,11 +410,11 @@ def test_the_shared_alarm_goes_with_the_last_job_that_asked_for_it() -> None:
     add(w, "m0", watch=WatchPlan(alarms=AlarmMode.SHARED))
     w.sweep.run()
     assert w.board.has_shared
-    w.marks.mark = replace(w.marks.mark, round=9)
+    w.marks.mark = replace(w.marks.mark, round=59)
     w.sweep.run()
     assert w.board.has_shared
     w.registry.deactivate("m0", now=w.clock.now())
-    w.marks.mark = replace(w.marks.mark, round=19)
+    w.marks.mark = replace(w.marks.mark, round=119)
     w.sweep.run()
     assert not w.board.has_shared
 
