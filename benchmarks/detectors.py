@@ -30,7 +30,7 @@ GRID: dict[str, tuple[float, ...]] = {
 CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (
         scale,
-        ("WINDOW", "LEVEL_ROWS", "MIN_ROWS", "STEP_Z", "MIN_SPREAD", "JUMP_WEIGHT", "HABIT_ROWS", "CADENCE_RATIO"),
+        ("WINDOW", "LEVEL_ROWS", "MIN_ROWS", "STEP_Z", "MIN_SPREAD", "JUMP_WEIGHT", "CADENCE_RATIO"),
     ),
     (
         spike,

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean, median, pstdev
+from statistics import fmean, pstdev
 
 from benchmarks.detectors_scoring import Detector
 from rekindle.detectors import Point
@@ -102,8 +102,8 @@ def mad(*, rise: float, rows: int) -> Detector:
                 alarms.append(row)
                 continue
             if len(window) == window.maxlen:
-                middle = median(window)
-                spread = 1.4826 * median(abs(value - middle) for value in window)
+                middle = sorted(window)[25]
+                spread = 1.4826 * sorted([abs(value - middle) for value in window])[25]
                 count = count + 1 if loss > middle + 8 * spread and loss > middle * (1 + rise) else 0
                 if count >= rows:
                     alarms.append(row)

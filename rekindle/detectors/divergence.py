@@ -48,7 +48,7 @@ class Divergence:
             self.start(spike.onset_step, spike.heal_to)
             return self._verdict(point, "no way back", GIVE_UP_ROWS)
         rise = scale.level - scale.best
-        if spike.is_on or rise <= 0 or rise < scale.needs(LOST_RISE) or rise < CREEP_Z * scale.spread:
+        if rise < CREEP_Z * scale.spread or rise <= 0 or spike.is_on or rise < scale.needs(LOST_RISE):
             self._above = 0
             return None
         if self._above == 0:

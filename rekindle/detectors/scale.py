@@ -27,7 +27,7 @@ STEP_QUANTILE = 0.7
 STEP_Z = 1.466  # the same for the difference of two normal values: sqrt(2) x 1.0364
 MIN_SPREAD = 0.01  # noise below 1 % is taken for 1 %: a curve smoothed by its logger is not that certain
 JUMP_WEIGHT = 0.5  # a jump against the latest level counts half: only sharp ones are told by it
-HABIT_ROWS = 40
+HABIT_ROWS = 3  # far rows make a habit; two may be one event
 TAIL = 0.975  # what one row in forty reaches is a habit of the run, however far it stands out
 CADENCE_RATIO = 3.0  # steps per row changed by more than this: another kind of row, whose noise has to be learned anew
 LINEAR_AFTER = 3  # losses that are zero or negative, before the run is judged on plain values
@@ -62,6 +62,7 @@ class LossScale:
         "best",
         "first",
         "gap",
+        "has_gone_back",
         "highest",
         "is_log",
         "is_ready",
@@ -80,6 +81,7 @@ class LossScale:
         self.last_step: int | None = None
         self._cadence_votes = 0
         self._nonpositive = 0
+        self.has_gone_back = False  # at the row just seen: the run went on from an earlier step
         self._restart()
 
     def _restart(self) -> None:
@@ -100,6 +102,7 @@ class LossScale:
     def see(self, step: int, loss: float) -> bool:
         """Measure one finite loss. False while too little is known to judge it."""
         last = self.last_step
+        self.has_gone_back = False
         if last is not None and step - last != self.gap:
             self._pace_changed(step, step - last)
         self.last_step = step
@@ -119,27 +122,28 @@ class LossScale:
         excess, moves = self._excess.values, self._moves.values
         if len(excess) < MIN_ROWS or not moves:
             return False
+        # Comparisons in place of max(): this runs for every row of every run.
         usual = excess[len(excess) // 2]
-        self.usual = usual = max(usual, 0.0)
+        self.usual = usual = usual if usual > 0.0 else 0.0
         floor = MIN_SPREAD if self.is_log else MIN_SPREAD * (self.highest - self.best)
-        noise = max(floor, moves[int(STEP_QUANTILE * (len(moves) - 1))] / STEP_Z)
-        spread = (excess[int(UPPER * (len(excess) - 1))] - usual) / UPPER_Z
-        self.spread = spread = max(noise, spread)
+        noise = moves[int(STEP_QUANTILE * (len(moves) - 1))] / STEP_Z
+        if noise < floor:
+            noise = floor
         if noise <= 0:
             return False  # a run that never moved says nothing of what is far
+        spread = (excess[int(UPPER * (len(excess) - 1))] - usual) / UPPER_Z
+        self.spread = spread = spread if spread > noise else noise
         score = (rise - usual) / spread
         jump = JUMP_WEIGHT * (value - self.level) / noise
-        self.score = max(jump, score)
+        self.score = jump if jump > score else score
         self.is_ready = True
         return True
 
     @property
     def habit(self) -> float:
-        """The rise that the highest rows of late have reached: one in forty of them. Nothing before there are forty."""
+        """The rise that the highest rows of late have reached: one in forty of them, but no fewer than three."""
         values = self._excess.values
-        if len(values) < HABIT_ROWS:
-            return 0.0
-        return values[int(TAIL * (len(values) - 1))]
+        return values[min(int(TAIL * (len(values) - 1)), len(values) - HABIT_ROWS)]
 
     def needs(self, share: float) -> float:
         """A rise by this share of the loss (of the range of levels, where losses are judged plainly), as a `rise`."""
@@ -177,7 +181,7 @@ class LossScale:
             self.best = level
         if level > self.highest:
             self.highest = level
-        if row % self._mark_every == 0:
+        if not row % self._mark_every:
             self._mark(level)
 
     def _is_plain(self) -> bool:
@@ -213,6 +217,7 @@ class LossScale:
         """The run goes on from an earlier step: what was the level there?"""
         while len(self._marks) > 1 and self._marks[-1][0] > step:
             self._marks.pop()
+        self.has_gone_back = True
         self._previous = None
         self._level_window.clear()
         self._lows.clear()

@@ -9,6 +9,7 @@ enough: a spike that heals does so within about 30 steps (BLOOM's chronicles), s
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 
 from rekindle.detectors.points import Evidence, Point, Severity, Trouble, Verdict
 from rekindle.detectors.scale import WINDOW, LossScale
@@ -48,6 +49,7 @@ class LossSpike:
     __slots__ = (
         "_far_step",
         "_good",
+        "_habit",
         "_peak",
         "_peak_z",
         "_quiet",
@@ -70,7 +72,7 @@ class LossSpike:
         self.ended = End.NOT
         self.heal_to = self._reference = 0.0
         self.worst = 0.0
-        self._sum = self._peak = self._peak_z = 0.0
+        self._sum = self._peak = self._peak_z = self._habit = 0.0
         self._start_step = 0
         self._far_step: int | None = None
         self._good = self._rows_on = 0
@@ -83,14 +85,18 @@ class LossSpike:
 
     def update(self, point: Point) -> Verdict | None:
         """Judge one row and learn it. A row without a finite loss is passed over."""
+        self.ended = End.NOT
         loss = point.loss
-        if loss is None or not -float("inf") < loss < float("inf"):
+        if loss is None or not -inf < loss < inf:
             return None
         scale = self.scale
         if not scale.see(point.step, loss):
             scale.learn(is_usual=True)
             return None
-        self.ended = End.NOT
+        if scale.has_gone_back:
+            self._sum = 0.0
+            if self.is_on:
+                self.heal_to = max(self.heal_to, scale.level + scale.needs(HEAL_RISE))
         verdict = None
         score, rise = scale.score, scale.rise
         total = self._sum + (score if score < PEAK_Z else PEAK_Z) - DRIFT
@@ -108,6 +114,7 @@ class LossSpike:
         if self._sum == 0.0:
             self._peak = self._peak_z = 0.0
             self._start_step = point.step
+            self._habit = scale.habit  # before the event's own rows become one
         self._sum = total
         if total > 0:
             self._peak = max(self._peak, rise)
@@ -161,7 +168,7 @@ class LossSpike:
         if self._peak_z <= PEAK_Z:
             return ""
         scale = self.scale
-        news = HABIT * scale.habit
+        news = HABIT * self._habit
         if self._sum > SUM and self._peak > scale.needs(RISE) and self._peak > news:
             return "sum of scores"
         if score > PEAK_Z and scale.gap >= COARSE_STEPS and rise > scale.needs(COARSE_RISE) and rise > news:

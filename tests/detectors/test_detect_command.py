@@ -1,0 +1,124 @@
+"""`rekindle detect`: its objects, its table, and one clear error for each broken file."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from rekindle.cli.curves import parse
+from rekindle.cli.main import main
+from tests.detectors.curves import falling, lifted
+
+
+@pytest.fixture
+def curve(tmp_path: Path) -> Path:
+    losses = [f"{loss:.6f}" for loss in lifted(falling(300), 200, lambda i: 1.0 if i < 10 else 0.0)]
+    losses[280:] = ["NaN"] * 20
+    losses[50] = ""
+    path = tmp_path / "run.csv"
+    path.write_text("step,loss,grad_norm\n" + "".join(f"{i * 2},{loss},1.0\n" for i, loss in enumerate(losses)))
+    return path
+
+
+def test_json_gives_one_object_per_alarm(curve: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", str(curve), "--json"]) == 0
+    alarms = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(a["row"], a["step"], a["kind"], a["severity"]) for a in alarms] == [
+        (201, 402, "loss_spike", "act"),
+        (280, 560, "non_finite", "act"),
+    ]
+    assert all(set(a) == {"row", "step", "kind", "severity", "evidence"} for a in alarms)
+    assert alarms[0]["evidence"]["score"] > alarms[0]["evidence"]["threshold"]
+    assert alarms[1]["evidence"]["loss"] == "nan"
+
+
+def test_what_is_said_of_a_row_does_not_depend_on_later_rows(curve: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["detect", str(curve), "--json"])
+    whole = capsys.readouterr().out.splitlines()
+    lines = curve.read_text().splitlines(keepends=True)
+    curve.write_text("".join(lines[:204]))  # the header and rows 0 to 202
+    main(["detect", str(curve), "--json"])
+    assert capsys.readouterr().out.splitlines() == whole[:1]
+
+
+def test_the_table_tells_the_same(curve: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", str(curve)]) == 0
+    out = capsys.readouterr().out
+    assert "loss_spike" in out
+    assert "non_finite" in out
+    assert out.endswith("2 alarms in 300 rows\n")
+
+
+def test_standard_input_is_read(
+    curve: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(curve.read_text()))
+    assert main(["detect", "-", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("step,loss\n", "no rows"),
+        ("step,lost\n1,2\n", "column 'loss' is missing"),
+        ("loss\n2\n", "column 'step' is missing"),
+        ("step,loss\n1,2\n2,high\n", "row 1, column 'loss': 'high' is not a number"),
+        ("step,loss\n1,2\n2,1_0\n", "row 1, column 'loss': '1_0' is not a number"),
+        ("step,loss,seconds\n1,2,x\n", "row 0, column 'seconds'"),
+        ("step,loss\n,2\n", "row 0, column 'step': '' is not a step"),
+        ("step,loss\nnan,2\n", "row 0, column 'step': 'nan' is not a step"),
+        ("step,loss\n1.5,2\n", "row 0, column 'step': '1.5' is not a step"),
+        ("step,loss\n1e400,2\n", "is not a step"),
+        ("step,loss\n1,2\n2\n", "row 1: 1 cells, where the header has 2"),
+        ("step,loss\n1,2,3\n", "row 0: 3 cells"),
+        ("step,loss,loss\n1,2,3\n", "'loss' is there twice"),
+        ("step,loss,eval_since_prev\n1,2,maybe\n", "column 'eval_since_prev': 'maybe' is not 0 or 1"),
+        ("step,loss\n1,\x1b[31m\n", "'\\x1b[31m' is not a number"),
+    ],
+)
+def test_a_broken_file_gets_one_clear_error(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.csv"
+    path.write_text(text)
+    assert main(["detect", str(path), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert "broken.csv" in err
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "content", [b"step,loss\n1,\xff\n", b"step,loss\n1,2\x00\n", b"step,loss\n1," + b"9" * 200_000]
+)
+def test_bytes_that_are_no_table_get_one_clear_error(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.csv"
+    path.write_bytes(content)
+    assert main(["detect", str(path)]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_or_is_a_folder_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path / "none.csv", tmp_path):
+        assert main(["detect", str(path)]) == 1
+        assert "cannot be read" in capsys.readouterr().err
+
+
+def test_every_spelling_of_a_value_that_is_no_number_is_understood() -> None:
+    text = "step,loss\r\n1,nan\r\n2,NaN\r\n3,inf\r\n4,-inf\r\n5,Infinity\r\n6,\r\n\r\n7, 1.5 \r\n"
+    points = list(parse(io.StringIO(text, newline=""), "a file"))
+    assert [str(point.loss) for point in points] == ["nan", "nan", "inf", "-inf", "inf", "None", "1.5"]
+
+
+def test_a_byte_order_mark_and_further_columns_are_no_trouble(tmp_path: Path) -> None:
+    text = "\ufefflr, step ,loss\n0.1,1,2\n"
+    assert [point.step for point in parse(io.StringIO(text), "a file")] == [1]

@@ -1,0 +1,205 @@
+"""Each kind of loss trouble, and each thing that looks like one and is none."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from rekindle.detectors import Health, LossWatch, Point, Severity, Trouble
+from tests.detectors.curves import acts, falling, lifted, rows_of, verdicts
+
+SEEDS = range(5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("height", "length"), [(0.3, 5), (0.5, 3), (1.0, 2), (3.0, 30)])
+def test_a_spike_is_acted_on_at_its_second_row_and_once(seed: int, height: float, length: int) -> None:
+    losses = lifted(falling(1000, seed=seed), 500, lambda i: height if i < length else 0.0)
+    assert acts(rows_of(losses)) == [(501, "loss_spike")]
+
+
+def test_a_spike_is_a_watch_first_and_its_evidence_can_be_worked_out_by_hand() -> None:
+    losses = lifted(falling(600), 500, lambda i: 0.5 if i < 5 else 0.0)
+    (first_row, first), (second_row, second) = verdicts(rows_of(losses))
+    assert (first_row, first.severity, second_row, second.severity) == (500, Severity.WATCH, 501, Severity.ACT)
+    told = second.evidence
+    assert told["onset_step"] == 500
+    rise = math.log(float(told["loss"]) / float(told["baseline"]))
+    assert rise == pytest.approx(told["rise"])
+    by_baseline = (rise - float(told["usual_rise"])) / float(told["spread"])
+    assert float(told["score"]) >= by_baseline * (1 - 1e-9)
+    assert float(told["sum"]) > float(told["sum_threshold"])
+
+
+def test_onset_heal_and_health_follow_a_spike() -> None:
+    losses = lifted(falling(600), 500, lambda i: 1.0 if i < 10 else 0.0)
+    watch = LossWatch()
+    seen: list[Health] = []
+    for point in rows_of(losses):
+        watch.update(point)
+        if not seen or seen[-1] is not watch.health:
+            seen.append(watch.health)
+    assert seen == [Health.UNKNOWN, Health.OK, Health.WATCH, Health.SPIKING, Health.OK]
+    assert watch.onset_step == 500
+    assert watch.healed_step is not None
+    assert 510 < watch.healed_step < 520
+    assert watch.baseline is not None
+    assert 2.5 < watch.baseline < 3.5
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lone_far_row_of_a_per_step_log_is_watched_and_never_acted_on(seed: int) -> None:
+    chance = random.Random(seed)
+    losses = falling(2000, seed=seed)
+    for row in range(100, 2000, 100):
+        losses[row + chance.randrange(20)] *= chance.uniform(1.5, 5.0)
+    found = verdicts(rows_of(losses))
+    assert {v.severity for _, v in found} == {Severity.WATCH}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_row_is_enough_where_it_stands_for_many_steps(seed: int) -> None:
+    losses = lifted(falling(120, seed=seed), 90, lambda i: 0.3 if i == 0 else 0.0)
+    assert acts(rows_of(losses, every=100)) == [(90, "loss_spike")]
+    assert acts(rows_of(losses, every=1)) == []
+
+
+def test_a_short_run_is_judged_from_its_first_rows() -> None:
+    losses = lifted(falling(40, noise=0.005, first=3.1), 14, lambda i: 1.0 if i < 4 else 0.0)
+    assert acts(rows_of(losses)) == [(15, "loss_spike")]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_is_acted_on_at_its_first_row_and_once(value: float) -> None:
+    losses = [*falling(60), *[value] * 40]
+    watch = LossWatch()
+    assert acts(rows_of(losses), watch) == [(60, "non_finite")]
+    assert (watch.health, watch.onset_step, watch.healed_step) == (Health.NON_FINITE, 60, None)
+
+
+def test_the_very_first_row_may_be_bad() -> None:
+    assert acts(rows_of([math.nan])) == [(0, "non_finite")]
+
+
+def test_a_run_that_recovers_from_a_bad_value_is_healed_and_may_be_bad_again() -> None:
+    losses = [*falling(60), math.inf, *falling(30, first=3.0), math.nan]
+    watch = LossWatch()
+    points = rows_of(losses)
+    assert acts(points[:70], watch) == [(60, "non_finite")]
+    assert (watch.health, watch.healed_step) == (Health.OK, 65)
+    assert acts(points[70:], watch) == [(21, "non_finite")]
+
+
+def test_a_spike_that_stays_is_a_divergence_with_the_spikes_onset() -> None:
+    watch = LossWatch()
+    assert acts(rows_of(lifted(falling(900), 500, lambda i: 1.0)), watch) == [(501, "loss_spike"), (600, "divergence")]
+    assert (watch.health, watch.onset_step, watch.healed_step) == (Health.DIVERGING, 500, None)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_slow_climb_without_any_far_row_is_a_divergence(seed: int) -> None:
+    losses = lifted(falling(3000, seed=seed), 500, lambda i: i / 3000)
+    found = acts(rows_of(losses))
+    assert [kind for _, kind in found] == ["divergence"]
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_run_that_goes_on_with_fresh_weights_is_a_restart_discontinuity(every: int) -> None:
+    losses = [*falling(1000), *falling(1000, seed=1)]
+    (row, kind), *others = acts(rows_of(losses, every=every))
+    assert (row, kind, others) == (1000 if every == 100 else 1001, "restart_discontinuity", [])
+
+
+def test_rows_that_a_resumed_run_repeats_raise_nothing() -> None:
+    points = [*rows_of(falling(1000)), *rows_of(falling(1500, seed=1)[150:], first_step=150)]
+    assert acts(points) == []
+
+
+def test_a_run_that_begins_again_at_step_zero_raises_nothing() -> None:
+    assert acts([*rows_of(falling(1000)), *rows_of(falling(1000, seed=1))]) == []
+
+
+def test_a_resumed_run_that_has_lost_its_weights_is_found_though_its_steps_repeat() -> None:
+    points = [*rows_of(falling(1000)), *rows_of(falling(300, seed=1), first_step=800)]
+    assert [kind for _, kind in acts(points)] == ["restart_discontinuity"]
+
+
+def _mixup(chance: random.Random, share: float) -> list[float]:
+    return [loss * (2 if chance.random() < share else 1) for loss in falling(2000, seed=chance.randrange(99))]
+
+
+HEALTHY = {
+    "heavy tails": lambda r: [
+        loss * math.exp(0.04 * r.gauss(0, 1) * (3 if r.random() < 0.1 else 1)) for loss in falling(2000)
+    ],
+    "one sequence a step": lambda r: [0.5 * math.exp(r.gauss(0, 0.5)) for _ in range(2000)],
+    "fine-tuning near zero": lambda r: [1e-3 * math.exp(r.gauss(0, 1)) for _ in range(2000)],
+    "rewards around zero": lambda r: [r.gauss(0, 1) for _ in range(2000)],
+    "a falling likelihood": lambda r: [-1000 * (1 - math.exp(-i / 300)) + r.gauss(0, 5) for i in range(2000)],
+    "epochs like a saw": lambda r: [loss * (1.1 - 0.1 * (i % 200) / 200) for i, loss in enumerate(falling(2000))],
+    "a drop of the learning rate": lambda r: [loss * (0.7 if i > 900 else 1) for i, loss in enumerate(falling(2000))],
+    "a hump in the warm-up": lambda r: [
+        loss * (1 + 0.15 * math.exp(-(((i - 300) / 80) ** 2))) for i, loss in enumerate(falling(2000))
+    ],
+    "harder data": lambda r: [loss * (1.1 if i > 1000 else 1) for i, loss in enumerate(falling(2000))],
+    "growing noise": lambda r: [loss * (1 + r.gauss(0, 0.01 + i / 20_000)) for i, loss in enumerate(falling(2000))],
+    "rounded": lambda r: [round(loss, 1) for loss in falling(2000)],
+    "always the same": lambda r: [1.25] * 2000,
+    "always zero": lambda r: [0.0] * 2000,
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_raises_nothing(name: str, seed: int) -> None:
+    assert acts(rows_of(HEALTHY[name](random.Random(seed)))) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_run_with_mixup_raises_nothing_once_its_first_rows_have_shown_it(seed: int, every: int) -> None:
+    found = acts(rows_of(_mixup(random.Random(seed), 0.4), every=every))
+    assert [row for row, _ in found if row > 50] == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_habit_of_lone_far_rows_is_learned_in_a_coarse_log_too(seed: int) -> None:
+    found = acts(rows_of(_mixup(random.Random(seed), 0.15), every=100))
+    assert [row for row, _ in found if row > 160] == []
+
+
+def test_a_plateau_then_a_fall_and_a_new_cadence_raise_nothing_but_the_spike_after_them() -> None:
+    chance = random.Random(3)
+    plateau = [Point(step=i, loss=30 + chance.gauss(0, 0.5)) for i in range(100)]
+    later = [1.5 + 20 * math.exp(-i / 3) + chance.gauss(0, 0.03) for i in range(60)]
+    later[40:46] = [5.0, 4.5, 4.0, 3.0, 2.5, 2.0]
+    points = [*plateau, *rows_of(later, every=500, first_step=600)]
+    assert acts(points) == [(140, "loss_spike")]
+
+
+def test_a_reward_that_collapses_is_found_on_plain_values() -> None:
+    chance = random.Random(2)
+    losses = [-100 + chance.gauss(0, 2) + (80 if 500 <= i < 510 else 0) for i in range(700)]
+    found = verdicts(rows_of(losses))
+    assert [(row, v.kind) for row, v in found if v.severity is Severity.ACT] == [(501, Trouble.LOSS_SPIKE)]
+    assert found[-1][1].evidence["scale"] == "plain"
+
+
+def test_empty_cells_are_not_bad_values_and_do_not_break_a_spike_up() -> None:
+    losses: list[float | None] = list(lifted(falling(600), 500, lambda i: 1.0 if i < 10 else 0.0))
+    with_gaps = [loss if i % 3 else None for i, loss in enumerate(losses)]
+    assert [kind for _, kind in acts(rows_of(with_gaps))] == ["loss_spike"]
+
+
+def test_the_gradient_warns_and_never_acts() -> None:
+    chance = random.Random(0)
+    norms = [1 + abs(chance.gauss(0, 0.2)) for _ in range(300)]
+    norms[200], norms[250] = 50.0, math.inf
+    points = [Point(step=i, grad_norm=norm) for i, norm in enumerate(norms)]
+    found = verdicts(points)
+    assert [(row, v.kind, v.severity) for row, v in found] == [
+        (200, Trouble.GRAD_NORM, Severity.WATCH),
+        (250, Trouble.GRAD_NORM, Severity.WATCH),
+    ]

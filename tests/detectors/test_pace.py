@@ -1,0 +1,140 @@
+"""Slow runs, slow ranks and silent phases, and the pauses that are none."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rekindle.detectors import HangLimit, HangWatch, Point, Severity, StragglerWatch, ThroughputWatch, Trouble
+from rekindle.mailbox import RunPhase
+
+
+def _told(seconds: list[float], evaluations: set[int] | None = None) -> list[tuple[int, Severity]]:
+    watch = ThroughputWatch()
+    points = [Point(step=i, step_s=s, is_after_evaluation=i in (evaluations or set())) for i, s in enumerate(seconds)]
+    return [(row, verdict.severity) for row, point in enumerate(points) for verdict in watch.update(point)]
+
+
+def _steady(rows: int = 400) -> list[float]:
+    chance = random.Random(1)
+    return [0.5 * (1 + chance.gauss(0, 0.02)) for _ in range(rows)]
+
+
+def test_a_lasting_slow_down_is_watched_then_acted_on_once() -> None:
+    seconds = [s * (1.8 if i >= 200 else 1) for i, s in enumerate(_steady())]
+    (first, watch), (second, act) = _told(seconds)
+    assert (watch, act) == (Severity.WATCH, Severity.ACT)
+    assert 200 < first < second < 245
+
+
+def test_a_slight_slow_down_is_watched_only() -> None:
+    seconds = [s * (1.3 if i >= 200 else 1) for i, s in enumerate(_steady())]
+    assert [severity for _, severity in _told(seconds)] == [Severity.WATCH]
+
+
+@pytest.mark.parametrize("factor", [10, 103])
+def test_a_stall_that_heals_itself_is_nothing(factor: float) -> None:
+    seconds = _steady()
+    for row in (200, 300, 301, 302):
+        seconds[row] *= factor
+    assert _told(seconds) == []
+
+
+def test_evaluation_pauses_and_slow_loading_now_and_then_are_nothing() -> None:
+    seconds = [s * (30 if i % 10 == 0 else 2 if i % 7 == 0 else 1) for i, s in enumerate(_steady())]
+    assert _told(seconds, set(range(0, 400, 10))) == []
+
+
+def test_a_pace_that_comes_back_can_drop_again() -> None:
+    seconds = [s * (2 if 100 <= i < 180 or 300 <= i < 380 else 1) for i, s in enumerate(_steady())]
+    assert [severity for _, severity in _told(seconds)] == [Severity.WATCH, Severity.ACT] * 2
+
+
+def test_the_time_of_a_step_is_worked_out_from_the_elapsed_time() -> None:
+    watch = ThroughputWatch()
+    elapsed_s, told = 0.0, []
+    for row, seconds in enumerate(s * (2 if i >= 200 else 1) for i, s in enumerate(_steady())):
+        elapsed_s += 10 * seconds
+        told += watch.update(Point(step=10 * row, elapsed_s=elapsed_s))
+    assert [verdict.severity for verdict in told] == [Severity.WATCH, Severity.ACT]
+    assert told[0].evidence["baseline_s"] == pytest.approx(0.5, rel=0.05)
+
+
+def test_times_that_cannot_be_are_passed_over() -> None:
+    watch = ThroughputWatch()
+    for step, seconds in enumerate([0.0, -1.0, float("nan"), float("inf")] * 30):
+        assert watch.update(Point(step=step, step_s=seconds)) == ()
+    assert watch.baseline_s is None
+
+
+def test_a_slow_rank_is_named_after_some_windows() -> None:
+    watch, told = StragglerWatch(), []
+    for window in range(8):
+        told += watch.update(window, {rank: 1.4 if rank == 3 else 1.0 + rank / 100 for rank in range(8)})
+    assert [(v.kind, v.severity, v.evidence["rank"]) for v in told] == [
+        (Trouble.STRAGGLER, Severity.WATCH, 3),
+        (Trouble.STRAGGLER, Severity.ACT, 3),
+    ]
+
+
+def test_a_rank_that_is_slow_now_and_then_or_two_ranks_alone_say_nothing() -> None:
+    watch = StragglerWatch()
+    for window in range(20):
+        assert watch.update(window, {rank: 2.0 if rank == window % 4 else 1.0 for rank in range(4)}) == ()
+        assert watch.update(window, {0: 1.0, 1: 9.0}) == ()
+
+
+def _hang_watch() -> HangWatch:
+    limits = {
+        RunPhase.STARTUP: HangLimit(floor_s=600, warmup=0),
+        RunPhase.TRAINING: HangLimit(floor_s=5, unlearned_s=60, warmup=0),
+        RunPhase.EVALUATION: HangLimit(floor_s=100, warmup=0),
+        RunPhase.SAVING: HangLimit(floor_s=50, warmup=0),
+    }
+    return HangWatch(limits, now_s=0)
+
+
+def _severities(watch: HangWatch, times: range) -> list[tuple[int, Severity]]:
+    return [(now_s, verdict.severity) for now_s in times for verdict in watch.check(now_s)]
+
+
+def test_a_curve_that_is_cut_off_is_a_hang_of_its_own_pace() -> None:
+    watch = _hang_watch()
+    now_s = 30.0
+    for step in range(1, 200):
+        watch.moved(step, RunPhase.TRAINING, now_s)
+        assert watch.check(now_s + 1.9) == ()
+        now_s += 2.0
+    last_s = now_s - 2.0
+    told = _severities(watch, range(int(last_s), int(last_s) + 60))
+    assert [(at - last_s, severity) for at, severity in told] == [(6, Severity.WATCH), (11, Severity.ACT)]
+
+
+def test_each_phase_has_its_own_patience() -> None:
+    watch = _hang_watch()
+    for step in range(20):
+        watch.moved(step, RunPhase.TRAINING, step)
+    watch.moved(19, RunPhase.EVALUATION, 20)
+    assert _severities(watch, range(20, 70)) == []
+    watch.moved(19, RunPhase.TRAINING, 70)
+    watch.moved(20, RunPhase.TRAINING, 75)  # began before the evaluation: not a whole step, not learned
+    assert _severities(watch, range(75, 90)) == [(78, Severity.WATCH), (81, Severity.ACT)]
+
+
+def test_a_new_attempt_starts_its_own_start_up() -> None:
+    watch = _hang_watch()
+    for step in range(20):
+        watch.moved(step, RunPhase.TRAINING, step)
+    assert [severity for _, severity in _severities(watch, range(19, 40))] == [Severity.WATCH, Severity.ACT]
+    watch.new_attempt(40)
+    assert watch.phase is RunPhase.STARTUP
+    assert _severities(watch, range(40, 300)) == []
+    watch.moved(1, RunPhase.TRAINING, 300)
+    assert [severity for _, severity in _severities(watch, range(300, 320))] == [Severity.WATCH, Severity.ACT]
+
+
+def test_a_finished_run_is_not_silent() -> None:
+    watch = _hang_watch()
+    watch.moved(9, RunPhase.FINISHED, 10)
+    assert _severities(watch, range(10, 10_000, 100)) == []
