@@ -67,8 +67,8 @@ def nccl(pick: random.Random, step: int) -> str:
     )
 
 
-_TEXT = """the model writes a sample of text and prints it so that a person can see how far it has come with its
-language while it learns from books pages letters notes and many other things that people once wrote down for each other"""
+_TEXT = """the model writes a sample of text and prints it so that a person can see how far it has come while it
+learns from books pages letters notes and many other things that people once wrote down for each other to read"""
 _WORDS = _TEXT.split()
 
 

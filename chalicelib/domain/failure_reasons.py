@@ -2,8 +2,9 @@
 
 The text is free: SageMaker's own prefix (`AlgorithmError`, `ClientError`, `InternalServerError`, `CapacityError`) and
 then, for `AlgorithmError`, whatever the container wrote to /opt/ml/output/failure, at most 1024 characters (botocore,
-FailureReason). So the order is: the platform's own prefixes, then causes, then their echoes, then the general rows. A
-text that no row knows is UNCLEAR, never "nothing wrong".
+FailureReason). So the order is: the platform's own prefixes, then causes, then their echoes, then what the log
+signatures make of the container's words, then the general rows. A text that no row knows is UNCLEAR, never "nothing
+wrong".
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.xids import fault_of, find_xid
+from rekindle.signatures import Label, classify
 
 MAX_READ_CHARS = 4096  # four times what SageMaker keeps; bounds the work on a foreign text
 
@@ -184,6 +186,19 @@ REASONS: tuple[ReasonRow, ...] = (
     ),
 )
 
+# Faults that the signatures may name where no row above has spoken. A crash stays with the general rows, whatever its
+# kind; who ended the job (an order, a preemption) is told by its status, not by a text.
+_OF_SIGNATURES = frozenset(
+    {
+        FaultClass.NODE_HARDWARE,
+        FaultClass.OUT_OF_MEMORY,
+        FaultClass.BAD_CHECKPOINT,
+        FaultClass.NON_FINITE,
+        FaultClass.HANG,
+        FaultClass.PLATFORM_ERROR,
+    }
+)
+
 NO_REASON = FailureVerdict(fault=FaultClass.UNCLEAR, rule="no_reason")
 UNRECOGNISED = FailureVerdict(fault=FaultClass.UNCLEAR, rule="unrecognised")
 
@@ -204,6 +219,10 @@ def classify_failure_reason(text: str | None) -> FailureVerdict:
             named = _xid_verdict(read)
             if named is not None:
                 return named
+        if row.rule == "algorithm_error":
+            named = _signature_verdict(read)
+            if named is not None:
+                return named
         if _compiled(row.pattern).search(read):
             return FailureVerdict(fault=row.fault, rule=row.rule, person_needed=row.person_needed)
     return UNRECOGNISED
@@ -216,3 +235,11 @@ def _xid_verdict(text: str) -> FailureVerdict | None:
     if fault is None or fault is FaultClass.UNCLEAR:
         return None
     return FailureVerdict(fault=fault, rule=f"xid_{xid}")
+
+
+def _signature_verdict(text: str) -> FailureVerdict | None:
+    """What the log signatures say of the container's own words, where they name more than a crash."""
+    verdict = classify(text)
+    if verdict.label is Label.BENIGN or verdict.fault is None or verdict.fault not in _OF_SIGNATURES:
+        return None
+    return FailureVerdict(fault=verdict.fault, rule=f"signature.{verdict.label}")

@@ -39,6 +39,7 @@ class SignalKind(StrEnum):
     # CloudWatch, logs, health, EC2
     ALARM = "alarm"
     AGENT_LOG_FAULT = "health_agent_log"
+    TRAINING_LOG = "training_log"
     HEALTH_NOTICE = "health_notice"
     SPOT_INTERRUPTION = "spot_interruption"
     REBALANCE = "rebalance_recommendation"

@@ -1,5 +1,7 @@
 """CloudWatch Logs batches from a subscription filter: how a GPU fault on HyperPod Slurm becomes visible.
 
+What a training job itself prints (log group /aws/sagemaker/TrainingJobs) is read by `training_logs`.
+
     {"awslogs": {"data": "<base64 of gzip>"}}, which holds
     {"messageType": "DATA_MESSAGE", "owner": "111122223333", "subscriptionFilters": ["hma"],
      "logGroup": "/aws/sagemaker/Clusters/pretrain/k3v9m2x7q1ab",
@@ -36,6 +38,7 @@ from chalicelib.domain.errors import Noise
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.xids import FirstResponse, fault_of, find_xid, first_response, response_from_text
+from chalicelib.ingest import training_logs
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
 
@@ -86,7 +89,8 @@ def parse(raw: Mapping[str, Any], *, expected_account: str | None = None) -> lis
 
     Raises:
         MalformedEvent: names the field; also for a batch that is too large, cut short, or another account's.
-        Noise: a connection test, or nothing but ordinary log lines (also from any stream but a health agent's).
+        Noise: a connection test, or nothing but ordinary log lines (also from any stream but a health agent's or a
+            training job's).
     """
     batch = _open(Fields("", raw))
     kind = batch.text("messageType", limit=64)
@@ -101,6 +105,8 @@ def parse(raw: Mapping[str, Any], *, expected_account: str | None = None) -> lis
     records = batch.children("logEvents")
     if len(records) > MAX_RECORDS:
         raise batch.fail("logEvents", f"holds more than {MAX_RECORDS} records")
+    if log_group == training_logs.LOG_GROUP:
+        return training_logs.parse(stream, records)
     place = _place(log_group, stream)
     if place is None:
         raise Noise("ordinary log line")

@@ -109,6 +109,11 @@ GOLDEN: dict[str, list[Expected]] = {
         _signal(K.AGENT_LOG_FAULT, F.SOFTWARE_CRASH, triggers=False, cluster=CLUSTER, node=NODE)
     ],
     "logs_batch_mixed": [_signal(K.AGENT_LOG_FAULT, F.NODE_HARDWARE, triggers=True, cluster=CLUSTER, node=NODE)],
+    "logs_batch_training_ecc": [
+        _signal(K.TRAINING_LOG, F.NODE_HARDWARE, triggers=True, attempt=ATTEMPT, node="algo-1"),
+        _signal(K.TRAINING_LOG, F.HANG, triggers=False, attempt=ATTEMPT, node="algo-1"),
+    ],
+    "logs_batch_training_nan": [_signal(K.TRAINING_LOG, F.NON_FINITE, triggers=True, attempt=ATTEMPT, node="algo-1")],
     "logs_batch_training_output": [_skip(Noise, "ordinary log line")],
     "monitor_finished": [_signal(K.MONITOR_FINISHED, None, triggers=False, job_id=JOB, attempt=ATTEMPT)],
     "monitor_loss_divergence": [_signal(K.DIVERGENCE, F.DIVERGENCE, triggers=True, job_id=JOB, attempt=ATTEMPT)],

@@ -40,6 +40,28 @@ def test_a_reason_row_speaks_for_its_own_example(row: ReasonRow) -> None:
         ("AlgorithmError: NVRM: Xid (PCI:0000:44:00): 79, x", FaultClass.NODE_HARDWARE, "xid_79"),
         ("AlgorithmError: NVRM: Xid (PCI:0000:44:00): 31, x", FaultClass.SOFTWARE_CRASH, "xid_31"),
         ("CUDA out of memory on rank 3; NCCL timeout on rank 0", FaultClass.OUT_OF_MEMORY, "cuda_out_of_memory"),
+        (
+            "AlgorithmError: OSError: [Errno 116] Stale file handle, exit code: 1",
+            FaultClass.PLATFORM_ERROR,
+            "signature.storage_io_error",
+        ),
+        (
+            "AlgorithmError: RendezvousConnectionError: The connection to the C10d store has failed",
+            FaultClass.PLATFORM_ERROR,
+            "signature.rendezvous_store_failure",
+        ),
+        (
+            "AlgorithmError: SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+            FaultClass.BAD_CHECKPOINT,
+            "bad_checkpoint",
+        ),
+        (
+            "AlgorithmError: _pickle.UnpicklingError: pickle data was truncated",
+            FaultClass.BAD_CHECKPOINT,
+            "signature.checkpoint_corrupt",
+        ),
+        ("AlgorithmError: KeyboardInterrupt", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: CUDA error: device-side assert triggered", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
         ("something else entirely", FaultClass.UNCLEAR, "unrecognised"),
         ("", FaultClass.UNCLEAR, "no_reason"),
         (None, FaultClass.UNCLEAR, "no_reason"),

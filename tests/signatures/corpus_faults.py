@@ -397,7 +397,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "data/46: file write "
         "failed",
         "RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 2107625152 vs 2107625040",
-        "OSError: [Errno 122] Disk quota exceeded: '/home/ckpt/optimizer.pt'",
+        "OSError: [Errno 122] Disk quota exceeded: '/fsx/ckpt/optimizer.pt'",
         "ClientError: Artifact upload failed: Insufficient disk space",
         "Warning  Evicted  pod/trainer-0  The node was low on resource: ephemeral-storage.",
         "RuntimeError: unable to write to file </torch_1234_0>: No space left on device (28)",
