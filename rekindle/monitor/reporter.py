@@ -2,11 +2,12 @@
 
 Rank 0 also reads all ranks' paces and compares them. A pace is only reported where the script hands over `work_s`:
 in synchronous training all ranks' steps take equally long, as each waits for the slowest, so only a rank's own work
-tells them apart. What it costs: see docs/monitor.md.
+tells them apart. The first pace has no seconds: it greets, so that the rank's host is known. Costs: docs/monitor.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -25,6 +26,7 @@ MAX_WAITING = 8
 MAX_TRIES = 5
 RETRY_S = 5.0
 S_PER_RANK = 1.0  # all ranks together report at most one pace a second
+GREETING_S_PER_RANK = 0.002  # and 500 greetings, far below what a prefix in S3 takes (3,500 a second)
 
 
 class PaceWatch(Protocol):
@@ -63,6 +65,8 @@ class Reporter:
         share = identity.rank / identity.world_size
         self._pace_at = clock.monotonic() + self._pace_s * (1 + share)
         self._read_at = clock.monotonic() + self._pace_s * 2.5
+        is_alone = identity.world_size == 1
+        self._greet_at = math.inf if is_alone else clock.monotonic() + GREETING_S_PER_RANK * identity.rank
         self._stragglers = stragglers
         self._wake: Callable[[], None] = lambda: None
 
@@ -82,6 +86,10 @@ class Reporter:
     def turn(self, *, is_last: bool) -> float:
         """Write what waits, and what is due. Returns seconds until something is due again."""
         now = self._clock.monotonic()
+        if now >= self._greet_at:
+            self._greet_at = math.inf
+            # A rank that is frozen later says nothing any more; where it ran must be on record before.
+            self._waiting.append(self._report(ReportKind.PACE))
         if now >= self._pace_at and not is_last:
             self._pace_at = now + self._pace_s
             self._take_pace()
@@ -90,7 +98,8 @@ class Reporter:
             self._read_at = now + self._pace_s
             if self._stragglers is not None:
                 self._compare(self._stragglers)
-        wait_s = max(0.0, min(self._pace_at, self._read_at) - self._clock.monotonic())
+        next_at = min(self._pace_at, self._read_at, self._greet_at)
+        wait_s = max(0.0, next_at - self._clock.monotonic())
         return wait_s if wrote else min(wait_s, RETRY_S)
 
     def _add(self, report: RankReport) -> None:

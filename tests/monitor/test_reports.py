@@ -149,7 +149,7 @@ def test_paces_are_reported_once_a_window_and_compared_on_rank_0(box: ObservedBo
         for rank, state in enumerate(states):
             state.took(second, 1.0, 0.9 if rank == 2 else 0.5)  # the steps are equally long: the others wait
             ranks[rank].turn(is_last=False)
-    assert box.written.count(report_key("run-1", ReportKind.PACE, 2)) == 9
+    assert box.written.count(report_key("run-1", ReportKind.PACE, 2)) == 1 + 9
     assert {verdict.evidence["rank"] for verdict, _ in told} == {2}
     verdict, paces = told[-1]
     assert verdict.severity is Severity.ACT
@@ -160,7 +160,7 @@ def test_paces_are_reported_once_a_window_and_compared_on_rank_0(box: ObservedBo
     }
 
 
-def test_without_own_work_times_there_is_nothing_to_report_or_compare(box: ObservedBox) -> None:
+def test_without_own_work_times_a_rank_only_says_once_where_it_runs(box: ObservedBox) -> None:
     clock, told = Hands(), []
     state = RunState()
     one = reporter(box, clock, 0, 2, state, told)
@@ -168,7 +168,24 @@ def test_without_own_work_times_there_is_nothing_to_report_or_compare(box: Obser
         clock.s = float(second)
         state.took(second, 1.0, None)
         one.turn(is_last=False)
-    assert (box.written, told) == ([], [])
+    assert (box.written, told) == ([report_key("run-1", ReportKind.PACE, 0)], [])
+    greeting = RankReport.from_json(box.get(report_key("run-1", ReportKind.PACE, 0)) or b"")
+    assert (greeting.host, greeting.step_s) == ("node-0", None)
+
+
+def test_thousands_of_ranks_do_not_greet_in_the_same_second(box: ObservedBox) -> None:
+    clock = Hands()
+    last = reporter(box, clock, 4095, 4096, RunState(), [])
+    assert last.turn(is_last=False) == pytest.approx(8.19)
+    assert box.written == []
+    clock.s = 8.2
+    last.turn(is_last=False)
+    assert box.written == [report_key("run-1", ReportKind.PACE, 4095)]
+
+
+def test_a_rank_alone_has_nobody_to_greet(box: ObservedBox) -> None:
+    reporter(box, Hands(), 0, 1, RunState(), []).turn(is_last=False)
+    assert box.written == []
 
 
 def test_thousands_of_ranks_report_at_most_one_pace_a_second(box: ObservedBox) -> None:
@@ -179,7 +196,7 @@ def test_thousands_of_ranks_report_at_most_one_pace_a_second(box: ObservedBox) -
         clock.s = float(second)
         state.took(second, 1.0, 0.5)
         one.turn(is_last=False)
-    assert box.written.count(report_key("run-1", ReportKind.PACE, 4095)) == 2
+    assert box.written.count(report_key("run-1", ReportKind.PACE, 4095)) == 1 + 2
 
 
 def test_a_mailbox_that_fails_is_tried_again_and_then_given_up(box: ObservedBox) -> None:
