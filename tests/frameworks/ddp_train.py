@@ -6,11 +6,12 @@ part of each checkpoint. Everything comes from the environment:
 
     RANK WORLD_SIZE MASTER_ADDR MASTER_PORT   as torchrun sets them
     DDP_FOLDER       holds `finish` (the last step, once somebody has written it), `poison.json` (the batches whose
-                     records are broken, for every attempt) and `trace/`, where each rank writes down what it did
+                     records are broken, for every attempt), `harm` (do it now) and `trace/`, where each rank writes
+                     down what it did
     DDP_CHECKPOINTS  s3:// prefix; without it nothing is saved
     DDP_SAVE_EVERY   steps between checkpoints
     DDP_PACE_S       the least time a step takes
-    DDP_FAULT        {"kind", "rank", "step"}: what the first attempt does to itself, see `Harm`; optional
+    DDP_FAULT        {"kind", "rank"}: what that rank of the first attempt does to itself, see `Harm`; optional
     REKINDLE_…       what the service tells each attempt (docs/monitor.md)
 
 The lines marked >>> are Rekindle's.
@@ -76,37 +77,38 @@ class Data:
 
 
 class Harm:
-    """What this rank does to itself, if it is the one, at one step of the Job's first attempt.
+    """What this rank does to itself, if it is the one, once, in the Job's first attempt, as soon as it is told.
 
     freeze_in_all_reduce  stops its own process (SIGSTOP) inside the all-reduce of the gradients
     stuck_in_all_reduce   its training thread never comes back from there; its other threads live
     nan_gradient          its own share of the gradient becomes NaN before it is averaged
     """
 
-    IN_ALL_REDUCE = ("freeze_in_all_reduce", "stuck_in_all_reduce")
-
-    def __init__(self, env: dict[str, str], rank: int) -> None:
+    def __init__(self, env: dict[str, str], folder: Path, rank: int) -> None:
         order = json.loads(env.get("DDP_FAULT", "{}"))
         is_mine = env.get("REKINDLE_ATTEMPT", "1") == "1" and order.get("rank") == rank
         self._kind = order.get("kind") if is_mine else None
-        self._step = order.get("step")
+        self._told = folder / "harm"
+        self._done = folder / "harmed"
 
     def in_all_reduce(self, step: int) -> None:
         """Called there."""
-        if self._kind not in self.IN_ALL_REDUCE or step != self._step:
-            return
-        print(f"harm: {self._kind} at step {step}", flush=True)
-        if self._kind == "freeze_in_all_reduce":
+        if self._is_time("freeze_in_all_reduce", step):
             os.kill(os.getpid(), signal.SIGSTOP)
-        else:
+        elif self._is_time("stuck_in_all_reduce", step):
             threading.Event().wait()
 
     def to_gradient(self, step: int, gradient: torch.Tensor) -> torch.Tensor:
         """One parameter's gradient as this rank computed it, or what it becomes."""
-        if self._kind != "nan_gradient" or step != self._step:
-            return gradient
-        print(f"harm: {self._kind} at step {step}", flush=True)
-        return torch.full_like(gradient, float("nan"))
+        return torch.full_like(gradient, float("nan")) if self._is_time("nan_gradient", step) else gradient
+
+    def _is_time(self, kind: str, step: int) -> bool:
+        if self._kind != kind or not self._told.exists():
+            return False
+        self._kind = None
+        print(f"harm: {kind} at step {step}", flush=True)
+        self._done.write_text(str(step))
+        return True
 
 
 class Trainer:
@@ -118,7 +120,7 @@ class Trainer:
         self.attempt = env.get("TRAINING_JOB_NAME", "undisturbed")
         self.checkpoints = env.get("DDP_CHECKPOINTS")
         self.step = 0
-        self._harm = Harm(env, self.rank)
+        self._harm = Harm(env, self.folder, self.rank)
         self._data = Data(self.folder, rank=self.rank, world_size=self.world_size)
         torch.manual_seed(SEED)  # the same weights on every rank
         model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Dropout(0.1), nn.Linear(HIDDEN, CLASSES))

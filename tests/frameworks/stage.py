@@ -97,6 +97,12 @@ class Stage:
         body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         s3.put_object(Bucket=bucket, Key=key, Body=body[: len(body) // 2])
 
+    def harm(self) -> int:
+        """Have the rank that is to harm itself do so at its next step. Returns that step."""
+        (self.folder / "harm").touch()
+        done = self.folder / "harmed"
+        return int(self.wait(lambda: done.exists() and done.read_text(), "the harm"))
+
     def finish(self) -> int:
         """Have the run end in order, a little further on. Returns the last step."""
         last = self.last_step() + 100
@@ -163,6 +169,14 @@ class Stage:
     def replies(self) -> list[dict[str, Any]]:
         """The monitor's answers to requests for a checkpoint."""
         return self._messages("replies")
+
+    def wait_for_reports(self, kind: str) -> None:
+        """Until every rank of the first attempt has written a report of this kind."""
+
+        def ranks() -> set[int]:
+            return {one["rank"] for one in self._messages(f"reports/{self.job_id}") if one["kind"] == kind}
+
+        self.wait(lambda: len(ranks()) == self.ranks, f"all ranks' {kind} reports")
 
     def _messages(self, kind: str) -> list[dict[str, Any]]:
         s3, bucket = self.cloud.client("s3"), f"{STACK}-mailbox"
