@@ -6,6 +6,7 @@ reader answers Unknown or a problem with the reason; nothing in a bucket makes a
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from typing import Any, Final
 from chalicelib.adapters.checkpoints_s3 import S3Checkpoints
 from chalicelib.adapters.s3_objects import S3Objects
 from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
-from chalicelib.domain.errors import NotAuthorized, Permanent, VersionConflict
+from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
@@ -31,6 +32,7 @@ from rekindle.mailbox import (
     MailboxError,
     Place,
     beat_key,
+    doorbell_key,
     fence_key,
     reply_key,
     request_key,
@@ -157,12 +159,14 @@ class S3Mailbox:
                 incident_id=incident_id,
             )
             if self._objects.create(place, wanted.to_json()):
+                self._ring(job, action.request_id)
                 return ActionResult(action=name, done=Done.DONE, detail=action.request_id)
             there = CheckpointRequest.from_json(self._objects.read(place, MAX_MESSAGE_BYTES) or b"")
         except MailboxError as err:
             return ActionResult(action=name, done=Done.REFUSED, detail=f"the mailbox cannot be used: {err}"[:400])
         same = (there.request_id, there.job_id, there.attempt) == (action.request_id, job.job_id, action.attempt)
         if same:
+            self._ring(job, action.request_id)  # whoever wrote it may have died before ringing
             return ActionResult(action=name, done=Done.ALREADY, detail=action.request_id)
         return ActionResult(action=name, done=Done.REFUSED, detail="another request has this id")
 
@@ -198,6 +202,17 @@ class S3Mailbox:
             raise Permanent(f"the fence cannot be written: {err}") from err
         condition = {"IfMatch": etag} if etag is not None else {"IfNoneMatch": "*"}
         self._objects.write(place, body, **condition)
+        self._ring(job, attempt)
+
+    def _ring(self, job: Job, news: str) -> None:
+        """Change the doorbell's bytes: a monitor that finds them unchanged lists requests once a minute only.
+
+        Best effort. A bell that did not ring costs that minute at most, so nothing is refused or repeated for it.
+        """
+        try:
+            self._objects.write(_root(job).join(doorbell_key()), json.dumps({"news": news}).encode())
+        except (DependencyUnavailable, NotAuthorized, Permanent, VersionConflict) as err:
+            _LOG.warning("the mailbox's doorbell could not be rung: %s", err)
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,16 @@ from chalicelib.adapters.mailbox_s3 import S3Mailbox
 from chalicelib.domain.actions import Done
 from chalicelib.domain.errors import DependencyUnavailable
 from chalicelib.domain.known import Known, Unknown
-from rekindle.mailbox import Fence, ManifestFile, beat_key, fence_key, manifest_key, reply_key, request_key
+from rekindle.mailbox import (
+    Fence,
+    ManifestFile,
+    beat_key,
+    doorbell_key,
+    fence_key,
+    manifest_key,
+    reply_key,
+    request_key,
+)
 from tests.adapters.samples import T0, at, attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, S3Desk, ask, s3_side
 
@@ -169,3 +178,38 @@ def test_a_bucket_that_we_may_not_read_is_unknown_and_never_empty(s3: Side, monk
     assert isinstance(mailbox.reply(job(), "inc-a.1"), Unknown)
     with pytest.raises(DependencyUnavailable):
         mailbox.checkpoints(job(), [attempt()])
+
+
+def bell(desk: S3Desk) -> bytes:
+    body: bytes = desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{doorbell_key()}")["Body"].read()
+    return body
+
+
+def test_the_doorbell_changes_with_every_request_and_fence(s3: Side) -> None:
+    mailbox, desk = s3
+    heard = []
+    for request_id in ("inc-a.1", "inc-a.2"):
+        mailbox.ask(job(), replace(ask(), request_id=request_id), incident_id="inc-a", now=T0)
+        heard.append(bell(desk))
+    mailbox.fence(job(), attempt="lm-7b-r2", number=2, superseded=["lm-7b"], now=T0)
+    heard.append(bell(desk))
+    assert len(set(heard)) == 3
+
+
+def test_a_doorbell_that_cannot_be_rung_costs_nothing_but_time(aws: None) -> None:
+    mailbox, desk = s3_side()
+
+    class Mute:
+        """May write everything but the doorbell."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(desk.client, name)
+
+        def put_object(self, **request: Any) -> Any:
+            if request["Key"].endswith(doorbell_key()):
+                raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject")
+            return desk.client.put_object(**request)
+
+    assert S3Mailbox(Mute()).ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.DONE
+    assert mailbox.ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.ALREADY
+    assert bell(desk), "the second look rings for the first"
