@@ -65,15 +65,16 @@ def newest_complete(
     directory: str | os.PathLike[str],
     *,
     at_most: int | None = None,
-    is_quarantined: Callable[[str], bool] = lambda _: False,
+    is_barred: Callable[[str], bool] = lambda _: False,
 ) -> Found | None:
     """The newest complete checkpoint of known step, none beyond `at_most`; None where there is none.
 
-    `is_quarantined` is asked with the checkpoint's absolute path. Raises: OSError where the directory cannot be read.
+    `is_barred` (quarantined, say) is asked with the checkpoint's absolute path. Raises: OSError where the directory
+    cannot be read.
     """
     for found in discover_in(directory):
         fits = found.step is not None and (at_most is None or found.step <= at_most)
-        if fits and found.is_complete and not is_quarantined(path_of(directory, found)):
+        if fits and found.is_complete and not is_barred(path_of(directory, found)):
             return found
     return None
 

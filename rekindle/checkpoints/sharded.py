@@ -47,8 +47,10 @@ def dcp_problems(folder: Folder) -> list[str]:
             )
             continue
         shards = shards_of(raw)
-        if not shards and any(path.endswith(".distcp") for path in folder.here):
-            problems.append(f"{name} names no shard: it is cut short, or no DCP metadata")
+        if not raw.endswith(b"."):  # every pickle ends with its STOP
+            problems.append(f"{name} is cut short, or no DCP metadata")
+        elif not shards:
+            problems.append(f"{name} names no shard: it is no DCP metadata")
         needed |= shards
     for shard, least in needed.items():
         size = folder.files.get(shard)

@@ -38,6 +38,7 @@ from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
+from rekindle.monitor.resuming import settled
 from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
 from rekindle.monitor.silent import Monitor
@@ -73,7 +74,7 @@ def start(
     the former. Both call the handler that was there before.
     """
     given = process_environment() if env is None else env
-    resume = _resume_plan(given)
+    resume = _settled(_resume_plan(given), mailbox, given)
     try:
         return _start(
             save=save,
@@ -169,6 +170,22 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
     except MailboxError as err:
         logger.warning("Rekindle's resume plan cannot be read, so the run starts as the script alone would: %s", err)
         return ResumePlan()
+
+
+def _settled(plan: ResumePlan, mailbox: str | Box | None, env: Mapping[str, str]) -> ResumePlan:
+    """The plan, checked against this machine's disk; as it was where that cannot be done."""
+    try:
+        there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
+        return settled(
+            plan,
+            directory=env.get(ENV_CHECKPOINT_DIR) or None,
+            upload=_upload(env),
+            box=open_box(there, Clients()) if isinstance(there, str) else there,
+            is_repeat=_attempt_number(env) > 1,
+        )
+    except Exception as err:
+        logger.warning("Rekindle's resume plan could not be checked against the disk: %r", err)
+        return plan
 
 
 def _attempt_number(env: Mapping[str, str]) -> int:

@@ -33,7 +33,7 @@ def test_the_newest_complete_one_is_taken_and_damaged_marked_or_later_ones_are_n
     os.truncate(tmp_path / "checkpoint-6" / "optimizer.pt", 100)
     assert _step(newest_complete(tmp_path)) == 4
     assert _step(newest_complete(tmp_path, at_most=3)) == 2
-    assert _step(newest_complete(tmp_path, is_quarantined=lambda path: path.endswith("checkpoint-4"))) == 2
+    assert _step(newest_complete(tmp_path, is_barred=lambda path: path.endswith("checkpoint-4"))) == 2
     assert newest_complete(tmp_path, at_most=1) is None
 
 

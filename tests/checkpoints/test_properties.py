@@ -90,7 +90,7 @@ def test_a_file_cut_short_anywhere_is_never_vouched_for(name: str, data: st.Data
 
 def _counts(path: str) -> bool:
     """Files whose length some rule knows. A JSON text without its last line feed is whole."""
-    return path.endswith((".pt", ".pth", ".bin", ".pkl", ".ckpt", ".npz", ".safetensors", ".distcp"))
+    return path.endswith((".metadata", ".pt", ".pth", ".bin", ".pkl", ".ckpt", ".npz", ".safetensors", ".distcp"))
 
 
 @given(st.sampled_from(sorted(LAYOUTS)), st.randoms())

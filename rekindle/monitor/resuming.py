@@ -1,0 +1,96 @@
+"""Where this attempt goes on, seen from the machine that has the files.
+
+The service sees S3, not this machine's disk: a checkpoint on a shared file system, or the local copy of one in S3, is
+checked here, before the script loads it. One that is damaged is passed over for the newest whole one before it. An
+attempt that was told no checkpoint finds the newest whole one by itself, as its script would, but never a quarantined.
+
+Every rank comes to the same answer, because all look at the same shared directory and the same marks. Marks that
+cannot be read leave the plan as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from rekindle.checkpoints.discover import judge_one
+from rekindle.checkpoints.marks import mark_key, quarantine_prefix
+from rekindle.folders import listing_of, manifest_problems, newest_complete, path_of, reader_of
+from rekindle.mailbox import MailboxError, Manifest, Place, ResumePlan, manifest_key, parse_key
+from rekindle.monitor.boxes import Box
+from rekindle.monitor.saving import Upload, local_path
+from rekindle.monitor.trouble import logger
+
+
+def settled(
+    plan: ResumePlan, *, directory: str | None, upload: Upload | None, box: Box | None, is_repeat: bool
+) -> ResumePlan:
+    """The plan, or the next best one.
+
+    directory: the run's own checkpoint folder. is_repeat: not the first attempt, so there may be something to go on
+    from. Raises: OSError, MailboxError, and the box's own errors.
+    """
+    path = local_path(plan.uri, upload)
+    if plan.uri is None:
+        return _newest(plan, directory, upload, box, at_most=None) if directory and is_repeat else plan
+    if path is None or not os.path.exists(path):
+        return plan  # in S3, and the script's own business
+    problems = _problems(plan, path, box)
+    if not problems:
+        return plan
+    logger.warning("The checkpoint to resume from (%s) is not whole: %s", path, "; ".join(problems))
+    return _newest(plan, directory or os.path.dirname(path), upload, box, at_most=plan.step, but=path)
+
+
+def _newest(
+    plan: ResumePlan, directory: str, upload: Upload | None, box: Box | None, *, at_most: int | None, but: str = ""
+) -> ResumePlan:
+    if not os.path.isdir(directory):
+        return plan
+    is_marked = _quarantined(upload, box)
+    found = newest_complete(directory, at_most=at_most, is_barred=lambda path: path == but or is_marked(path))
+    if found is None:
+        return plan
+    path = path_of(directory, found)
+    logger.warning("Resuming at step %s from %s, found on disk", found.step, path)
+    return replace(plan, step=found.step, uri=path, manifest_uri=None)
+
+
+def _problems(plan: ResumePlan, path: str, box: Box | None) -> tuple[str, ...]:
+    manifest = _manifest(plan, box)
+    if manifest is not None:
+        return manifest_problems(manifest, path)
+    top, name = os.path.split(path)
+    if os.path.isfile(path):
+        found = judge_one(name, {name: os.stat(path).st_size}, reader_of(top))
+    else:
+        files = {f"{name}/{inner}": size for inner, size in listing_of(path).items()}
+        found = judge_one(name, files, reader_of(top))
+    return () if found is None else found.problems  # of nobody's layout: the script knows what it saved
+
+
+def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:
+    """The plan's manifest, where it lies in this mailbox and can be read."""
+    if plan.manifest_uri is None or box is None:
+        return None
+    key = parse_key(Place.parse(plan.manifest_uri, "manifest").path)
+    if key is None or key.step is None:
+        return None
+    raw = box.get(manifest_key(key.step, key.name))
+    try:
+        return None if raw is None else Manifest.from_json(raw)
+    except MailboxError as err:
+        logger.warning("The manifest of the checkpoint to resume from cannot be read: %s", err)
+        return None
+
+
+def _quarantined(upload: Upload | None, box: Box | None) -> Callable[[str], bool]:
+    """Whether a path is marked, under its own name or under that of its copy in S3."""
+    marks = frozenset(box.names(quarantine_prefix())) if box is not None else frozenset()
+
+    def is_quarantined(path: str) -> bool:
+        roots = {path} if upload is None else {path, upload.to_uri(path)}
+        return any(mark_key(root) in marks for root in roots)
+
+    return is_quarantined

@@ -1,0 +1,112 @@
+"""`rekindle checkpoints`: a folder, a bucket, rubbish, and the marks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from tests.checkpoints.made import layout
+from tests.checkpoints.test_folders import laid_out
+from tests.cli.conftest import Run
+
+BUCKET = "training-runs"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    files = layout("hf_trainer")
+    files["checkpoint-6/optimizer.pt"] = files["checkpoint-6/optimizer.pt"][:50]
+    return laid_out(tmp_path / "out", files)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name, value in {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket=BUCKET)
+        for path, body in layout("deepspeed_stage2").items():
+            client.put_object(Bucket=BUCKET, Key=f"lm/{path}", Body=body)
+        yield client
+
+
+def test_a_folder_is_told_as_a_table(run: Run, disk: Path) -> None:
+    ended = run("checkpoints", str(disk))
+    lines = ended.out.splitlines()
+    assert ended.code == 0
+    assert lines[0].split() == ["STEP", "FORMAT", "SIZE", "VERDICT", "ROOT", "PROBLEMS"]
+    assert lines[1].split()[:2] == ["6", "hf_trainer"]
+    assert "not usable" in lines[1]
+    assert "optimizer.pt is cut short" in lines[1]
+    assert "whole" in lines[2]
+    assert len(lines) == 4
+
+
+def test_json_says_the_same_for_machines(run: Run, disk: Path) -> None:
+    rows = json.loads(run("checkpoints", "out", "--json").out)
+    assert [(row["step"], row["verdict"]) for row in rows] == [(6, "not usable"), (4, "whole"), (2, "whole")]
+    assert rows[1] | {"bytes": 0} == {
+        "root": str(disk / "checkpoint-4"),
+        "format": "hf_trainer",
+        "step": 4,
+        "bytes": 0,
+        "files": 7,
+        "verdict": "whole",
+        "problems": [],
+    }
+
+
+def test_the_newest_usable_one_is_printed_for_a_script(run: Run, disk: Path, tmp_path: Path) -> None:
+    assert run("checkpoints", str(disk), "--newest").out == f"{disk / 'checkpoint-4'}\n"
+    (tmp_path / "empty").mkdir()
+    ended = run("checkpoints", "empty", "--newest")
+    assert (ended.code, ended.out) == (3, "")
+
+
+def test_a_mark_is_set_seen_and_lifted(run: Run, disk: Path) -> None:
+    assert "is quarantined" in run("checkpoints", "out", "--quarantine", "checkpoint-4", "--why", "bad data").out
+    assert "already" in run("checkpoints", "out", "--quarantine", str(disk / "checkpoint-4")).out
+    rows = json.loads(run("checkpoints", "out", "--json").out)
+    assert rows[1]["verdict"] == "not usable"
+    assert rows[1]["problems"][0].startswith("quarantined: bad data (")
+    assert run("checkpoints", "out", "--newest").out == f"{disk / 'checkpoint-2'}\n"
+    assert run("checkpoints", "out", "--lift", "checkpoint-4").code == 0
+    assert run("checkpoints", "out", "--newest").out == f"{disk / 'checkpoint-4'}\n"
+    assert run("checkpoints", "out", "--lift", "checkpoint-4").code == 3
+    assert (disk / "checkpoint-4" / "model.safetensors").exists()
+
+
+def test_a_bucket_is_told_as_a_folder_is(run: Run, bucket: Any) -> None:
+    rows = json.loads(run("checkpoints", f"s3://{BUCKET}/lm", "--json").out)
+    assert [(row["step"], row["verdict"]) for row in rows] == [(4, "whole"), (2, "whole")]
+    assert run("checkpoints", f"s3://{BUCKET}/lm", "--quarantine", "global_step4").code == 0
+    assert run("checkpoints", f"s3://{BUCKET}/lm", "--newest").out == f"s3://{BUCKET}/lm/global_step2\n"
+    assert run("checkpoints", f"s3://{BUCKET}/lm", "--lift", f"s3://{BUCKET}/lm/global_step4").code == 0
+    assert run("checkpoints", f"s3://{BUCKET}/lm", "--newest").out == f"s3://{BUCKET}/lm/global_step4\n"
+
+
+def test_what_is_not_there_is_said_in_one_line(run: Run, bucket: Any) -> None:
+    for path in ("nowhere", "s3://no-such-bucket-here/lm", f"s3://{BUCKET}/nothing"):
+        ended = run("checkpoints", path)
+        assert (ended.code, ended.out) == (3, "")
+        assert len(ended.err.splitlines()) == 1
+    for path in ("s3://BAD_bucket/x", "s3://", "file://host/x"):
+        assert run("checkpoints", path).code == 2
+
+
+def test_rubbish_is_no_checkpoint_and_no_crash(run: Run, tmp_path: Path) -> None:
+    laid_out(tmp_path / "junk", {"notes.txt": b"x", "step_5.pt": b"rubbish", "checkpoint-7/.metadata": b"\x80\x04"})
+    ended = run("checkpoints", "junk")
+    assert ended.code == 0
+    assert ended.out.count("not usable") == 2
+    (tmp_path / "junk" / "notes.txt").rename(tmp_path / "notes.txt")
+    assert run("checkpoints", "notes.txt").out == "no checkpoint lies there\n"
+    one = run("checkpoints", "junk/step_5.pt", "--json")
+    assert json.loads(one.out)[0]["root"] == str(tmp_path / "junk" / "step_5.pt")
