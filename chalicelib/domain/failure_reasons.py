@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.xids import fault_of, find_xid
-from rekindle.signatures import Label, classify
 
 MAX_READ_CHARS = 4096  # four times what SageMaker keeps; bounds the work on a foreign text
 
@@ -239,6 +238,8 @@ def _xid_verdict(text: str) -> FailureVerdict | None:
 
 def _signature_verdict(text: str) -> FailureVerdict | None:
     """What the log signatures say of the container's own words, where they name more than a crash."""
+    from rekindle.signatures import Label, classify  # loaded only here: most functions never need the rules
+
     verdict = classify(text)
     if verdict.label is Label.BENIGN or verdict.fault is None or verdict.fault not in _OF_SIGNATURES:
         return None

@@ -38,7 +38,6 @@ from chalicelib.domain.errors import Noise
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.xids import FirstResponse, fault_of, find_xid, first_response, response_from_text
-from chalicelib.ingest import training_logs
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
 
@@ -46,6 +45,7 @@ MAX_DATA_CHARS: Final = 6 * 1024 * 1024  # Source: Lambda quota, the largest pay
 MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of the decompressed batch: a bomb stops here, not in memory
 MAX_RECORDS: Final = 10_000  # Source: CloudWatch Logs, the most events in one PutLogEvents batch
 
+_TRAINING_JOBS: Final = "/aws/sagemaker/TrainingJobs"
 _GROUP: Final = re.compile(r"/aws/sagemaker/Clusters/([A-Za-z0-9-]{1,63})/([a-z0-9]{1,32})")
 _STREAM: Final = re.compile(r"SagemakerHealthMonitoringAgent/([A-Za-z0-9-]{1,63})/(i-[a-f0-9]{8}(?:[a-f0-9]{9})?)")
 _GZIP: Final = 31  # zlib's window bits for a gzip wrapper
@@ -105,7 +105,9 @@ def parse(raw: Mapping[str, Any], *, expected_account: str | None = None) -> lis
     records = batch.children("logEvents")
     if len(records) > MAX_RECORDS:
         raise batch.fail("logEvents", f"holds more than {MAX_RECORDS} records")
-    if log_group == training_logs.LOG_GROUP:
+    if log_group == _TRAINING_JOBS:
+        from chalicelib.ingest import training_logs
+
         return training_logs.parse(stream, records)
     place = _place(log_group, stream)
     if place is None:

@@ -26,7 +26,6 @@ from chalicelib.ingest.fields import Fields
 from rekindle.signatures import CausalClass, Cause, Finding, Label, Verdict, classify, root_cause
 from rekindle.signatures.places import rank_in, step_in
 
-LOG_GROUP: Final = "/aws/sagemaker/TrainingJobs"
 MAX_LINE_CHARS: Final = 1024 * 1024  # Source: CloudWatch Logs quota, the largest event
 MAX_SIGNALS: Final = 8  # of one batch: the cause and its nearest echoes
 MAX_TEXT_CHARS: Final = 1000

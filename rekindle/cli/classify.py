@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final, TextIO
 
 from rekindle.cli.table import Column, Style, clean, render
+from rekindle.signatures.causes import Finding, root_cause
 from rekindle.signatures.classifier import HEAD_BYTES, MAX_JSON_BYTES, TAIL_BYTES, Classifier, Verdict
 from rekindle.signatures.labels import LABELS, Label
 from rekindle.signatures.places import node_in, rank_in
-from rekindle.signatures.root_cause import Finding, root_cause
 
 CHUNK_BYTES: Final = 1 << 18
 MAX_LINE_BYTES: Final = MAX_JSON_BYTES  # of a longer line, its two ends

@@ -196,12 +196,14 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-_shared = Classifier()
+@functools.cache
+def _shared() -> Classifier:
+    return Classifier()
 
 
 def classify(excerpt: str | bytes, *, recommended: FirstResponse | None = None) -> Verdict:
     """The verdict on one excerpt of a log, of one line or many. Total: any text or bytes have one."""
-    return _shared.classify(excerpt, recommended=recommended)
+    return _shared().classify(excerpt, recommended=recommended)
 
 
 __all__ = ["BENIGN", "HARDWARE", "OTHERS", "Classifier", "Verdict", "classify", "verdict_of"]

@@ -15,10 +15,11 @@ from chalicelib.domain.errors import Noise, Skip
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.ingest import logs
-from chalicelib.ingest.training_logs import LOG_GROUP, MAX_SIGNALS
+from chalicelib.ingest.training_logs import MAX_SIGNALS
 from tests.signatures.corpus_benign import BENIGN_LINES
 from tests.signatures.corpus_faults import FAULTS
 
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 TIMEOUT = "[rank{0}]:[E ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout"
 ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
