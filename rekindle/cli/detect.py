@@ -12,10 +12,12 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rekindle.cli.curves import points
-from rekindle.cli.table import Column, Style, render
+from rekindle.cli.errors import CommandFailed
+from rekindle.cli.table import Column, Style, clean, render
 from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, Verdict
 
 _COLUMNS = (
@@ -43,6 +45,7 @@ class Curve:
 
     def __init__(self, path: str, *, keeps_points: bool = False) -> None:
         self._path = path
+        self.name = "standard input" if path == "-" else clean(Path(path).name)
         self._keeps_points = keeps_points
         self.points: list[Point] = []
         self.rows = 0
@@ -70,12 +73,13 @@ def register(commands: Any) -> None:
     parser = commands.add_parser("detect", help=help_, description=description, allow_abbrev=False)
     parser.add_argument("file", metavar="FILE.csv", help="the curve; - reads standard input")
     parser.add_argument("--json", action="store_true", help="one object per alarm and line, at once")
+    parser.add_argument("--plot", metavar="OUT.png", help="draw the curve and its alarms")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the alarms of one curve."""
-    curve = Curve(args.file)
+    curve = Curve(args.file, keeps_points=args.plot is not None)
     alarms = []
     for alarm in curve.alarms():
         alarms.append(alarm)
@@ -85,7 +89,19 @@ def run(args: argparse.Namespace) -> int:
         if alarms:
             print(render(_COLUMNS, [_cells(alarm) for alarm in alarms], Style.of(sys.stdout)))
         print(f"{_count(len(alarms), 'alarm')} in {_count(curve.rows, 'row')}")
+    if args.plot is not None:
+        _plot(curve, alarms, args.plot)
     return 0
+
+
+def _plot(curve: Curve, alarms: list[Alarm], path: str) -> None:
+    from rekindle.cli.plot import Mark, draw
+
+    picture = draw(curve.points, [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms], curve.name)
+    try:
+        Path(path).write_bytes(picture)
+    except OSError as err:
+        raise CommandFailed(f"{clean(path)}: cannot be written: {err.strerror or err}") from err
 
 
 def as_json(alarm: Alarm) -> dict[str, Any]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
 from rekindle.cli.curves import parse
 from rekindle.cli.main import main
+from rekindle.cli.plot import CURVE, Mark, draw
+from rekindle.detectors import Point, Trouble
 from tests.detectors.curves import falling, lifted
 
 
@@ -122,3 +127,54 @@ def test_every_spelling_of_a_value_that_is_no_number_is_understood() -> None:
 def test_a_byte_order_mark_and_further_columns_are_no_trouble(tmp_path: Path) -> None:
     text = "\ufefflr, step ,loss\n0.1,1,2\n"
     assert [point.step for point in parse(io.StringIO(text), "a file")] == [1]
+
+
+def _pixels(picture: bytes) -> tuple[int, int, bytes]:
+    """Width, height and the raw rows of a PNG that one IDAT holds; checks every chunk's sum."""
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(picture):
+        (size,) = struct.unpack_from(">I", picture, at)
+        kind, data = picture[at + 4 : at + 8], picture[at + 8 : at + 8 + size]
+        assert struct.unpack_from(">I", picture, at + 8 + size) == (zlib.crc32(kind + data),)
+        chunks[kind] = data
+        at += 12 + size
+    width, height = struct.unpack_from(">II", chunks[b"IHDR"])
+    rows = zlib.decompress(chunks[b"IDAT"])
+    assert len(rows) == height * (1 + 3 * width)
+    return width, height, rows
+
+
+def test_the_plot_is_a_png_with_the_curve_in_it(
+    curve: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run.png"
+    assert main(["detect", str(curve), "--plot", str(out)]) == 0
+    assert capsys.readouterr().out.endswith("2 alarms in 300 rows\n")
+    width, height, rows = _pixels(out.read_bytes())
+    assert (width, height) == (1280, 640)
+    assert rows.count(bytes(CURVE)) > 500
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [1.0],
+        [None, None],
+        [math.nan, math.inf, -math.inf],
+        [0.0, 0.0],
+        [-5.0, 5.0, -1e308, 1e308],
+        [5e-324, 1e300, 1.0],
+        [1.0, 1.0 + 1e-15],
+    ],
+)
+def test_every_curve_can_be_drawn(losses: list[float | None]) -> None:
+    points = [Point(step=row, loss=loss) for row, loss in enumerate(losses)]
+    _pixels(draw(points, [Mark(0, Trouble.LOSS_SPIKE)], "a \u2603 curve " * 20))
+
+
+def test_a_plot_that_cannot_be_written_is_said_so(
+    curve: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["detect", str(curve), "--plot", str(tmp_path / "none" / "run.png")]) == 1
+    assert "cannot be written" in capsys.readouterr().err

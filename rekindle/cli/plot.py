@@ -1,0 +1,168 @@
+"""A loss curve and its alarms as a picture: what `rekindle detect --plot` writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rekindle.cli.raster import Canvas, Colour, text_width
+from rekindle.detectors import Point, Trouble
+
+WIDTH, HEIGHT = 1280, 640
+LEFT, RIGHT, TOP, BOTTOM = 110, 24, 84, 70
+LOG_RATIO = 5.0  # positive losses that span more than this are drawn on a logarithmic axis
+TICKS = 6
+MIN_POWER, MAX_POWER = -307, 307  # of ten, that a number can hold
+MAX_TITLE_CHARS = 70
+
+PAPER: Colour = (255, 255, 255)
+INK: Colour = (40, 40, 40)
+GRID: Colour = (225, 225, 225)
+BAND: Colour = (166, 200, 236)
+CURVE: Colour = (31, 98, 168)
+BAD: Colour = (120, 120, 120)
+COLOURS: dict[Trouble, Colour] = {
+    Trouble.LOSS_SPIKE: (214, 69, 32),
+    Trouble.DIVERGENCE: (150, 20, 60),
+    Trouble.RESTART_DISCONTINUITY: (128, 62, 171),
+    Trouble.NON_FINITE: (20, 20, 20),
+    Trouble.THROUGHPUT_DROP: (20, 130, 90),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One alarm: its row and what it is about."""
+
+    row: int
+    kind: Trouble
+
+
+class _Axis:
+    """Values to pixels, evenly or by their logarithms."""
+
+    def __init__(self, low: float, high: float, start: int, end: int, *, is_log: bool) -> None:
+        self.is_log = is_log
+        low, high = (math.log10(low), math.log10(high)) if is_log else (low, high)
+        room = (high - low) * 0.05 or max(abs(high), 1e-300) * 0.05
+        self._low, self._high = low - room, high + room
+        self._start, self._end = start, end
+
+    def at(self, value: float) -> float:
+        value = math.log10(value) if self.is_log else value
+        share = (value - self._low) / (self._high - self._low)
+        return self._start + share * (self._end - self._start)
+
+    def ticks(self) -> list[float]:
+        """Round values within the axis."""
+        values = _round_values(self._low, self._high)
+        if not self.is_log:
+            return values
+        if self._high - self._low > 2:
+            whole = range(math.ceil(self._low), math.floor(self._high) + 1)
+            powers = [10.0**power for power in whole if MIN_POWER <= power <= MAX_POWER]
+            return powers[:: max(1, len(powers) // TICKS)]
+        low, high = 10**self._low, 10**self._high
+        decades = range(math.floor(self._low), math.ceil(self._high) + 1)
+        return [m * 10.0**d for d in decades for m in (1, 2, 3, 5, 7) if low <= m * 10.0**d <= high]
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    rough = (high - low) / TICKS
+    if not 0 < rough < math.inf:
+        return []
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next((m * power for m in (1, 2, 5) if m * power >= rough), 10 * power)
+    first = math.ceil(low / step)
+    return [step * i for i in range(first, math.floor(high / step) + 1)]
+
+
+def draw(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
+    """The picture as PNG. Rows stand evenly from left to right, with their steps below."""
+    canvas = Canvas(WIDTH, HEIGHT, PAPER)
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    losses = [point.loss for point in points]
+    finite = [loss for loss in losses if loss is not None and -1e300 < loss < 1e300]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    vertical = _Axis(low, high, bottom, TOP, is_log=low > 0 and high / low > LOG_RATIO)
+    _frame(canvas, points, vertical, right, bottom)
+    columns = _columns(losses, right - LEFT)
+    _curve(canvas, columns, vertical, bottom)
+    _marks(canvas, marks, len(points), right, bottom)
+    _legend(canvas, marks, title, vertical)
+    return canvas.png()
+
+
+def _x(row: int, rows: int, right: int) -> int:
+    return LEFT + round(row / max(rows - 1, 1) * (right - LEFT - 1))
+
+
+def _frame(canvas: Canvas, points: Sequence[Point], vertical: _Axis, right: int, bottom: int) -> None:
+    for value in vertical.ticks():
+        y = round(vertical.at(value))
+        canvas.fill(LEFT, y, right - LEFT, 1, GRID)
+        label = f"{value:g}"
+        canvas.text(LEFT - 10 - text_width(label), y - 7, label, INK)
+    rows = len(points)
+    for row in _round_values(0, rows - 1):
+        x = _x(int(row), rows, right)
+        canvas.fill(x, TOP, 1, bottom - TOP, GRID)
+        label = f"{points[int(row)].step:,}"
+        canvas.text(min(x - text_width(label) // 2, WIDTH - text_width(label) - 4), bottom + 10, label, INK)
+    canvas.text((LEFT + right) // 2 - text_width("step") // 2, HEIGHT - 26, "step", INK)
+    canvas.fill(LEFT, TOP, 1, bottom - TOP, INK)
+    canvas.fill(LEFT, bottom, right - LEFT, 1, INK)
+
+
+def _columns(losses: Sequence[float | None], width: int) -> dict[int, list[float]]:
+    """The losses that fall on each column of pixels."""
+    columns: dict[int, list[float]] = {}
+    for row, loss in enumerate(losses):
+        if loss is not None:
+            columns.setdefault(_x(row, len(losses), LEFT + width), []).append(loss)
+    return columns
+
+
+def _curve(canvas: Canvas, columns: dict[int, list[float]], vertical: _Axis, bottom: int) -> None:
+    """A band from lowest to highest where many rows share a column, and a line through the middle ones."""
+    before: tuple[int, float] | None = None
+    line: list[tuple[int, float, int, float]] = []
+    for x in sorted(columns):
+        values = sorted(loss for loss in columns[x] if -1e300 < loss < 1e300)
+        if len(values) < len(columns[x]):
+            canvas.fill(x, TOP, 1, bottom - TOP, BAD, 0.25)
+        if not values:
+            before = None
+            continue
+        top, foot = round(vertical.at(values[-1])), round(vertical.at(values[0]))
+        canvas.fill(x, top, 1, foot - top + 1, BAND)
+        y = vertical.at(values[len(values) // 2])
+        line.append((*(before or (x, y)), x, y))
+        before = (x, y)
+    for x0, y0, x1, y1 in line:
+        canvas.line(x0, y0, x1, y1, CURVE, thick=2)
+
+
+def _marks(canvas: Canvas, marks: Sequence[Mark], rows: int, right: int, bottom: int) -> None:
+    for mark in marks:
+        x, colour = _x(mark.row, rows, right), COLOURS.get(mark.kind, INK)
+        for y in range(TOP, bottom, 8):
+            canvas.fill(x - 1, y, 2, 5, colour, 0.8)
+        for depth in range(10):
+            canvas.fill(x - 9 + depth, TOP - 12 + depth, 2 * (9 - depth) + 1, 1, colour)
+
+
+def _legend(canvas: Canvas, marks: Sequence[Mark], title: str, vertical: _Axis) -> None:
+    shown = title if len(title) <= MAX_TITLE_CHARS else "..." + title[-MAX_TITLE_CHARS:]
+    canvas.text(LEFT, 14, shown, INK)
+    canvas.text(12, 44, "loss, log axis" if vertical.is_log else "loss", INK)
+    kinds = {kind: sum(mark.kind is kind for mark in marks) for kind in COLOURS}
+    parts = [(kind, f"{count} {kind.value.replace('_', ' ')}") for kind, count in kinds.items() if count]
+    x = WIDTH - RIGHT - sum(text_width(text) + 44 for _, text in parts) + 20
+    for kind, text in parts:
+        canvas.fill(x, 44, 14, 14, COLOURS[kind])
+        canvas.text(x + 20, 44, text, INK)
+        x += text_width(text) + 44
+    if not parts:
+        canvas.text(WIDTH - RIGHT - text_width("no alarm"), 44, "no alarm", INK)
