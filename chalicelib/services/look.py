@@ -116,7 +116,7 @@ class Look:
         if not is_needed:
             return Unknown("not needed yet")
         try:
-            attempts = self.registry.attempts(job.job_id)
+            attempts = with_end(self.registry.attempts(job.job_id), attempt)
             return Known(
                 mark_abandoned(self.mailbox.checkpoints(job, attempts, near=_goes_back_to(incident)).value, attempts)
             )
@@ -194,6 +194,20 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     if incident.policy_document is None:
         return ()
     return goes_back_to(incident, Policy.from_wire(incident.policy_document))
+
+
+def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care with the end that was just seen and is not written down yet.
+
+    Without it a checkpoint beyond that end could not be told to be an older attempt's, which lives on.
+    """
+    if not isinstance(seen, Known) or not seen.value.status.has_ended or seen.value.step_s is None:
+        return tuple(attempts)
+    view = seen.value
+    return tuple(
+        replace(one, last_step=view.last_step_at_most, ended_at=view.ended_at) if one.name == view.name else one
+        for one in attempts
+    )
 
 
 def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:

@@ -23,12 +23,12 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase, SkipWindow
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus
+from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.observability import Observability
 from chalicelib.ports import Entry, Joined
-from chalicelib.services.look import reached_before
+from chalicelib.services.look import reached_before, with_end
 from chalicelib.services.outcome import What
 from chalicelib.services.sweep_signals import signal_from_state
 from rekindle.mailbox import Fence
@@ -398,6 +398,22 @@ def test_actions_answer_and_a_permanent_refusal_is_an_answer(w: World, monkeypat
 
     monkeypatch.setattr(w.scheduler, "stop", refuse)
     assert act(StopJob(attempt=JOB, why="")) is Done.REFUSED
+
+
+def test_the_end_that_was_just_seen_counts_before_it_is_written_down() -> None:
+    attempts = [Attempt(job_id=JOB, number=number, name=f"a{number}", submitted_at=START) for number in (1, 2)]
+    ended = AttemptView(
+        name="a2",
+        status=AttemptStatus.FAILED,
+        ended_at=START + timedelta(seconds=20),
+        last_step=Known(40),
+        beat_at=START,
+        step_s=2.0,
+    )
+    assert [one.last_step for one in with_end(attempts, Known(ended))][1] == Known(50)
+    for unsure in (replace(ended, status=AttemptStatus.RUNNING), replace(ended, step_s=None)):
+        assert with_end(attempts, Known(unsure)) == tuple(attempts)
+    assert with_end(attempts, Unknown("throttled")) == tuple(attempts)
 
 
 # --- a Job that dies again after each recovery ---
