@@ -29,6 +29,8 @@ from rekindle.integrations.resume import path_of
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.monitor import Monitor, start
 
+CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
+
 
 class Rekindle:
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
@@ -63,9 +65,10 @@ class Rekindle:
         if loaded is None:
             raise RuntimeError(f"DeepSpeed found no checkpoint in {tag}")
         load_rng(tag)
-        step = int(client_state.pop("rekindle_step", self._engine.global_steps))
-        self.client_state = dict(client_state)
-        return step
+        # DeepSpeed returns its own entries with the script's, and does not take them back: the script's are named.
+        ours = client_state.get(CLIENT_KEY, {})
+        self.client_state = {name: client_state[name] for name in ours.get("names", ())}
+        return int(ours.get("step", self._engine.global_steps))
 
     def should_skip(self, step: int) -> bool:
         """Whether the batch of `step` belongs to a window to leave out."""
@@ -103,7 +106,8 @@ class Rekindle:
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         tag = f"step-{step:09d}"
         save_rng(self._folder / tag)  # DeepSpeed keeps no random generators
+        ours = {"step": step, "names": list(self.client_state)}
         self._engine.save_checkpoint(
-            os.fspath(self._folder), tag=tag, client_state={**self.client_state, "rekindle_step": step}
+            os.fspath(self._folder), tag=tag, client_state={**self.client_state, CLIENT_KEY: ours}
         )
         return self._folder / tag
