@@ -20,7 +20,7 @@ from typing import TextIO
 from localcloud.demo.director import Director
 from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
-from localcloud.demo.stage import EXAMPLE, WORKERS, raised, write_dataset
+from localcloud.demo.stage import EXAMPLE, POLICY_DOCUMENT, SPIKE_POLICY, WORKERS, raised, write_dataset
 from localcloud.demo.story import Fault
 from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
@@ -99,10 +99,11 @@ def _seed(text: str) -> int:
 def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: int, stream: TextIO) -> Result:
     data = out / "data"
     write_dataset(data)
+    policy = {**POLICY_DOCUMENT, **(SPIKE_POLICY if Fault.SPIKE in faults else {})}
     reference = Undisturbed(EXAMPLE / "reference.py", data=data, seed=seed, workers=WORKERS)
     with (
         contextlib.closing(reference),
-        raised(out=out, data=data, seed=seed) as stage,
+        raised(out=out, data=data, seed=seed, policy=policy) as stage,
         view_for(stream) as view,
     ):
         return Director(stage, view, reference, seed=seed).run(faults, extra=extra)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import assert_never
 
 from localcloud.demo.report import Result
-from localcloud.demo.stage import SAVE_EVERY, WORKERS, Stage
+from localcloud.demo.stage import SAVE_EVERY, SPIKE_BATCHES, SPIKE_WEIGHT, WORKERS, Stage
 from localcloud.demo.story import (
     TITLES,
     Comparison,
@@ -97,7 +97,7 @@ class Director:
 
     def _one(self, fault: Fault) -> Recovery:
         self._say(f"training on; next: {TITLES[fault]}")
-        into = INTO_INTERVAL - POISON_AHEAD if fault is Fault.NAN else INTO_INTERVAL
+        into = INTO_INTERVAL - POISON_AHEAD if fault in (Fault.NAN, Fault.SPIKE) else INTO_INTERVAL
         self._until(lambda picture: self._is_time(picture, into), STEP_LIMIT_S, "the next steps")
         known = {incident.incident_id for incident in self._picture().incidents}
         injection = self._harm(fault)
@@ -141,6 +141,10 @@ class Director:
                 poisoned = self._poison(attempt)
                 at, step = poisoned.at, poisoned.step
                 what = f"batch {step} poisoned"
+            case Fault.SPIKE:
+                spoiled = self._spoil(attempt)
+                at, step = spoiled.at, spoiled.step
+                what = f"batches {step} to {step + SPIKE_BATCHES - 1} spoiled"
             case Fault.CHECKPOINT:
                 self._stage.order_resubmission()
                 what = "planned restart ordered"
@@ -161,6 +165,22 @@ class Director:
         found = seen()
         if found is None or found.step != step:
             raise DemoBrokeOff(f"the poisoned batch {step} gave NaN at {found.step if found else 'no step'}")
+        return found
+
+    def _spoil(self, attempt: str) -> StepSeen:
+        """Spoil the batches that are read from half a second on, and wait until the first of them was trained on."""
+        step = self._last_step() + POISON_AHEAD
+        self._stage.spoil(step)
+        self._poisoned.extend(range(step, step + SPIKE_BATCHES))
+
+        def seen() -> StepSeen | None:
+            return next((item for item in self._steps(attempt) if item.step >= step), None)
+
+        self._until(lambda _: seen() is not None, STEP_LIMIT_S, f"the spoiled step {step}")
+        before = next((item for item in self._steps(attempt) if item.step == step - 1), None)
+        found = seen()
+        if found is None or before is None or found.loss < before.loss * SPIKE_WEIGHT / 2:
+            raise DemoBrokeOff(f"the spoiled batch {step} gave no spike")
         return found
 
     # ---- the run that nothing happened to ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -44,6 +44,17 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
     "same_data_retries": 1,
     "skip_steps": 2,
 }
+# A stretch of bad data, as long as a few looks take, and what is done about it: PaLM's remedy in small.
+SPIKE_BATCHES = 400
+SPIKE_WEIGHT = 4.0  # of its records, instead of 1: the loss is four times what it was
+SPIKE_POLICY: Mapping[str, Any] = {
+    "spike_heal_steps": 10,
+    "spike_rewind_steps": 20,
+    "skip_margin_steps": 0,
+    "skip_steps": SPIKE_BATCHES,
+    # At thirty steps a second, a spike may count as a divergence before anybody has looked twice.
+    "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
+}
 # The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/settings.py) down to this run's.
 MONITOR = {
     "REKINDLE_BEAT_S": "0.5",
@@ -70,9 +81,16 @@ class Stage:
 
     def poison(self, step: int) -> None:
         """Break one batch's record in the dataset: NaN in place of its weight, for every attempt that reads it."""
+        self._weigh(step, [math.nan])
+
+    def spoil(self, step: int) -> None:
+        """Spoil the records of `SPIKE_BATCHES` batches from `step` on, for every attempt that reads them."""
+        self._weigh(step, [SPIKE_WEIGHT] * SPIKE_BATCHES)
+
+    def _weigh(self, step: int, weights: Sequence[float]) -> None:
         with (self.data / "weights.f32").open("r+b") as file:
             file.seek(4 * step)
-            file.write(struct.pack("=f", math.nan))
+            file.write(struct.pack(f"={len(weights)}f", *weights))
 
     def order_resubmission(self) -> None:
         """Order a planned restart, through the REST API as an operator does."""
@@ -91,7 +109,9 @@ class Stage:
 
 
 @contextmanager
-def raised(*, out: Path, data: Path, seed: int, workers: int = WORKERS) -> Iterator[Stage]:
+def raised(
+    *, out: Path, data: Path, seed: int, workers: int = WORKERS, policy: Mapping[str, Any] = POLICY_DOCUMENT
+) -> Iterator[Stage]:
     """Raise the cloud, deploy Rekindle, submit the job; take everything down again, processes first."""
     if str(PROJECT) not in sys.path:  # app.py stands in no package: found from wherever the demo is called
         sys.path.insert(0, str(PROJECT))
@@ -102,7 +122,7 @@ def raised(*, out: Path, data: Path, seed: int, workers: int = WORKERS) -> Itera
 
     with Cloud(http=True, clock=RealClock(), store=out) as cloud:
         try:
-            service = deploy_rekindle(cloud, policies={POLICY: POLICY_DOCUMENT})
+            service = deploy_rekindle(cloud, policies={POLICY: policy})
             api_url = cloud.serve_api(app)
             processes = cloud.run_processes(out / "jobs", grace=STOP_GRACE)
             job_id = f"numpy-lm-{seed}"

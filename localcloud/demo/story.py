@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -20,6 +20,7 @@ class Fault(StrEnum):
     KILL = "kill"
     FREEZE = "freeze"
     NAN = "nan"
+    SPIKE = "spike"
     CHECKPOINT = "checkpoint"
 
 
@@ -27,6 +28,7 @@ TITLES = {
     Fault.KILL: "a worker is killed",
     Fault.FREEZE: "a worker is frozen",
     Fault.NAN: "a poisoned batch",
+    Fault.SPIKE: "a loss spike",
     Fault.CHECKPOINT: "a planned restart",
 }
 
@@ -153,6 +155,9 @@ def measure(
         )
     by_name = {attempt.name: attempt for attempt in attempts}
     chain = [by_name[name] for name in (injection.attempt, *incident.tries) if name in by_name]
+    if injection.fault is Fault.SPIKE and chain and chain[0].last_good_step is not None:
+        # Finite, but trained on bad data: no progress either.
+        chain[0] = replace(chain[0], last_good_step=min(chain[0].last_good_step, injection.step - 1))
     resumed_at = chain[-1].resumed_from if len(chain) > 1 else None
     closed = incident.closed_at
     return Recovery(
@@ -183,10 +188,11 @@ def steps_lost(chain: Sequence[AttemptSeen]) -> int | None:
 
 def _saved(fault: Fault, incident: IncidentSeen, resumed_at: int | None, save_every: int) -> WorkSaved:
     ask = incident.ask
-    if ask is None:
+    if ask is None or fault is Fault.SPIKE:
         why = {
             Fault.KILL: "the run was dead at once",
             Fault.NAN: "a poisoned model is not worth saving",
+            Fault.SPIKE: "what a bad stretch has bent is kept for people to look into, never resumed from",
         }.get(fault, "none was asked for")
         return WorkSaved(steps=None, why=why)
     if ask.get("outcome") != "saved" or resumed_at is None:

@@ -89,6 +89,14 @@ def test_steps_are_lost_at_each_attempt_of_a_longer_recovery() -> None:
     assert steps_lost([attempt(1), attempt(2, resumed=None)]) == 50
 
 
+def test_steps_on_spoiled_data_were_no_progress_and_their_checkpoint_saves_nothing() -> None:
+    attempts = [attempt(1, last=90), attempt(2, resumed=40, first=41, last=600)]
+    row = measure(injection(Fault.SPIKE), incident(ask={"outcome": "saved", "step": 80}), attempts, save_every=40)
+    assert row.steps_lost == 49 - 40
+    assert row.saved.steps is None
+    assert "never resumed from" in row.saved.why
+
+
 def test_an_emergency_checkpoint_saves_what_lies_beyond_the_last_periodic_one() -> None:
     ask = {"outcome": "saved", "step": 63}
     attempts = [attempt(1, last=63), attempt(2, resumed=63, first=64)]
