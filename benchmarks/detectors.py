@@ -101,19 +101,23 @@ def line(name: str, s: Score, note: str = "") -> str:
     )
 
 
-def cross_validated(curves: list[LabelledCurve], key: str) -> dict[str, Score]:
-    """Per part left out: its score with the constants that do best (F1) on all other parts."""
-    names = list(GRID)
-    runs = {}
+def grid_runs(curves: list[LabelledCurve]) -> list[dict[str, Score]]:
+    """Every curve's score with every combination of the grid."""
+    runs = []
     for values in itertools.product(*GRID.values()):
-        with constants(dict(zip(names, values, strict=True))):
-            runs[values] = by_curve(curves)
+        with constants(dict(zip(GRID, values, strict=True))):
+            runs.append(by_curve(curves))
+    return runs
+
+
+def cross_validated(runs: list[dict[str, Score]], curves: list[LabelledCurve], key: str) -> dict[str, Score]:
+    """Per part left out: its score with the constants that do best (F1) on all other parts."""
     results = {}
     for part in sorted({getattr(curve, key) for curve in curves}):
         held = [curve.name for curve in curves if getattr(curve, key) == part]
         rest = [curve.name for curve in curves if getattr(curve, key) != part]
-        best = max(runs, key=lambda values: total(runs[values][name] for name in rest).f1)
-        results[part] = total(runs[best][name] for name in held)
+        best = max(runs, key=lambda run: total(run[name] for name in rest).f1)
+        results[part] = total(best[name] for name in held)
     return results
 
 
@@ -171,8 +175,9 @@ def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
         print(line(f"  {group}", total(ours[curve.name] for curve in curves if curve.group == group)))
     if details:
         print("\n".join(whole.details))
+    runs = grid_runs(curves)
     for key, what in (("group", "groups"), ("source", "repositories")):
-        held = cross_validated(curves, key)
+        held = cross_validated(runs, curves, key)
         print(line(f"ours, cross-validated by {what}", total(held.values())))
         for part, s in held.items():
             print(line(f"  {part[:30]}", s))
