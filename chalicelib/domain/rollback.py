@@ -77,14 +77,16 @@ def first_onset(incident: Incident) -> Maybe[int]:
 def skip_window(incident: Incident, policy: Policy) -> SkipWindow:
     """From the margin before the first onset, at least `skip_steps` wide; on recurrence also beyond the newest onset.
 
-    Needs a known onset.
+    The newest bad step always lies in it, whatever the policy's width: a window that ends before the batch that did it
+    would cost a roll-back and cure nothing. Needs a known onset.
     """
     first, newest = first_onset(incident), incident.onset_step
     assert isinstance(first, Known)  # noqa: S101  account_rollback has asked
     factor = widening(incident, policy)
     margin, width = round(policy.skip_margin_steps * factor), round(policy.skip_steps * factor)
     last = newest.value if isinstance(newest, Known) else first.value
-    return SkipWindow(from_step=max(first.value - margin, 0), to_step=max(last - margin, 0) + width)
+    to_step = max(max(last - margin, 0) + width, last + 1)
+    return SkipWindow(from_step=max(first.value - margin, 0), to_step=to_step)
 
 
 def host_to_blame(incident: Incident) -> str | None:

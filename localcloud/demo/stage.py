@@ -42,6 +42,7 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
     "look_min_s": 1,
     "look_max_s": 2,
     "same_data_retries": 1,
+    "skip_margin_steps": 0,
     "skip_steps": 2,
 }
 # A stretch of bad data, as long as a few looks take, and what is done about it: PaLM's remedy in small.

@@ -9,12 +9,14 @@ import dataclasses
 import re
 from pathlib import Path
 
+import pytest
+
 from chalicelib.domain.evidence import Onset
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import TRANSITIONS, Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.playbooks import PLAYBOOKS
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.rollback import rewind_steps, skip_window
 from tests.domain.looks import incident
 from tests.domain.test_loss_tables import LOSS_TABLE
@@ -125,6 +127,24 @@ def test_the_worked_numbers_are_those_of_the_built_in_policy() -> None:
         window = skip_window(case, DEFAULT_POLICY)
         cases.append((1000 - rewind_steps(case, DEFAULT_POLICY), window.from_step, window.to_step))
     assert list(zip(*told, strict=True)) == cases
+
+
+@pytest.mark.parametrize("width", [1, 2, 10, 11, 200])
+def test_the_window_holds_the_bad_step_however_narrow_the_policy(width: int) -> None:
+    policy = Policy.from_wire({"skip_steps": width})
+    assert policy.skip_margin_steps == 10
+    onsets = (Onset(attempt="a", fault=FaultClass.NON_FINITE, step=Known(84)),) * 2
+    case = dataclasses.replace(
+        incident(),
+        onset_attempt="lm",
+        onset_step=Known(84),
+        onset_fault=FaultClass.NON_FINITE,
+        onsets=onsets,
+        rollbacks=2,
+    )
+    window = skip_window(case, policy)
+    assert window.from_step == 74
+    assert window.to_step == max(85, 74 + width)
 
 
 if __name__ == "__main__":
