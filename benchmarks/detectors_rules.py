@@ -90,6 +90,13 @@ def zclip(points: Iterable[Point]) -> list[int]:
     return alarms
 
 
+def _median(values: list[float]) -> float:
+    """Of an even number of values; several times quicker than the library's."""
+    values.sort()
+    half = len(values) // 2
+    return (values[half - 1] + values[half]) / 2
+
+
 def mad(*, rise: float, rows: int) -> Detector:
     """Eight scaled median deviations over the median of the last 50, a share above it, so many rows in a row."""
 
@@ -102,8 +109,8 @@ def mad(*, rise: float, rows: int) -> Detector:
                 alarms.append(row)
                 continue
             if len(window) == window.maxlen:
-                middle = sorted(window)[25]
-                spread = 1.4826 * sorted([abs(value - middle) for value in window])[25]
+                middle = _median(list(window))
+                spread = 1.4826 * _median([abs(value - middle) for value in window])
                 count = count + 1 if loss > middle + 8 * spread and loss > middle * (1 + rise) else 0
                 if count >= rows:
                     alarms.append(row)
