@@ -24,8 +24,18 @@ from infra.merge import merge_template
 ROOT: Final = Path(__file__).resolve().parent.parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"
-# All that goes into the copy. vendor/ holds links into rekindle/: the parts that both sides share, defined once.
-NEEDED: Final = ("app.py", "chalicelib", "vendor", ".chalice/config.json", "infra/policies", "requirements.txt")
+# All that goes into the copy. Chalice packs what lies in vendor/: the parts of rekindle/ that both sides share.
+NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies", "requirements.txt")
+SHARED: Final = (
+    "__init__.py",
+    "checkpoints",
+    "detectors",
+    "mailbox.py",
+    "orders.py",
+    "reports.py",
+    "signatures",
+    "wire.py",
+)
 # Lambda's limit on the unzipped package. Source: Lambda guide, gettingstarted-limits.
 MAX_UNZIPPED_BYTES: Final = 250 * 1024 * 1024
 _COMPILED: Final = (".so", ".pyd", ".dylib", ".dll")
@@ -60,13 +70,14 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> None:
 
 def _copy(root: Path, project: Path) -> None:
     skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in NEEDED:
-        source, target = root / name, project / name
+    places = [(name, name) for name in NEEDED] + [(f"rekindle/{name}", f"vendor/rekindle/{name}") for name in SHARED]
+    for name, place in places:
+        source, target = root / name, project / place
         if not source.exists():
             raise PackagingError(f"{name} is missing: run this from a whole checkout")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=skipped)  # follows links
+            shutil.copytree(source, target, ignore=skipped)
         else:
             shutil.copyfile(source, target)
 

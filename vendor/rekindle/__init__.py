@@ -1,1 +1,0 @@
-../../rekindle/__init__.py

@@ -1,1 +1,0 @@
-../../rekindle/mailbox.py
