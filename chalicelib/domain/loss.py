@@ -113,11 +113,12 @@ def _learned(bout: Bout, told: list[Signal], view: AttemptView | None) -> Bout:
 
 
 def _healed_at(bout: Bout, signals: list[Signal], view: AttemptView | None) -> int | None:
-    """Where it was seen to be over. The beat comes first: a word that arrives late says nothing of a newer relapse."""
-    if view is not None and bad_fault(view) is not None:
-        return None
+    """Where it was seen to be over. A word that is older than the beat says nothing of a relapse in the beat."""
     steps = [view.healed_step] if view is not None and view.loss_health in _FINE else []
     steps += [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
+    if view is not None and bad_fault(view) is not None:
+        judged = view.judged_at
+        steps = [step for step in steps if step is not None and isinstance(judged, Known) and step > judged.value]
     since = bout.first_bad
     known = [step for step in steps if step is not None and isinstance(since, Known) and step >= since.value]
     return max(known, default=None)
@@ -133,6 +134,8 @@ def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> Turn:
     if view.loss_health == _WATCH:
         return Turn.YOUNG
     judged, since = view.judged_at, bout.first_bad
+    if isinstance(judged, Known) and isinstance(bout.told_step, Known) and judged.value < bout.told_step.value:
+        return Turn.YOUNG  # the beat is older than the word
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
         return Turn.UNSEEN
     is_second = not isinstance(bout.told_step, Known) or judged.value > bout.told_step.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,18 @@ MAX_AT_ONCE = 10
 ENDS = [Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER]
 
 
+# Where a judgement of the loss makes a difference; elsewhere it is one more field that nobody reads.
+JUDGED = (FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE, FaultClass.NON_FINITE, FaultClass.HANG)
+HEALTHS = ("ok", "watch", "spiking", "diverging")
+
+
+def judged(name: str, health: str, step: int, onset: int | None, points: Known[Any]) -> Observation:
+    """A look at a run whose detectors have spoken; before step 150 without the checkpoints."""
+    healed = step if health == "ok" and onset is not None else None
+    what = view(name=name, step=150, loss_health=health, judged_step=step, onset_step=onset, healed_step=healed)
+    return seen(what, checkpoints=points if step == 150 else Unknown("not needed yet"))
+
+
 def observations(phase: Phase, fault: FaultClass) -> list[Observation]:
     name = "lm-r2" if phase is Phase.VERIFYING else "lm"
     news = (signal(fault, kind=SignalKind.ALARM, attempt=name),)
@@ -34,13 +47,8 @@ def observations(phase: Phase, fault: FaultClass) -> list[Observation]:
     for status, step, loss in itertools.product(AttemptStatus, (None, 150), ("finite", "nan")):
         seens.append(seen(view(status, name=name, step=step, loss_state=loss), new_signals=news, checkpoints=points))
         seens.append(seen(view(status, name=name, step=step, loss_state=loss), checkpoints=points))
-    for health, judged, points_seen in itertools.product(
-        ("ok", "watch", "spiking", "diverging"), (None, 95, 150), (points, Unknown("not needed yet"))
-    ):
-        over = 120 if health == "ok" and judged == 150 else None
-        for onset in (None, 90, 110):
-            what = view(name=name, step=150, loss_health=health, judged_step=judged, onset_step=onset, healed_step=over)
-            seens.append(seen(what, checkpoints=points_seen))
+    if fault in JUDGED:
+        seens += [judged(name, *one, points) for one in itertools.product(HEALTHS, (95, 150), (None, 110))]
     for action, done in itertools.product(("RequestCheckpoint", "StopJob", "ResubmitJob"), Done):
         answer = (ActionResult(action=action, done=done, detail="x"),)
         seens.append(seen(view(name=name), results=answer, checkpoints=points))

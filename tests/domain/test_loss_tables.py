@@ -121,6 +121,8 @@ LOSS_TABLE: list[Row] = [
     ("healed late is healed", spike(), seen(spiking(1300, "ok", healed_step=1300)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("healed, says a Signal, where no beat speaks", spike(), seen(view(step=1031), new_signals=(recovered(1025),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("healed, says a late Signal, but the beat relapsed", spike(), seen(spiking(1020), new_signals=(recovered(1010),)), P, "spike.watching", W, ()),
+    ("healed, says a Signal that is newer than the beat", spike(), seen(spiking(1020), new_signals=(recovered(1025),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
+    ("the beat is older than the word", incident(), seen(spiking(990, "ok", onset_step=None), new_signals=(told(),)), P, "spike.watching", W, ()),
     ("an older spike healed, not this one", spike(), seen(spiking(1003, "ok", onset_step=400, healed_step=420)), P, "spike.unseen", W, ()),
     ("healed at the first look", incident(), seen(spiking(1031, "ok", healed_step=1025), new_signals=(told(),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("healed, where the user wants to be told", incident(Phase.HOLDING, SPIKE), seen(spiking(1031, "ok", healed_step=1025), new_signals=(told(),)), with_row(SPIKE, response=Response.TELL), "spike.healed", Phase.RECOVERED, ("Notify",)),

@@ -17,6 +17,7 @@ from localcloud.cloud import STACK
 from rekindle.mailbox import ReplyOutcome
 from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
+SOON = timedelta(hours=1)  # of virtual time: a test that waits for what never comes must fail soon
 NOTHING = {"stops": 0, "attempts": 0, "requests": 0}
 
 
@@ -46,7 +47,7 @@ def quick(**more: Any) -> Mapping[str, Mapping[str, Any]]:
 def test_a_spike_that_heals_by_itself_costs_nothing() -> None:
     with world() as w:
         w.submit(scripts=(calm(faults=(spike_at(50, heals_after=20),)),))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "spike.healed"), w.story()
         assert w.spent() == NOTHING
         assert is_alive(w)
@@ -56,19 +57,19 @@ def test_a_spike_that_heals_by_itself_costs_nothing() -> None:
 
 def test_what_was_saved_in_a_healed_spike_is_not_resumed_from_in_a_later_incident() -> None:
     with world() as w:
-        spiky = calm(checkpoint_every=20, faults=(spike_at(50, heals_after=20), crash_at(75)))
+        spiky = calm(checkpoint_every=35, faults=(spike_at(50, heals_after=40), crash_at(104)))
         w.submit(scripts=(spiky, Script()))
-        incident = w.recover(count=2)
+        incident = w.recover(count=2, limit=SOON)
         assert incident.fault is FaultClass.SOFTWARE_CRASH, w.story()
-        assert 60 in w.cloud.simulated["lm"].saved_steps
-        assert incident.tries[0].resume_step == Known(40), w.story()
+        assert 70 in w.cloud.simulated["lm"].saved_steps
+        assert incident.tries[0].resume_step == Known(35), w.story()
 
 
 def test_a_spike_in_the_data_is_rolled_back_and_its_data_left_out() -> None:
     with world() as w:
         bad = seldom(faults=(spike_at(150, span=100),))
         w.submit(scripts=(bad, bad))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "verify.passed"), w.story()
         assert incident.tries[0].resume_step == Known(50)
         assert incident.skips == (SkipWindow(from_step=140, to_step=340),)
@@ -82,7 +83,7 @@ def test_the_checkpoint_of_the_bad_stretch_is_kept_for_forensics_and_never_resum
     with world(policies=quick()) as w:
         bad = calm(faults=(spike_at(45, span=10),))
         w.submit(scripts=(bad, calm(faults=(crash_at(80),)), calm()), policy="quick")
-        incident = w.recover(count=2)
+        incident = w.recover(count=2, limit=SOON)
         assert incident.fault is FaultClass.SOFTWARE_CRASH, w.story()
         job = w.service.look.registry.get("lm")
         seen = w.service.look.mailbox.checkpoints(job, w.service.look.registry.attempts("lm"))
@@ -95,7 +96,7 @@ def test_a_spike_that_comes_back_is_rolled_back_further_and_more_data_are_left_o
     with world(policies=quick()) as w:
         bad = calm(faults=(spike_at(65, span=25),))
         w.submit(scripts=(bad, bad, bad), policy="quick")
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "verify.passed"), w.story()
         assert [item.resume_step for item in incident.tries] == [Known(40), Known(30)]
         assert incident.skips == (SkipWindow(from_step=62, to_step=110),)
@@ -107,7 +108,7 @@ def test_three_roll_backs_that_cure_nothing_end_with_a_person_and_a_living_run()
     with world(policies=quick()) as w:
         bad = calm(faults=(spike_at(75, in_data=False),))
         w.submit(scripts=(bad,) * 5, policy="quick")
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "budget.rollbacks"), w.story()
         assert w.spent() == {"stops": 3, "attempts": 3, "requests": 3}
         resumed = [item.resume_step.value for item in incident.tries if isinstance(item.resume_step, Known)]
@@ -119,14 +120,14 @@ def test_three_roll_backs_that_cure_nothing_end_with_a_person_and_a_living_run()
 def test_a_spike_of_one_attempts_hardware_is_cured_by_the_next_attempt() -> None:
     with world(policies=quick()) as w:
         w.submit(scripts=(calm(faults=(spike_at(45, in_data=False),)), calm()), policy="quick")
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 1), w.story()
 
 
 def test_a_run_with_nowhere_to_go_is_told_about_and_not_stopped() -> None:
     with world() as w:
         w.submit(scripts=(calm(faults=(spike_at(60),)),))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "rollback.no_place"), w.story()
         assert w.spent() == NOTHING
         assert is_alive(w)
@@ -135,7 +136,7 @@ def test_a_run_with_nowhere_to_go_is_told_about_and_not_stopped() -> None:
 def test_unless_the_policy_says_to_stop_it() -> None:
     with world(policies={"strict": {"name": "strict", "stop_without_resume_point": True}}) as w:
         w.submit(scripts=(calm(faults=(spike_at(60),)),), policy="strict")
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert incident.phase is Phase.HANDED_OVER, w.story()
         assert w.spent() == NOTHING | {"stops": 1}
 
@@ -144,7 +145,7 @@ def test_a_run_that_logs_every_hundred_steps_is_not_stopped_on_one_verdict() -> 
     with world() as w:
         rare = seldom(log_every=100, faults=(spike_at(300, heals_after=100),))
         w.submit(scripts=(rare,))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert incident.outcome == "spike.healed", w.story()
         assert w.spent() == NOTHING
 
@@ -153,7 +154,7 @@ def test_a_run_that_logs_every_hundred_steps_is_rolled_back_on_the_second_verdic
     with world() as w:
         rare = seldom(log_every=100, faults=(spike_at(300, span=150),))
         w.submit(scripts=(rare, rare))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 1), w.story()
         judged = w.cloud.simulated["lm"].judge.judged_step
         assert judged == 400
@@ -163,7 +164,7 @@ def test_a_run_that_logs_every_hundred_steps_is_rolled_back_on_the_second_verdic
 def test_a_divergence_is_saved_for_people_and_left_to_them() -> None:
     with world() as w:
         w.submit(scripts=(Script(faults=(spike_at(30, kind="diverge"),)),))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.fault) == (Phase.HANDED_OVER, FaultClass.DIVERGENCE), w.story()
         assert w.spent() == NOTHING | {"requests": 1}
         assert is_alive(w)
@@ -175,7 +176,7 @@ def test_a_divergence_is_rolled_back_where_the_policy_says_so() -> None:
     with world(policies=chosen) as w:
         bad = calm(faults=(spike_at(45, kind="diverge", span=5),))
         w.submit(scripts=(bad, bad), policy="quick")
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 1), w.story()
         assert incident.tries[0].resume_step == Known(20)
 
@@ -186,7 +187,7 @@ def test_a_divergence_is_rolled_back_where_the_policy_says_so() -> None:
 def test_a_nan_of_one_rank_that_the_same_data_do_not_repeat_is_laid_to_its_host() -> None:
     with world() as w:
         w.submit(scripts=(Script(faults=(nan_at(25, in_data=False, rank=2),)), Script()))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.skips) == (Phase.RECOVERED, ()), w.story()
         assert incident.tries[0].resume_step == Known(20)
         (suspicion,) = incident.suspicions
@@ -198,7 +199,7 @@ def test_a_nan_that_comes_again_at_the_same_step_on_another_host_is_laid_to_the_
     with world() as w:
         first, second = Script(faults=(nan_at(25, rank=2),)), Script(faults=(nan_at(25, rank=0),))
         w.submit(scripts=(first, second, first))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 2), w.story()
         assert incident.skips == (SkipWindow(from_step=15, to_step=215),)
         assert [item.hosts for item in incident.suspicions] == [("lm-algo-3",), ("lm-r2-algo-1",)]
@@ -210,7 +211,7 @@ def test_a_host_that_goes_nan_wherever_it_is_gets_no_data_skipped() -> None:
     with world() as w:
         scripts = [Script(hosts=hosts, faults=(nan_at(step, in_data=False, rank=2),)) for step in (25, 33, 41)]
         w.submit(scripts=(*scripts, Script(hosts=hosts)))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks, incident.skips) == (Phase.RECOVERED, 3, ()), w.story()
         assert incident.conclusion.startswith("flaky hardware on c")
 
@@ -218,7 +219,7 @@ def test_a_host_that_goes_nan_wherever_it_is_gets_no_data_skipped() -> None:
 def test_a_nan_with_nowhere_to_go_is_told_about_while_it_runs() -> None:
     with world() as w:
         w.submit(scripts=(Script(faults=(nan_at(5),)),))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "rollback.no_place"), w.story()
         assert w.spent() == NOTHING
         assert is_alive(w)
@@ -231,7 +232,7 @@ def test_the_rank_that_holds_up_a_hung_run_is_named_before_the_run_is_stopped() 
     with world() as w:
         stuck = Script(faults=(freeze_at(15, rank=2),), reply=ReplyOutcome.CANNOT)
         w.submit(scripts=(stuck, Script()))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         (suspicion,) = incident.suspicions
         assert (suspicion.kind, suspicion.ranks, suspicion.hosts) == (SuspicionKind.HANG, (2,), ("lm-algo-3",))
@@ -246,7 +247,7 @@ def test_the_rank_that_holds_up_a_hung_run_is_named_before_the_run_is_stopped() 
 def test_reports_that_never_come_are_not_waited_for_past_the_limit() -> None:
     with world() as w:
         w.submit(scripts=(Script(faults=(freeze_at(15),), reply=ReplyOutcome.CANNOT), Script()))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         assert incident.suspicions == ()
         assert "stacks.waiting" in w.rules(incident)
@@ -278,7 +279,7 @@ def test_a_straggler_is_named_and_only_told() -> None:
             "EventBusName": STACK,
         }
         w.cloud.client("events").put_events(Entries=[entry])
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.told"), w.story()
         assert w.spent() == NOTHING
         (suspicion,) = incident.suspicions
@@ -303,7 +304,7 @@ def test_a_checkpoint_that_kills_new_attempts_is_quarantined_and_the_next_older_
     with world() as w:
         dies = Script(unloadable=(20,), load_error=error)
         w.submit(scripts=(Script(faults=(crash_at(25),)), *(dies,) * deaths, dies))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         assert [item.resume_step for item in incident.tries] == [Known(20)] * deaths + [Known(10)]
         assert quarantined(w) == 1
@@ -317,7 +318,7 @@ def test_the_only_checkpoint_gets_a_second_chance_even_where_the_failure_says_co
     with world() as w:
         dies = Script(unloadable=(10,))
         w.submit(scripts=(Script(faults=(crash_at(15),)), dies, Script()))
-        incident = w.recover()
+        incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         assert [item.resume_step for item in incident.tries] == [Known(10), Known(10)]
         assert quarantined(w) == 0
