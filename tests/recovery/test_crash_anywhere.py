@@ -17,6 +17,8 @@ SAMPLED_SHARES = 3
 ALL_SHARES = 8
 IS_WHOLE = os.environ.get("REKINDLE_CRASH") == "all"
 SHARES = ALL_SHARES if IS_WHOLE else SAMPLED_SHARES
+# The sample leaves out what the spike's roll-back passes through as well, and more of it.
+KILLED = [name for name in SCENARIOS if IS_WHOLE or name != "nan"]
 
 
 @cache
@@ -35,7 +37,7 @@ def positions(checkpoints: int, share: int, side: str) -> list[int]:
 
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("side", ["before", "after"])
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", KILLED)
 def test_a_kill_at_a_durable_operation_changes_nothing(name: str, side: str, share: int) -> None:
     expected, checkpoints = baseline(name)
     for kill in positions(checkpoints, share, side):

@@ -66,17 +66,17 @@ def test_what_was_saved_in_a_healed_spike_is_not_resumed_from_in_a_later_inciden
 
 
 def test_a_spike_in_the_data_is_rolled_back_and_its_data_left_out() -> None:
-    with world() as w:
-        bad = seldom(faults=(spike_at(150, span=100),))
-        w.submit(scripts=(bad, bad))
+    with world(policies=quick()) as w:
+        bad = calm(faults=(spike_at(45, span=10),))
+        w.submit(scripts=(bad, bad), policy="quick")
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "verify.passed"), w.story()
-        assert incident.tries[0].resume_step == Known(50)
-        assert incident.skips == (SkipWindow(from_step=140, to_step=340),)
+        assert incident.tries[0].resume_step == Known(20)
+        assert incident.skips == (SkipWindow(from_step=43, to_step=63),)
         assert w.spent() == {"stops": 1, "attempts": 1, "requests": 1}
         again = w.cloud.simulated["lm-r2"]
-        assert (again.first_step, again.judge.onset_step) == (51, None)
-        assert again.step > 339 + 30
+        assert (again.first_step, again.judge.onset_step) == (21, None)
+        assert again.step > 62 + 6
 
 
 def test_the_checkpoint_of_the_bad_stretch_is_kept_for_forensics_and_never_resumed_from() -> None:
@@ -104,17 +104,15 @@ def test_a_spike_that_comes_back_is_rolled_back_further_and_more_data_are_left_o
         assert w.spent() == {"stops": 2, "attempts": 2, "requests": 2}
 
 
-def test_three_roll_backs_that_cure_nothing_end_with_a_person_and_a_living_run() -> None:
-    with world(policies=quick()) as w:
-        bad = calm(faults=(spike_at(75, in_data=False),))
-        w.submit(scripts=(bad,) * 5, policy="quick")
+def test_roll_backs_that_cure_nothing_end_with_a_person_and_a_living_run() -> None:
+    with world(policies=quick(max_rollbacks=1)) as w:
+        bad = calm(faults=(spike_at(65, in_data=False),))
+        w.submit(scripts=(bad,) * 3, policy="quick")
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "budget.rollbacks"), w.story()
-        assert w.spent() == {"stops": 3, "attempts": 3, "requests": 3}
-        resumed = [item.resume_step.value for item in incident.tries if isinstance(item.resume_step, Known)]
-        assert resumed == sorted(resumed, reverse=True)
-        assert resumed == [50, 40, 30]
-        assert is_alive(w, "lm-r4")
+        assert w.spent() == {"stops": 1, "attempts": 1, "requests": 1}
+        assert [item.resume_step for item in incident.tries] == [Known(40)]
+        assert is_alive(w, "lm-r2")
 
 
 def test_a_spike_of_one_attempts_hardware_is_cured_by_the_next_attempt() -> None:
@@ -186,7 +184,7 @@ def test_a_divergence_is_rolled_back_where_the_policy_says_so() -> None:
 
 def test_a_nan_of_one_rank_that_the_same_data_do_not_repeat_is_laid_to_its_host() -> None:
     with world() as w:
-        w.submit(scripts=(Script(faults=(nan_at(25, in_data=False, rank=2),)), Script()))
+        w.submit(scripts=(calm(faults=(nan_at(25, in_data=False, rank=2),)), calm()))
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.skips) == (Phase.RECOVERED, ()), w.story()
         assert incident.tries[0].resume_step == Known(20)
@@ -197,7 +195,7 @@ def test_a_nan_of_one_rank_that_the_same_data_do_not_repeat_is_laid_to_its_host(
 
 def test_a_nan_that_comes_again_at_the_same_step_on_another_host_is_laid_to_the_data_and_skipped() -> None:
     with world() as w:
-        first, second = Script(faults=(nan_at(25, rank=2),)), Script(faults=(nan_at(25, rank=0),))
+        first, second = calm(faults=(nan_at(25, rank=2),)), calm(faults=(nan_at(25, rank=0),))
         w.submit(scripts=(first, second, first))
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 2), w.story()
@@ -209,8 +207,8 @@ def test_a_nan_that_comes_again_at_the_same_step_on_another_host_is_laid_to_the_
 def test_a_host_that_goes_nan_wherever_it_is_gets_no_data_skipped() -> None:
     hosts = ("a", "b", "c", "d")
     with world() as w:
-        scripts = [Script(hosts=hosts, faults=(nan_at(step, in_data=False, rank=2),)) for step in (25, 33, 41)]
-        w.submit(scripts=(*scripts, Script(hosts=hosts)))
+        scripts = [calm(hosts=hosts, faults=(nan_at(step, in_data=False, rank=2),)) for step in (33, 32, 31)]
+        w.submit(scripts=(*scripts, calm(hosts=hosts)))
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.rollbacks, incident.skips) == (Phase.RECOVERED, 3, ()), w.story()
         assert incident.conclusion.startswith("flaky hardware on c")
@@ -218,7 +216,7 @@ def test_a_host_that_goes_nan_wherever_it_is_gets_no_data_skipped() -> None:
 
 def test_a_nan_with_nowhere_to_go_is_told_about_while_it_runs() -> None:
     with world() as w:
-        w.submit(scripts=(Script(faults=(nan_at(5),)),))
+        w.submit(scripts=(calm(faults=(nan_at(5),)),))
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "rollback.no_place"), w.story()
         assert w.spent() == NOTHING
@@ -230,8 +228,8 @@ def test_a_nan_with_nowhere_to_go_is_told_about_while_it_runs() -> None:
 
 def test_the_rank_that_holds_up_a_hung_run_is_named_before_the_run_is_stopped() -> None:
     with world() as w:
-        stuck = Script(faults=(freeze_at(15, rank=2),), reply=ReplyOutcome.CANNOT)
-        w.submit(scripts=(stuck, Script()))
+        stuck = calm(faults=(freeze_at(15, rank=2),), reply=ReplyOutcome.CANNOT)
+        w.submit(scripts=(stuck, calm()))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         (suspicion,) = incident.suspicions
@@ -246,7 +244,7 @@ def test_the_rank_that_holds_up_a_hung_run_is_named_before_the_run_is_stopped() 
 
 def test_reports_that_never_come_are_not_waited_for_past_the_limit() -> None:
     with world() as w:
-        w.submit(scripts=(Script(faults=(freeze_at(15),), reply=ReplyOutcome.CANNOT), Script()))
+        w.submit(scripts=(calm(faults=(freeze_at(15),), reply=ReplyOutcome.CANNOT), calm()))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         assert incident.suspicions == ()
@@ -254,8 +252,8 @@ def test_reports_that_never_come_are_not_waited_for_past_the_limit() -> None:
 
 
 def test_a_straggler_is_named_and_only_told() -> None:
-    with world() as w:
-        w.submit()
+    with world(policies={"brief": {"name": "brief", "tell_open_s": 30}}) as w:
+        w.submit(scripts=(calm(),), policy="brief")
         w.cloud.clock.run_for(timedelta(seconds=60))
         detail = {
             "v": 1,
@@ -302,8 +300,8 @@ def test_a_checkpoint_that_kills_new_attempts_is_quarantined_and_the_next_older_
     error: str, deaths: int
 ) -> None:
     with world() as w:
-        dies = Script(unloadable=(20,), load_error=error)
-        w.submit(scripts=(Script(faults=(crash_at(25),)), *(dies,) * deaths, dies))
+        dies = calm(unloadable=(20,), load_error=error)
+        w.submit(scripts=(calm(faults=(crash_at(25),)), *(dies,) * deaths, dies))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         assert [item.resume_step for item in incident.tries] == [Known(20)] * deaths + [Known(10)]
@@ -316,8 +314,8 @@ def test_a_checkpoint_that_kills_new_attempts_is_quarantined_and_the_next_older_
 
 def test_the_only_checkpoint_gets_a_second_chance_even_where_the_failure_says_corrupt() -> None:
     with world() as w:
-        dies = Script(unloadable=(10,))
-        w.submit(scripts=(Script(faults=(crash_at(15),)), dies, Script()))
+        dies = calm(unloadable=(10,))
+        w.submit(scripts=(calm(faults=(crash_at(15),)), dies, calm()))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
         assert [item.resume_step for item in incident.tries] == [Known(10), Known(10)]
