@@ -1,0 +1,59 @@
+"""What the look makes of the ranks' reports."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.evidence import Suspicion, SuspicionKind, suspect_word
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.services.look import MAX_SUSPECTS, suspicion_of
+from rekindle.reports import RankReport, ReportKind
+
+AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def bad(rank: int, step: int, world: int = 4, **more: Any) -> RankReport:
+    base = {"kind": ReportKind.NON_FINITE, "job_id": "lm", "attempt": "lm", "at": AT, "host": f"h{rank}"}
+    return RankReport(rank=rank, step=step, world_size=world, **(base | more))
+
+
+def judged(*reports: RankReport, kind: SuspicionKind = SuspicionKind.NON_FINITE) -> Suspicion:
+    found = suspicion_of("lm", kind, reports, kept_in="s3://b/jobs/lm/")
+    assert isinstance(found, Known)
+    return found.value
+
+
+def test_the_rank_that_was_first_is_named_with_its_host_and_where_its_report_lies() -> None:
+    one = judged(bad(0, 8), bad(1, 8), bad(2, 7), bad(3, 8))
+    assert (one.ranks, one.hosts, one.is_complete) == ((2,), ("h2",), True)
+    assert one.kept_at == "s3://b/jobs/lm/rekindle/reports/lm/"
+    assert suspect_word(one) == "rank 2 on h2"
+
+
+def test_all_at_once_names_nobody() -> None:
+    one = judged(*(bad(rank, 7) for rank in range(4)))
+    assert (one.ranks, suspect_word(one)) == ((), "nobody")
+
+
+def test_reports_of_another_kind_are_no_word_on_this_one() -> None:
+    found = suspicion_of("lm", SuspicionKind.HANG, [bad(0, 7)], kept_in="s3://b")
+    assert found == Unknown("no rank has reported")
+
+
+def test_a_part_of_the_ranks_is_not_complete() -> None:
+    assert not judged(bad(0, 7), bad(1, 8)).is_complete
+
+
+@pytest.mark.parametrize("reports", [[], [bad(0, 7, kind=ReportKind.PACE)]])
+def test_nothing_said_is_unknown(reports: list[RankReport]) -> None:
+    assert isinstance(suspicion_of("lm", SuspicionKind.NON_FINITE, reports, kept_in="s3://b"), Unknown)
+
+
+def test_a_suspicion_stays_small() -> None:
+    many = [bad(rank, 7 if rank < 400 else 8, world=1024, host="x" * 200) for rank in range(1024)]
+    one = judged(*many)
+    assert len(one.ranks) <= MAX_SUSPECTS
+    assert len(str(one.to_wire())) < 8000
