@@ -125,7 +125,11 @@ class Trainer:
         torch.manual_seed(SEED)  # the same weights on every rank
         model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Dropout(0.1), nn.Linear(HIDDEN, CLASSES))
         model[0].weight.register_hook(lambda gradient: self._harm.to_gradient(self.step, gradient))
-        self.model = DistributedDataParallel(model)
+        # After its first step DDP sorts the gradients into other buckets, unless it looks for unused parameters. Where
+        # a gradient lies decides in which order gloo adds the shares of more than two ranks: without this, the first
+        # step after a resume would differ in its last bits.
+        # Source: torch/csrc/distributed/c10d/reducer.hpp, should_rebuild_buckets.
+        self.model = DistributedDataParallel(model, find_unused_parameters=True)
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
         torch.manual_seed(SEED + 1 + self.rank)  # another dropout on every rank
         (self.folder / "trace").mkdir(parents=True, exist_ok=True)
