@@ -18,6 +18,32 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         source="NCCL debug.cc: INFO is what NCCL_DEBUG=INFO prints in a healthy run; what matters comes as WARN",
     ),
     Harmless(
+        name="libfabric_info",
+        needs=("<info>", "<debug>", "<trace>"),
+        pattern=r"libfabric:[^\n<]{0,160}<(?:info|debug|trace)>[^\n]{0,400}",
+        example="libfabric:151205:1753871244::core:core:fi_getinfo_():1385<info> fi_getinfo: provider ofi_rxm returned "
+        "-61 (No data available)",
+        source="libfabric FI_LOG_LEVEL=info: every provider that is not there says so; "
+        "github.com/ofiwg/libfabric/issues/11256",
+    ),
+    Harmless(
+        name="none_of_them",
+        needs=("out of memory", "out-of-memory", "oom", "timeout", "hang", "crash", "deadlock", "interruption", "nan"),
+        pattern=r"\b(?:no|without|never|zero|0|free of) (?:an? |any |more |further |single |new |cuda |gpu |host |ever "
+        r"|ran |run |went ){0,3}(?:out[- ]of[- ]memory|ooms?|timeouts?|hangs?|crash(?:es)?|deadlocks?|interruptions?"
+        r"|nans?)\b",
+        example="torch.cuda.max_memory_allocated: 70 GB; no out of memory so far, without a hang or timeout",
+        source="summaries that scripts print: what has not happened",
+    ),
+    Harmless(
+        name="documentation",
+        needs=(" you",),
+        pattern=r"[^\n.;]{0,200}\b(?:notif(?:y|ies)|warns?|gives|lets|allows|helps|tells) you\b[^\n.;]{0,200}",
+        example="EC2 instance rebalance recommendations notify you when a Spot Instance is at elevated risk of "
+        "interruption",
+        source="sentences of user guides, as start-up scripts and README files print them: EC2 User Guide, Spot",
+    ),
+    Harmless(
         name="zero_count",
         needs=(
             "error",
@@ -128,6 +154,7 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
             "protect",
             "recover",
             "guard",
+            "catch",
             "may ",
             "might ",
             "could ",
@@ -138,17 +165,20 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
             "looking for",
             "register",
             "install",
+            "handler",
             "enabl",
             "listening",
             "support",
         ),
         pattern=r"(?:install|register|enabl|attach|add|set)\w{0,5} [^\n]{0,60}\bhandlers?\b[^\n]{0,60}"
+        r"|[^\n]{0,60}\bhandlers?\b (?:is |was |are |were |has been |have been )?(?:installed|registered|enabled"
+        r"|attached|set|ready|in place)\b[^\n]{0,60}"
         r"|\b(?:avoid|prevent"
         r"|in case of|to handle|resilient to|tolerate|protects? (?:from|against)|recover(?:ed|ing|y)? from"
         r"|guards? against"
         r"|may (?:cause|lead to|result in|run into|trigger)|might (?:cause|lead to|result in|run into|trigger)"
         r"|could (?:cause|lead to|result in|trigger)"
-        r"|can (?:cause|lead to|result in|trigger)|check(?:s|ing)? for|watch(?:es|ing)? for|monitor(?:s"
+        r"|can (?:cause|lead to|result in|trigger)|check(?:s|ing)? for|catch(?:es|ing)?|watch(?:es|ing)? for|monitor(?:s"
         r"|ing)? (?:for )?|look(?:s|ing)? for"
         r"|register(?:ed|ing|s)? (?:an? |the )?|install(?:ed|ing|s)? (?:an? |the )?|enabl(?:e|ed|es|ing) (?:an? "
         r"|the )?|listen(?:s|ing)? for|supports?)"
@@ -178,6 +208,15 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         source="urllib3, botocore, datasets: handled where it happened",
     ),
     Harmless(
+        name="address_tried",
+        needs=("socket.cpp",),
+        pattern=r"socket\.cpp[^\n]{0,40}(?:client|server) socket (?:has failed to|cannot be)[^\n]{0,160}(?:errno: 9[79]"
+        r"|error: 10049)\b[^\n]{0,80}",
+        example="[W socket.cpp:663] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - "
+        "Cannot assign requested address).",
+        source="PyTorch c10d/socket.cpp: an IPv6 address that the host does not have; the next one is tried",
+    ),
+    Harmless(
         name="kernel_version",
         needs=("preempt",),
         pattern=r"\b(?:smp )?preempt(?:_dynamic|_rt)\b|\bsmp preempt\b|preemptmode\s{0,2}=\s{0,2}\w{1,12}"
@@ -202,7 +241,7 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         name="version_banner",
         needs=("version", "loading", "loaded"),
         pattern=r"\b(?:nccl|cuda|efa|ofi|libfabric|ucx|rdma|gsp|gsp firmware|driver|cudnn|infiniband|nvlink"
-        r"|lustre) (?:\w{1,16} )?version\b[^\n]{0,60}",
+        r"|lustre) (?:\w{1,16} )?version\b[^\n\w]{0,12}[\w.+:-]{0,40}",
         example="GSP Firmware Version : 535.104.05; EFA installer version: 1.30.0",
         source="nvidia-smi -q; efa_installed_packages",
     ),

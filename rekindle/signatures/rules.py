@@ -30,6 +30,7 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "illegal_memory",
         "out_of_memory",
         "efa_setup",
+        "efa_provider",
         "ofi_transfer",
         "ofi_warn",
         "efa_device",

@@ -15,21 +15,36 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="gsp_timeout",
         label=Label.XID_119_GSP_TIMEOUT,
-        needs=("gsp",),
+        needs=("gsp", "rpcsendmessage", "rpcrecvpoll", "issuerpcand"),
         pattern=r"\brpc (?:response )?from (?:gpu ?\d{0,2} )?gsp\b|\bgsp(?:[- ]rm)?\b.{0,40}(?:time-?out|timed out"
         r"|heartbeat|crash|\bfail|not respond|is slow)|\b_?kgsp\w{1,60}.{0,60}(?:time-?out|timed out|fail|error)"
-        r"|(?:failed|cannot|could not|unable) to (?:load|boot|initiali[sz]e|init) gsp",
+        r"|(?:failed|cannot|could not|unable) to (?:load|boot|initiali[sz]e|init) gsp"
+        r"|\brpc(?:sendmessage|recvpoll)\b.{0,20}(?:fail|time)(?!.{0,20}status 0x0{0,7}f\b)",
         example="NVRM: Timeout after 6s of waiting for RPC response from GPU3 GSP! Expected function 76",
         source="github.com/NVIDIA/open-gpu-kernel-modules/issues/446",
     ),
     Rule(
         name="fallen_off_bus",
         label=Label.XID_79_FALLEN_OFF_BUS,
-        needs=("off the bus", "gpu is lost", "device handle for gpu", "rminitadapter", "gpu_is_lost"),
-        pattern=r"\bfall(?:en|s|ing)? off the bus|\bfell off the bus|\bgpu[ _]is[ _]lost\b"
+        needs=(
+            "off the bus",
+            "from the bus",
+            "gpu is lost",
+            "device handle for gpu",
+            "rminitadapter",
+            "gpu_is_lost",
+            "gpuislost",
+            "rpcsendmessage",
+            "pcie bus error",
+            "aer: ",
+        ),
+        pattern=r"\bfall(?:en|s|ing)? off the bus|\bfell off the bus|gpu[ _]?is[ _]?lost\b|gpu lost from the bus"
+        r"|rpcsendmessage failed with status 0x0{0,7}f\b|pcie bus error: severity=uncorrect\w{2,4} \(fatal\)"
+        r"|\baer: .{0,40}uncorrect\w{2,4} \(fatal\)"
         r"|unable to determine the device handle for gpu|\brminitadapter failed",
         example="Unable to determine the device handle for GPU0000:05:00.0: GPU is lost.  Reboot the system to recover",
-        source="nvidia-smi and NVRM kernel messages (nv.c, osinit.c)",
+        source="nvidia-smi and NVRM kernel messages (nv.c, osinit.c; status 0xF is NV_ERR_GPU_IS_LOST); Linux PCIe AER; "
+        "github.com/NVIDIA/open-gpu-kernel-modules/issues/688",
     ),
     Rule(
         name="ecc_uncorrectable",
@@ -107,11 +122,12 @@ FABRIC: Final[tuple[Rule, ...]] = (
     Rule(
         name="nvlink",
         label=Label.NVLINK_ERROR,
-        needs=("nvlink", "nvswitch", "nv_link"),
+        needs=("nvlink", "nvswitch", "nv_link", "fabricmanager"),
         pattern=r"uncorrectable nvlink|nvlink_?uncorrectable|peer gpu memory over nvlink"
         r"|\bnvlink\w{0,20}.{0,60}(?:\bfatal\b|uncorrectable|\berrors? (?:detected|encountered|on link|occurred|found)"
         r"|\blinks? (?:is |are )?(?:down|lost)\b|link training fail|\bfailed\b|\bfailure\b|\bfault\b)"
-        r"|\bnvlink errors?\b|\bnvswitch\w{0,4}.{0,60}(?:\bfatal\b|uncorrectable|\bfailed\b|\bfailure\b|\bfault\b)",
+        r"|fabricmanager(?:\.service)?\b.{0,40}\bfailed\b|\bnvlink errors?\b|\bnvswitch\w{0,4}.{0,60}(?:\bfatal\b"
+        r"|uncorrectable|\bfailed\b|\bfailure\b|\bfault\b)",
         example="RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
         source="CUDA cudaErrorNvlinkUncorrectable, CUDA_ERROR_CONTAINED; nvidia-fabricmanager log",
     ),

@@ -109,6 +109,8 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "invalidheader",
             "bad crc",
             "missing shard",
+            "wrong size",
+            "wrong byte size",
         ),
         pattern=r"pytorchstreamreader failed|unable to load weights from|\btruncated file\b"
         r"|failed finding central directory|error while deserializing header"
@@ -116,13 +118,14 @@ STORAGE: Final[tuple[Rule, ...]] = (
         r"(?:header|deserializ|incomplete|invalid|offset)|\bunpickl\w{1,3}error\b|\beoferror\b.{0,4}ran out of input"
         r"|\bran out of input\b|unexpected eof.{0,60}(?:corrupt|more bytes)|invalid header or archive is corrupted"
         r"|file (?:might|may|is|appears to) be? ?corrupt|(?:not a zip file|\bbadzipfile\b|bad crc-?32)"
+        r"|storage has wrong (?:byte )?size"
         r"|(?:in)?valid magic number|bad magic number|invalid load key"
         r"|(?:checkpoint|snapshot|ckpt|weights?|shard|model|optimizer)\b.{0,80}\b(?:corrupt\w{0,3}|truncated|checksum "
         r"(?:mismatch|error|fail))|\b(?:corrupt\w{0,3}|truncated|incomplete)\b.{0,40}\b(?:checkpoint|snapshot|ckpt"
         r"|model file|state.?dict|safetensors)|checksum (?:mismatch|does not match).{0,60}(?:checkpoint|shard|ckpt)",
         example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         source="PyTorch inline_container.cc and serialization.py; safetensors; "
-        "github.com/StrongResearch/isc-demos/issues/3",
+        "github.com/StrongResearch/isc-demos/issues/3; github.com/facebookresearch/XLM/issues/184",
     ),
     Rule(
         name="storage_io",

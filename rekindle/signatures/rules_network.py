@@ -18,10 +18,23 @@ NETWORK: Final[tuple[Rule, ...]] = (
         r"|failed to (?:init|open|create|register|find|get|allocate|set|load|bind|retrieve|query)"
         r"|(?:creating|opening) .{0,60}failed|no eligible provider|not find any optimal provider|no provider"
         r"|initiali[sz]ation failed|(?:disabling|enabling|setting) .{0,60}failed)"
-        r"|aws-ofi-nccl initiali[sz]ation failed|unexpected number of remote rails",
+        r"|aws-ofi-nccl initiali[sz]ation failed|unexpected number of remote rails|only efa provider is supported",
         example="register_mr_buffers:544 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 0. "
         "RC: -22, Error: Invalid argument",
-        source="github.com/aws/aws-ofi-nccl/issues/584, /889, /44",
+        source="github.com/aws/aws-ofi-nccl/issues/584, /889, /44; github.com/aws/deep-learning-containers/issues/2675",
+    ),
+    Rule(
+        # The provider's own words; the plugin repeats them behind "Request completed with error".
+        name="efa_provider",
+        label=Label.EFA_FAILURE,
+        needs=("unresponsive receiver", "efa addr", "addr_efa", "prov/efa", "libfabric:"),
+        pattern=r"\bunresponsive receiver\b|\b(?:my|peer|local|remote) efa addr\b|\bfi_addr_efa:|\bprov/efa/"
+        r"|libfabric:\d{1,9}:\d{1,12}:{1,2}efa:.{0,120}(?:<critical>|\berr: -?\d|cq_handle_error|failed|unable to"
+        r"|could not|cannot)",
+        example="libfabric:451707:1708520807::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 113, message: "
+        "Unresponsive receiver. My EFA addr: fi_addr_efa://[fe80::1]:0:10",
+        source="libfabric prov/efa efa_strerror.c, efa_rdm_ope.c; github.com/aws/aws-ofi-nccl/issues/346, /715; "
+        "github.com/ofiwg/libfabric/issues/5716",
     ),
     Rule(
         name="ofi_transfer",
@@ -54,7 +67,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
         pattern=r"\befa(?:_\d{1,3})?:? ?.{0,40}(?:failed to |unable to |fatal|cannot open device"
         r"|not responding|reset fail"
         r"|aenq (?:error|fatal)|no (?:efa )?(?:devices?|provider) (?:was |were )?found|unresponsive|admin queue)"
-        r"|libfabric:\d{1,9}:\d{1,12}:efa:.{0,80}(?:<critical>|\berr: \d|cq_handle_error|failed to|unable to)"
         r"|fi_getinfo\b.{0,60}(?:fail|no data available|-61)|failed to (?:open|find|load) efa"
         r"|no (?:usable )?efa (?:devices?|interfaces?)\b",
         example="infiniband efa_0: Failed to process command ALLOC_PD (opcode 14) comp_status 1 err -12",
@@ -159,6 +171,8 @@ ECHOES: Final[tuple[Rule, ...]] = (
             "master_addr",
             "coordination service",
             "coordination_service",
+            "coordinationservice",
+            "barrier timed out",
             "sendbytes failed",
             "recvvalue failed",
             "recvbytes failed",
@@ -177,11 +191,13 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|joined|timeout)"
         r"|timed out after \d{1,6} seconds waiting for clients|\bsocket timeout\b"
         r"|(?:sendbytes|recvvalue|recvbytes|recvvector) failed|\betcd\w{0,24}.{0,60}(?:fail|timed? ?out|exception"
-        r"|refused)"
+        r"|refused)|\betcd\.etcd\w{3,30}"
+        r"|\bbarrier timed out\. barrier_id|/tensorflow\.coordinationservice/"
         r"|coordination[ _]service.{0,100}(?:error|fail|timed? ?out|unavailable|heartbeat)",
         example="torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store "
         "has failed. See inner exception for details.",
-        source="PyTorch TCPStore.cpp, socket.cpp, torch/distributed/elastic/rendezvous; pytorch/pytorch issue 67547",
+        source="PyTorch TCPStore.cpp, socket.cpp, torch/distributed/elastic/rendezvous; pytorch/pytorch issue 67547; "
+        "TSL coordination service, jax-ml/jax issue 35905",
     ),
     Rule(
         name="nccl_remote",
@@ -209,11 +225,14 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|nccl warn .{0,160}(?:connection (?:closed|reset|refused|timed out)|broken pipe|no route to host"
         r"|unreachable|call to (?:connect|recv|send|poll|read|write|accept|bind) .{0,40}(?:failed|returned|error))"
         r"|nccl warn .{0,60}(?:socketprogress|socketpollconnect|socketstartconnect|bootstrap).{0,80}"
-        r"(?:closed|fail|refused|reset|error|time)|process group has been aborted|nccl communicator (?:was|has been) "
+        r"(?:closed|fail|refused|reset|error|time|no socket)"
+        # NCCL's proxy threads say of a peer that is gone no more than that their call failed.
+        r"|nccl warn (?!.{0,80}failed to (?:open|find|load|dlsym)).{0,160}\b(?:failed|failure)\b"
+        r"|process group has been aborted|nccl communicator (?:was|has been) "
         r"aborted|nccl error in.{0,200}(?:system error|internal error|network error|remote)"
         r"|attempt to use communicator before the previous operation",
         example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
         "prematurely.",
-        source="NCCL ncclResult_t; gloo transport/tcp/pair.cc; github.com/NVIDIA/nccl/issues/2076",
+        source="NCCL ncclResult_t, proxy.cc; gloo transport/tcp/pair.cc; github.com/NVIDIA/nccl/issues/2076, /914",
     ),
 )

@@ -18,10 +18,11 @@ NUMBERS: Final[tuple[Rule, ...]] = (
         r"|minimum loss scale reached|loss scale (?:has )?(?:reached|hit|fallen to) (?:its |the )?(?:minimum|floor)"
         r"|(?:reducing|decreasing|lowering) (?:loss[ _]?scale )?to (?:0?\.\d{1,60}|0(?:\.0{0,60})?|1(?:\.0{0,60})?"
         r"|\d(?:\.\d{1,40})?e-\d{1,4})(?![\d.e])"
+        r"|setting loss[ _]?scale to:? (?:0?\.\d{1,60}|\d(?:\.\d{1,40})?e-\d{1,4})(?![\d.e])"
         r"|loss[ _]?scale.{0,40}\b(?:too small|underflow\w{0,2}|collaps\w{1,3})\b",
         example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
         source="DeepSpeed runtime/fp16/loss_scaler.py; apex amp; fairseq fp16_optimizer; "
-        "github.com/ymcui/Chinese-LLaMA-Alpaca/issues/534",
+        "github.com/ymcui/Chinese-LLaMA-Alpaca/issues/534; github.com/facebookresearch/fairseq/issues/512",
     ),
     Rule(
         name="loss_scale_zero",
@@ -105,6 +106,7 @@ NUMBERS: Final[tuple[Rule, ...]] = (
             "isnan",
             "contains nan",
             "has nan",
+            "nan grad",
             "ppl nan",
             "ppl: nan",
         ),
@@ -116,7 +118,7 @@ NUMBERS: Final[tuple[Rule, ...]] = (
         r"|\b(?:found|detected|encountered|got|unexpected result) (?:a |an )?(?:nan|non-?finite"
         r"|infs?)\w{0,2}\b(?!.{0,12}: ?false)"
         r"|\bnan(?:s|/inf)? (?:or inf(?:inity)? )?(?:loss|was|were|is )?\s?(?:detected|encountered|found"
-        r"|gradients?\b|loss\b)"
+        r"|gradients?\b|grad[_ ]?norm\b|loss\b)"
         r"(?!\w)|\bnans?(?:/infs?| or infs?)? (?:in |values? in )(?:the )?(?:\w{1,12} )?(?:loss|grad|output|logits"
         r"|weight|param)"
         r"|\breturned nan values\b|non-?finite (?:loss|grad|value)|(?:loss|gradients?|parameters?|logits|weights?"
@@ -152,13 +154,17 @@ ENDS: Final[tuple[Rule, ...]] = (
             "node is down",
             "kubelet stopped",
             "confirm allocation",
+            "node ping",
+            "nodes may be down",
+            "lost communication with",
             "nodeunreachable",
             "node unreachable",
         ),
-        pattern=r"\bnode failure\b|\bnode_?fail\w{0,2}\b|nodes? \S{1,120} (?:is )?not responding"
+        pattern=r"\bnode failure\b|(?<![a-z])node_?fail\w{0,2}\b|node ping apparently hung|nodes may be down\b"
+        r"|lost communication with a remote daemon|nodes? \S{1,120} (?:is )?not responding"
         r"|not responding, setting down"
         r"|\bnode (?:is )?not ?ready\b|\bnodenotready\b|\bnode_?lost\b|lost node\b|\bprolog\w{0,8}.{0,40}(?:failed"
-        r"|error)"
+        r"|failure|error|hung on)|\bdown\*?\s.{0,160}\bnot responding\b"
         r"|node .{0,60}unexpectedly rebooted|\bnode .{0,60}(?:has )?died\b|\bnode \S{1,80} is (?:down|unreachable)\b"
         r"|kubelet stopped posting node status|node ?unreachable\b|unable to confirm allocation",
         example="slurmstepd: error: *** STEP 5513.0 ON p5-17 CANCELLED AT 2024-03-02T11:10:09 DUE TO NODE FAILURE, SEE "
@@ -194,7 +200,7 @@ ENDS: Final[tuple[Rule, ...]] = (
             "exit code 143",
             "capacity block",
         ),
-        pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|run|vm|tpu|workload)\b.{0,60}"
+        pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|cluster|run|vm|tpu|workload)\b.{0,60}"
         r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|state=preempted\b"
         r"|\bpreempted\b.{0,20}\bby (?:the )?(?:scheduler|slurm|kueue|platform)|this job is preempted"
         r"|\bpreemption (?:notice|signal|"
@@ -202,7 +208,7 @@ ENDS: Final[tuple[Rule, ...]] = (
         r"|preempting (?:job|pod|task|workload)|spot (?:instance |vm )?(?:interruption|reclaim\w{0,5}"
         r"|terminat\w{1,5}|preempt\w{1,5}"
         r"|was interrupted|instances? (?:is|was|will be) (?:being )?(?:interrupted|terminated|reclaimed|stopped))"
-        r"|instance (?:interruption|termination) (?:notice|warning)|rebalance recommendation"
+        r"|instance (?:interruption|termination) (?:notice|warning)|rebalance recommendation\b"
         r"|ec2 spot .{0,40}(?:interrupt|terminat)"
         r"|instance .{0,40}(?:marked for termination|will be (?:terminated|reclaimed|interrupted))|spot/instance-action"
         r"|received (?:15|sigterm) death signal|received \d{0,2}\s?death signal.{0,4}(?!.)|got signal: 15\b"
@@ -248,6 +254,7 @@ ENDS: Final[tuple[Rule, ...]] = (
             "signal: 1",
             "aborted by",
             "interrupted!",
+            "status: cancel",
         ),
         pattern=r"\bkeyboard ?interrupt\b|(?:received|caught|got|detected|handling"
         r"|by) (?:signal )?\(?(?:signals\.)?(?:sigint|sighup)\b"
@@ -263,7 +270,7 @@ ENDS: Final[tuple[Rule, ...]] = (
         r"|user[- ](?:requested|initiated|interrupt)\w{0,2}.{0,20}(?:cancel|stop|abort|terminat|shutdown|\Z|\n)"
         r"|on user request"
         r"|srun: forcing job termination|stoptrainingjob (?:was )?(?:called|requested)|signal 2 \(sigint\)"
-        r"|died with <signals\.sigint",
+        r"|died with <signals\.sigint|\bstatus: cancell?(?:ed|ing)\b",
         example="slurmstepd: error: *** JOB 218211 ON node042 CANCELLED AT 2024-05-14T09:31:02 ***",
         source="POSIX SIGINT; Slurm scancel: the message without a 'DUE TO'; Python KeyboardInterrupt",
     ),
@@ -306,11 +313,13 @@ ENDS: Final[tuple[Rule, ...]] = (
             "sigabrt",
             "signal 6",
             "invalid next size",
+            "exited with",
         ),
         pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal:? ?11\b"
-        r"|\bbus error\b"
+        r"|(?<!pcie )\bbus error\b"
         r"|\bsigbus\b"
-        r"|exit ?code\s{0,3}[:=]?\s{0,3}(?:-11|139|-7|135|-6|134)\b|core dumped|general protection (?:fault|ip)"
+        r"|exit(?:ed with)? ?(?:code|status)\s{0,3}[:=]?\s{0,3}(?:-11|139|-7|135|-6|134)\b|core dumped"
+        r"|general protection (?:fault|ip)"
         r"|address not mapped"
         r"|double free or corruption|(?:free|realloc|munmap_chunk)\(\): invalid|malloc\(\): (?:corrupt|invalid"
         r"|unsorted|memory)"
@@ -336,10 +345,12 @@ PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
         name="traceback",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
-        needs=("traceback", "childfailederror", "errors were encountered", "error executing job"),
-        pattern=r"traceback \(most recent call last\)|\bchildfailederror\b|error executing job with overrides",
+        needs=("traceback", "childfailederror", "errors were encountered", "error executing job", "ncclinvalid"),
+        pattern=r"traceback \(most recent call last\)|\bchildfailederror\b|error executing job with overrides"
+        # The program called NCCL wrongly: ncclInvalidUsage, ncclInvalidArgument.
+        r"|\bncclinvalid(?:usage|argument)\b",
         example="[rank0]: Traceback (most recent call last):",
-        source="CPython traceback module; torch.distributed.elastic ChildFailedError; Hydra",
+        source="CPython traceback module; torch.distributed.elastic ChildFailedError; Hydra; NCCL ncclResult_t",
         order=CausalClass.ECHO,
     ),
     Rule(

@@ -8,6 +8,22 @@ from typing import Final
 
 BENIGN_LINES: Final[tuple[str, ...]] = (
     # NCCL, aws-ofi-nccl and libfabric at their start
+    "libfabric:15:1753871244::core:core:fi_getinfo_():1385<info> fi_getinfo: provider ofi_rxm returned -61 (No "
+    "data available)",
+    "graph/search.cc:1135 NCCL WARN Could not find a path for pattern 1, falling back to simple order",
+    "node1:533:533 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
+    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot "
+    "assign requested address).",
+    "pcieport 0000:00:03.1: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)",
+    "pcieport 0000:00:02.0: AER: Corrected error received: id=0010",
+    "torch.cuda.max_memory_allocated: 70GB; no out of memory so far",
+    "12 hours without a hang, timeout or crash",
+    "Received SIGTERM handler installed for preemption signals",
+    "EC2 instance rebalance recommendations notify you when a Spot Instance is at elevated risk of interruption.",
+    "UserWarning: `device_train_microbatch_size='auto'` may potentially fail with unexpected CUDA errors. Auto "
+    "microbatching attempts to catch CUDA Out of Memory errors and adjust the batch size.",
+    "| INFO | fairseq.trainer | NOTE: overflow detected, setting loss scale to: 1024.0",
+    "slurmctld: Prolog completed on node gpu-3; no failures",
     "node1:533:1765 [2] NCCL INFO NET/Plugin: No plugin found (libnccl-net.so), using internal implementation",
     "node1:533:1765 [2] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
     "node1:533:1765 [2] NCCL INFO NCCL_ASYNC_ERROR_HANDLING set by environment to 1.",

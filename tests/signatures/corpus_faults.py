@@ -42,6 +42,11 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "to dump the debug info. received a timeout signal from this local rank",
     ),
     L.NCCL_REMOTE_ERROR: (
+        "node4:337:453 [6] proxy.cc:862 NCCL WARN Proxy Call to rank 14 failed (Connect)",
+        "node4:337:453 [6] proxy.cc:1097 NCCL WARN [Proxy Service 14] Failed to execute operation Connect from "
+        "rank 14, retcode 2",
+        "gpu7:22:27 [3] proxy.cc:1143 NCCL WARN Socket recv failed while polling for opId=0x7f4774cc9620",
+        "gpu7:22:22 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found",
         "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:219, remote "
         "process exited or there was a network error, NCCL version 2.18.1",
         "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
@@ -83,6 +88,15 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "[rank1]: RuntimeError: ncclSystemError: ibv_poll_cq failed with IBV_WC_RETRY_EXC_ERR",
     ),
     L.EFA_FAILURE: (
+        "process_err_completion:1512 NCCL WARN NET/OFI Request 0x55d8 completed with error. RC: 107. Error: 4110 "
+        "(Unresponsive receiver). Completed length: 0",
+        "libfabric:88:1708520807::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message: Invalid address My "
+        "EFA addr: fi_addr_efa://[fe80::13]:0:107",
+        "libfabric:17778:1732779731::efa:cq:efa_cq_ibv_cq_ex_open():92<warn> Unable to create extended CQ: Cannot "
+        "allocate memory",
+        "Unable to write to EQ: Missing or unavailable event queue. err: Input/output error (5) prov_errno: "
+        "Unknown error -12 (-12) prov/efa/src/rxr/rxr.h:1343",
+        "find_ofi_provider:601 NCCL WARN NET/OFI Only EFA provider is supported",
         "register_rail_mr_buffer:617 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, "
         "Error: "
         "Invalid argument",  # awslabs/awsome-distributed-ai issue 203
@@ -106,13 +120,17 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "unknown error",
         "process_completions:1648 NCCL WARN NET/OFI Write complete from unexpected request type!",
         "get_req_from_imm_data:1411 NCCL WARN NET/OFI Unexpected status (0) for message 246",
-        "process_err_completion:1512 NCCL WARN NET/OFI Request 0x55d8 completed with error. RC: 107. Error: 4110 "
-        "(Unresponsive receiver). Completed length: 0, Request: { dev: 1, size: 0, state: CREATED }",
         "[1,4]<stdout>:ip-10-0-0-9:731:799 [4] NCCL WARN NET/OFI Unable to retrieve completion queue entries. RC: -5, "
         "ERROR: Input/output error",
         "ofi_process_cq:890 NCCL WARN NET/OFI Could not send the flush request. RC: -107, error: fi_read failed",
     ),
     L.RENDEZVOUS_STORE_FAILURE: (
+        "etcd.EtcdKeyNotFound: Key not found : /torch/elastic/store",
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: "
+        "PjRT_Client_Connect. Timed out task names: /job:jax_worker/replica:0/task:6",
+        "DEADLINE_EXCEEDED: Deadline Exceeded\nRPC: /tensorflow.CoordinationService/RegisterTask",
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [10.0.0.4]:29500 (errno: 111 - "
+        "Connection refused).",
         "[E socket.cpp:793] [c10d] The client socket has timed out after 60s while trying to connect to (10.0.0.4, "
         "29500).",
         "[W socket.cpp:601] [c10d] The client socket has failed to connect to [head]:29500 (errno: 111 - Connection "
@@ -142,6 +160,12 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "TCPStore server has shut down too early), with error: Connection reset by peer",
     ),
     L.XID_79_FALLEN_OFF_BUS: (
+        "kernel: NVRM: nvAssertOkFailedNoLog: Assertion failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] "
+        "(0x0000000F) returned from rmStatus @ kernel_ce_gv100.c:106",
+        "kernel: NVRM: _issueRpcAndWait: rpcSendMessage failed with status 0x0000000f for fn 76!",
+        "failed to get remapped rows for GPU-ac896b35: failed to get device remapped rows: ERROR_GPU_IS_LOST",
+        "pcieport 0000:00:02.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, "
+        "id=0010(Receiver ID)",
         "[Tue Mar  5 04:11:09 2024] NVRM: Xid (PCI:0000:9d:00): 79, pid='<unknown>', name=<unknown>, GPU has "
         "fallen off "
         "the bus.",
@@ -168,6 +192,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "NVRM: Xid (PCI:0000:04:00): 64, Dynamic Page Retirement: Failed to retire page at 0x0012f31",
     ),
     L.XID_119_GSP_TIMEOUT: (
+        "kernel: NVRM: _issueRpcAndWait: rpcRecvPoll timedout for fn 76!",
         "NVRM: Xid (PCI:0000:1b:00): 119, pid=2812, name=python3, Timeout after 6s of waiting for RPC response "
         "from GPU2 "
         "GSP! Expected function 76 (GSP_RM_CONTROL) (0x20802a02 0x8).",
@@ -216,6 +241,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "node12: CUDA failure common.cu:892 'uncorrectable ECC error encountered'",
     ),
     L.NVLINK_ERROR: (
+        "Job for nvidia-fabricmanager.service failed because the control process exited with error code.",
         "NVRM: Xid (PCI:0000:e3:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link "
         "6(0x10000, "
         "0x0, 0x0, 0x0)",
@@ -338,6 +364,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "run.sh: line 31: 41231 Killed                  python train.py --bs 64",
     ),
     L.SEGFAULT: (
+        "ERROR:composer.cli.launcher:Global rank 0 (PID 208865) exited with code -11",
         "Segmentation fault (core dumped)",
         "Fatal Python error: Segmentation fault",
         "python[71120]: segfault at 7f00 ip 00007f9b3c sp 00007ffc0 error 4 in "
@@ -353,6 +380,8 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "srun: error: node9: task 2: Segmentation fault",
     ),
     L.PYTHON_EXCEPTION_USER_CODE: (
+        "NCCL error in: ProcessGroupNCCL.cpp:1287, invalid usage, NCCL version 2.17.1 ncclInvalidUsage: This "
+        "usually reflects invalid usage of NCCL library.",
         'Traceback (most recent call last):\n  File "train.py", line 12, in <module>\n    main()\nValueError: not '
         "enough "
         "values to unpack (expected 3, got 2)",
@@ -432,6 +461,8 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "OSError: [Errno 117] Structure needs cleaning: '/local/cache'",
     ),
     L.CHECKPOINT_CORRUPT: (
+        "    deserialized_objects[key]._set_from_file(f, offset, f_should_read_directly)\nRuntimeError: storage "
+        "has wrong size: expected 0 got 512",
         "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         "RuntimeError: PytorchStreamReader failed reading file data/128: file read failed",
         "RuntimeError: unexpected EOF, expected 170260432 more bytes. The file might be corrupted.",
@@ -449,6 +480,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "Ran out of input",
     ),
     L.NAN_LOSS: (
+        "Nan grad norm occurs, please check it",
         "{'loss': nan, 'grad_norm': nan, 'learning_rate': 4.55e-06, 'epoch': 0.66}",
         "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1.2e-05, 'epoch': 1.2}",
         "Loss is nan, stopping training",
@@ -474,6 +506,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "[rank0] step 512 | train_loss: tensor(nan, device='cuda:0') | lr 1e-4",
     ),
     L.LOSS_SCALE_COLLAPSE: (
+        "| WARNING: overflow detected, setting loss scale to: 0.0001220703125",
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
         "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering "
         "the learning rate",
@@ -484,6 +517,13 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "OVERFLOW! Skipping step, Attempted loss scale: 2, reducing to 1",
     ),
     L.SLURM_NODE_FAIL: (
+        "salloc: Prolog failure on node k003-006\nsalloc: Job allocation 235454 has been revoked.",
+        "slurmstepd: error: Prolog hung on node worker-3",
+        "compute001      1     main*       down*   12   12:1:1  64267        0      1   (null) Not responding",
+        "[2024-01-04T16:16:54.789] error: Node ping apparently hung, many nodes may be DOWN or configured "
+        "SlurmdTimeout should be increased",
+        "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[10831,0],0] on node gpu1",
+        "cyclecloud_node_fail slurm     2022-11-22T13:25:08 viz3d-1",
         "srun: error: Node failure on gpu-st-p4d-7",
         "slurmstepd: error: *** JOB 9921 ON p5-2 CANCELLED AT 2024-08-01T03:00:11 DUE TO NODE FAILURE, SEE "
         "SLURMCTLD LOG FOR "
@@ -496,6 +536,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "sacct: 88123  train  gpu  acct  256  NODE_FAIL  1:0",
     ),
     L.PREEMPTION: (
+        "controller.py:208] The cluster is preempted or failed. Recovering...",
         "slurmstepd: error: *** JOB 32391783 ON cn119 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***",
         "slurmstepd: error: *** STEP 608.0 ON gpu1 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***",
         "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on gpu-3: this job is preempted.",
@@ -512,6 +553,7 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "MaxRuntimeExceeded: training job exceeded MaxRuntimeInSeconds",
     ),
     L.USER_CANCELLED: (
+        "spot_utils.py:381] Logs finished for job 1 (status: CANCELLING).",
         "KeyboardInterrupt",
         '^CTraceback (most recent call last):\n  File "train.py", line 9, in <module>\nKeyboardInterrupt',
         "slurmstepd: error: *** JOB 218211 ON node042 CANCELLED AT 2024-05-14T09:31:02 ***",
