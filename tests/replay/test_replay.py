@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import json
 from collections.abc import Callable
@@ -179,6 +180,9 @@ def test_an_answer_in_the_recording_is_waited_for() -> None:
     event = monitor("Checkpoint Reply", 100, after_s=20)
     event["detail"].update(reply)
     verdicts, _ = play(stall(100), event)
+    assert verdicts[1].rule == "stacks.waiting"  # a recording holds no reports of single ranks
+    hasty = dataclasses.replace(DEFAULT_POLICY, stacks_wait=timedelta(seconds=10))
+    verdicts, _ = play(stall(100), event, policy=hasty)
     assert verdicts[1].rule == "checkpoint.cannot"
     assert verdicts[1].actions == ("StopJob",)
 
