@@ -155,6 +155,10 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
             "recover",
             "guard",
             "catch",
+            "survive",
+            "restart",
+            "resume",
+            "requeue",
             "may ",
             "might ",
             "could ",
@@ -178,10 +182,10 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         r"|guards? against"
         r"|may (?:cause|lead to|result in|run into|trigger)|might (?:cause|lead to|result in|run into|trigger)"
         r"|could (?:cause|lead to|result in|trigger)"
-        r"|can (?:cause|lead to|result in|trigger)|check(?:s|ing)? for|catch(?:es|ing)?|watch(?:es|ing)? for|monitor(?:s"
-        r"|ing)? (?:for )?|look(?:s|ing)? for"
+        r"|can (?:cause|lead to|result in|trigger)|check(?:s|ing)? for|catch(?:es|ing)?|watch(?:es|ing)? for"
+        r"|monitor(?:s|ing)? (?:for )?|look(?:s|ing)? for"
         r"|register(?:ed|ing|s)? (?:an? |the )?|install(?:ed|ing|s)? (?:an? |the )?|enabl(?:e|ed|es|ing) (?:an? "
-        r"|the )?|listen(?:s|ing)? for|supports?)"
+        r"|the )?|listen(?:s|ing)? for|supports?|survives?|(?:restart|resume|requeue|retry)s? (?:up)?on)"
         r"\s(?:[\w/'-]{1,24} ){0,5}?(?:out of memory|oom|ooms|errors?|timeouts?|nans?|preemptions?|failures?|xids?"
         r"|xid errors|sigterm|sigint|sigusr1|signals?|"
         r"interruptions?|deadlocks?|crash(?:es)?|hangs?|corruption|overflow|faults?)\b(?: handlers?)?",
@@ -197,6 +201,24 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         r"(?:\w{1,16} )?(?:preemption|failure|interruption|crash|error|timeout|fault|node failure|nan)\b[^\n]{0,40}",
         example="Resuming training after preemption from step 12000",
         source="a run that has come back says what it came back from",
+    ),
+    Harmless(
+        name="in_that_case",
+        needs=("if ", "whenever ", "unless ", "in case ", "previous ", "earlier ", "last "),
+        pattern=r"\b(?:if|whenever|unless|in case) (?:the |an? |your |this |that |any )?(?:\w{1,20} ){0,3}?(?:is"
+        r"|are|gets?|be|becomes?) (?:being )?"
+        r"(?:pre-?empted|interrupted|reclaimed|terminated|evicted|killed|lost|cancelled)\b"
+        r"|\b(?:previous|earlier|last) (?:run|attempt|job|instance|worker|session) (?:was|were|got|had been|has been) "
+        r"(?:pre-?empted|interrupted|reclaimed|terminated|evicted|killed|cancelled)\b",
+        example="The job will be recovered if the spot instance is preempted; the previous run was preempted at step 5",
+        source="launchers say what they would do, and what was before: SkyPilot, submitit",
+    ),
+    Harmless(
+        name="invitation",
+        needs=("ctrl",),
+        pattern=r"\b(?:press|use|hit|type|with) ctrl ?[-+] ?c\b\)? (?:to|twice to|again to|if)\b",
+        example="TensorBoard 2.14.0 at http://localhost:6006/ (Press CTRL+C to quit)",
+        source="TensorBoard, uvicorn and others at their start",
     ),
     Harmless(
         name="handled",

@@ -19,6 +19,7 @@ MAX_SHAPES: Final = 4096
 MAX_SHAPE_BYTES: Final = 1024  # longer lines are looked at afresh each time
 MAX_WORDS: Final = 32_768
 MAX_WORD_BYTES: Final = 48
+MIN_HEART: Final = 2  # one letter stands in nearly every word: such a literal is looked for as it is
 
 _WORD: Final = re.compile(rb"[a-z_]+")
 _LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz_")
@@ -43,8 +44,13 @@ class Prefilter:
         ]
         self._needs += [(skeleton(need.encode()), len(rules) + place) for place, need in enumerate(extra)]
         self._by_heart: dict[bytes, list[tuple[bytes, int]]] = {}
+        self._heartless: list[tuple[bytes, int]] = []
         for need, place in self._needs:
-            self._by_heart.setdefault(_heart(need), []).append((need, place))
+            heart = _heart(need)
+            if len(heart) < MIN_HEART:
+                self._heartless.append((need, place))
+            else:
+                self._by_heart.setdefault(heart, []).append((need, place))
         self._shapes: dict[bytes, tuple[int, ...]] = {}
         self._words: dict[bytes, tuple[bytes, ...]] = {}
         self._plain: set[bytes] = set()
@@ -66,16 +72,18 @@ class Prefilter:
         return tuple(sorted({place for need, place in self._needs if need in shape}))
 
     def _search(self, shape: bytes) -> tuple[int, ...]:
+        found: set[int] = set()
+        for need, place in self._heartless:
+            if need in shape:
+                found.add(place)
         words = shape.translate(_TO_SPACE).split()
-        if self._plain.issuperset(words):
-            return ()
-        hearts: set[bytes] = set()
-        for word in words:
-            if word not in self._plain:
-                hearts.update(self._hearts_in(word))
-        if not hearts:
-            return ()
-        return tuple(sorted({place for heart in hearts for need, place in self._by_heart[heart] if need in shape}))
+        if not self._plain.issuperset(words):
+            hearts: set[bytes] = set()
+            for word in words:
+                if word not in self._plain:
+                    hearts.update(self._hearts_in(word))
+            found.update(place for heart in hearts for need, place in self._by_heart[heart] if need in shape)
+        return tuple(sorted(found)) if found else ()
 
     def _hearts_in(self, word: bytes) -> tuple[bytes, ...]:
         known = self._words.get(word)

@@ -28,7 +28,7 @@ DEVICE: Final[tuple[Rule, ...]] = (
         label=Label.XID_79_FALLEN_OFF_BUS,
         needs=(
             "off the bus",
-            "from the bus",
+            "lost from the bus",
             "gpu is lost",
             "device handle for gpu",
             "rminitadapter",
@@ -43,7 +43,7 @@ DEVICE: Final[tuple[Rule, ...]] = (
         r"|\baer: .{0,40}uncorrect\w{2,4} \(fatal\)"
         r"|unable to determine the device handle for gpu|\brminitadapter failed",
         example="Unable to determine the device handle for GPU0000:05:00.0: GPU is lost.  Reboot the system to recover",
-        source="nvidia-smi and NVRM kernel messages (nv.c, osinit.c; status 0xF is NV_ERR_GPU_IS_LOST); Linux PCIe AER; "
+        source="nvidia-smi and NVRM kernel messages (nv.c, osinit.c; status 0xF is NV_ERR_GPU_IS_LOST); Linux AER; "
         "github.com/NVIDIA/open-gpu-kernel-modules/issues/688",
     ),
     Rule(

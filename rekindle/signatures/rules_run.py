@@ -154,7 +154,7 @@ ENDS: Final[tuple[Rule, ...]] = (
             "node is down",
             "kubelet stopped",
             "confirm allocation",
-            "node ping",
+            "ping apparently",
             "nodes may be down",
             "lost communication with",
             "nodeunreachable",

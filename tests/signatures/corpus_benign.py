@@ -8,6 +8,11 @@ from typing import Final
 
 BENIGN_LINES: Final[tuple[str, ...]] = (
     # NCCL, aws-ofi-nccl and libfabric at their start
+    "Restarting training: previous run was preempted at step 5000",
+    "SkyPilot: job will be recovered automatically if the spot instance is preempted",
+    "Checkpointing every 500 steps to survive spot interruptions",
+    "Fault-tolerant launcher: will restart on node failure up to 3 times",
+    "Press Ctrl+C to stop the server",
     "libfabric:15:1753871244::core:core:fi_getinfo_():1385<info> fi_getinfo: provider ofi_rxm returned -61 (No "
     "data available)",
     "graph/search.cc:1135 NCCL WARN Could not find a path for pattern 1, falling back to simple order",
