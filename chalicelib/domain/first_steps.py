@@ -9,7 +9,7 @@ from chalicelib.domain.actions import RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import CheckpointAsk, Phase
-from chalicelib.domain.loss import marked_bad
+from chalicelib.domain.loss import noted_bad
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.verdict import Decision, Look, span_word, story, suspicion_about
 
@@ -26,7 +26,7 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
 
     Of a run whose loss has gone bad it is asked for forensics only, under an id that says so.
     """
-    look = dataclasses.replace(look, incident=marked_bad(look.incident))
+    look = dataclasses.replace(look, incident=noted_bad(look.incident))
     row = look.policy.playbook(look.incident.fault)
     number = look.incident.asks + 1
     is_for_people = look.incident.fault in _GONE_BAD
@@ -60,7 +60,7 @@ def begin_stop(look: Look, rule: str, reason: str) -> Decision:
     waiting = _evidence_first(look)
     if waiting is not None:
         return waiting
-    look = dataclasses.replace(look, incident=marked_bad(look.incident))
+    look = dataclasses.replace(look, incident=noted_bad(look.incident))
     attempt = look.attempt
     name = attempt.name if attempt else look.incident.attempt or ""
     suspicion = suspicion_about(look.incident, name)

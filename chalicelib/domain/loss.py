@@ -48,6 +48,10 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
     if bout is not None and (bout.attempt != incident.attempt or _is_before_repair(bout.since, incident)):
         bout = None
     told = [item for item in signals if item.fault in LOSS_FAULTS and item.triggers]
+    over_at = _over_between(bout, signals, view)
+    if bout is not None and over_at is not None:
+        bout = dataclasses.replace(bout, healed_step=over_at)
+        incident = marked_healed(dataclasses.replace(incident, bout=bout))
     if bout is None or bout.healed_step is not None:
         bout = _begun(incident, bout, told, view, now) or bout
     if bout is None:
@@ -58,6 +62,21 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
         is_unseen = bout.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
         bout = dataclasses.replace(bout, unseen_since=(bout.unseen_since or now) if is_unseen else None)
     return incident if bout == incident.bout else dataclasses.replace(incident, bout=bout)
+
+
+def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | None) -> int | None:
+    """Where the bout was over, if what is bad now began after it: it healed and another came between two looks.
+
+    The run's own judgement keeps one onset for as long as one trouble goes on. Without this, two spikes that each heal
+    would count as one that lasts.
+    """
+    if bout is None or bout.healed_step is not None or view is None or bad_fault(view) is None:
+        return None
+    first, onset = bout.first_bad, view.onset_step
+    if onset is None or not isinstance(first, Known) or onset <= first.value:
+        return None
+    told = [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
+    return max((step for step in told if step is not None and first.value <= step < onset), default=onset - 1)
 
 
 def _is_before_repair(moment: datetime, incident: Incident) -> bool:
@@ -152,6 +171,16 @@ def marked_bad(incident: Incident) -> Incident:
     if incident.is_poisoned:
         return incident
     return dataclasses.replace(incident, onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault)
+
+
+def noted_bad(incident: Incident) -> Incident:
+    """The Incident with its bout noted before a run is saved, stopped or replaced.
+
+    Where that is done for the loss, it is taken for what it is. Where it is done for another reason (a hang, a broken
+    node, an order), the spike may yet have healed: what was saved in it is not used, but nothing is rolled back for it.
+    """
+    bad = marked_bad(incident)
+    return bad if incident.fault in LOSS_FAULTS else dataclasses.replace(incident, stretches=bad.stretches)
 
 
 def marked_healed(incident: Incident) -> Incident:

@@ -16,7 +16,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow, with_need
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
-from chalicelib.domain.loss import Turn, marked_bad, marked_healed, turn_of
+from chalicelib.domain.loss import Turn, marked_healed, noted_bad, turn_of
 from chalicelib.domain.observations import AttemptView
 from chalicelib.domain.playbooks import Deadline
 from chalicelib.domain.resume import choose_resume_point
@@ -111,7 +111,7 @@ def roll_back(look: Look, attempt: AttemptView, rule: str, reason: str) -> Decis
     """
     if look.policy.shadow:
         return shadow(look, f"roll {attempt.name} back")
-    bad = marked_bad(look.incident)
+    bad = noted_bad(look.incident)
     checkpoints = look.seen.checkpoints
     if not isinstance(checkpoints, Known):
         return _look_for_a_place(look, reason)

@@ -10,10 +10,11 @@ from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
+from chalicelib.domain.loss import Turn, marked_healed, turn_of
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
-from chalicelib.domain.rules_loss import healed, roll_back
+from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules_open import heal
 from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
 from chalicelib.domain.watch import unwatched
@@ -88,8 +89,8 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
     if incident.fault is FaultClass.NON_FINITE and look.policy.playbook(incident.fault).response in ROLL_BACKS:
         reason = f"{story(look)} What it would save could not be resumed from."
         return roll_back(look, attempt, "checkpoint.poisoned", reason)
-    if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None and not incident.tries:
-        return healed(look, attempt)
+    if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
+        return _healed_meanwhile(look, attempt)
     if attempt.status is AttemptStatus.REPAIRING:
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move(
@@ -106,6 +107,28 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
             Phase.VERIFYING,
         )
     return None
+
+
+def _healed_meanwhile(look: Look, attempt: AttemptView) -> Decision:
+    """A first attempt needs nobody any more; a new one still has to pass the step that the old one ended at."""
+    if not look.incident.tries:
+        return healed(look, attempt)
+    look = dataclasses.replace(look, incident=marked_healed(look.incident))
+    return look.changed(needs=(), needs_since=None, **unwatched()).move(
+        "verify.healed", f"the loss of {attempt.name} is well again; it is not rolled back", Phase.VERIFYING
+    )
+
+
+def _may_still_heal(look: Look, attempt: AttemptView) -> Decision | None:
+    """The answer is there, but the run's loss is well or on its way: it is not stopped at such a moment."""
+    bout = look.incident.bout
+    if bout is None or look.incident.fault not in LOSS_FAULTS:
+        return None
+    turn = turn_of(bout, attempt, look.policy)
+    if turn is Turn.HEALED:
+        return _healed_meanwhile(look, attempt)
+    is_watched = look.policy.playbook(look.incident.fault).response is Response.WATCH_THEN_ROLL_BACK
+    return watch_loss(look, attempt) if turn is Turn.YOUNG and is_watched else None
 
 
 def _answered(ask: CheckpointAsk, outcome: str, step: int | None, why_so: str) -> CheckpointAsk:
@@ -141,6 +164,10 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
                 Phase.STOPPED,
                 severity=Severity.INFO,
             )
+        if not attempt.status.has_ended:
+            changed = _may_still_heal(look, attempt)
+            if changed is not None:
+                return changed
     if look.policy.playbook(look.incident.fault).response in (
         Response.CHECKPOINT_THEN_HAND_OVER,
         Response.HAND_OVER,

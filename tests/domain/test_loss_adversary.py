@@ -1,0 +1,122 @@
+"""Sequences that must not end a healthy run: flapping, late words, two troubles at once. Each was once a wrong stop."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.actions import ResubmitJob
+from chalicelib.domain.evidence import Stretch
+from chalicelib.domain.faults import FaultClass as F
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import AttemptStatus as S
+from chalicelib.domain.signals import SignalKind as K
+from tests.domain.looks import look, seen, signal, view
+from tests.domain.test_loss_tables import (
+    AGAIN,
+    LOOKING,
+    NO_FORENSICS,
+    OLD,
+    again,
+    answer,
+    forensic,
+    recovered,
+    saves,
+    spike,
+    spiking,
+    told,
+)
+
+ASKED = Phase.CHECKPOINTING
+
+
+def asked_anew(outcome: str | None = None) -> Incident:
+    """A new attempt that was asked for a forensic checkpoint, its spike having lasted."""
+    asked = forensic(outcome) | {"onset_attempt": "lm-r2", "onset_step": Known(1180)}
+    asked["ask"] = dataclasses.replace(asked["ask"], attempt="lm-r2")
+    return spike(ASKED, **(AGAIN | asked))
+
+
+# --- the loss heals while the forensic checkpoint is made -----------------------------------------------------------
+
+
+def test_the_answer_does_not_stop_a_run_whose_loss_healed_meanwhile() -> None:
+    well = spiking(1045, "ok", healed_step=1042)
+    decision = look(spike(ASKED, **forensic()), seen(well, reply=answer(), **OLD))
+    assert (decision.rule, decision.incident.phase) == ("spike.healed", Phase.RECOVERED), decision.reason
+
+
+@pytest.mark.parametrize("reply", [{}, {"reply": answer()}])
+def test_a_new_attempt_whose_loss_healed_meanwhile_is_watched_on_and_not_rolled_back(reply: dict[str, Any]) -> None:
+    well = again(1240, "ok", healed_step=1220)
+    decision = look(asked_anew(), seen(well, **reply, **saves(850)))
+    assert (decision.rule, decision.incident.phase, decision.actions) == ("verify.healed", Phase.VERIFYING, ())
+    assert not decision.incident.is_poisoned
+    assert decision.incident.stretches == (Stretch(attempt="lm-r2", from_step=1180, to_step=1220),)
+
+
+def test_a_loss_that_is_on_its_way_back_is_waited_for_although_the_answer_is_there() -> None:
+    waits = look(spike(ASKED, **forensic()), seen(spiking(1045, "watch"), reply=answer(), **OLD))
+    assert (waits.rule, waits.incident.phase, waits.actions) == ("spike.watching", ASKED, ())
+    assert waits.incident.ask is not None
+    assert waits.incident.ask.outcome == "saved"
+    healed = look(waits.incident, seen(spiking(1050, "ok", healed_step=1048), **OLD))
+    assert healed.rule == "spike.healed"
+    worse = look(waits.incident, seen(spiking(1050), **OLD))
+    assert (worse.rule, worse.incident.phase) == ("checkpoint.saved", Phase.STOPPING)
+
+
+# --- flapping -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [(), (recovered(1020),)])
+def test_two_spikes_that_each_heal_are_not_one_that_lasts(words: tuple[Any, ...]) -> None:
+    second = spiking(1203, onset_step=1200)
+    decision = look(spike(**LOOKING), seen(second, new_signals=words, **OLD), NO_FORENSICS)
+    assert (decision.rule, decision.actions) == ("spike.watching", ()), decision.reason
+    assert decision.incident.bout is not None
+    assert decision.incident.bout.onset_step == Known(1200)
+    until = 1020 if words else 1199
+    assert decision.incident.stretches == (Stretch(attempt="lm", from_step=1000, to_step=until),)
+    lasts = look(decision.incident, seen(spiking(1231, onset_step=1200), **OLD), NO_FORENSICS)
+    assert lasts.rule == "spike.lasts"
+
+
+def test_a_run_that_spikes_and_heals_for_ever_is_never_stopped() -> None:
+    case = spike(**LOOKING)
+    for onset in range(1100, 3000, 40):
+        words = (told(onset + 2, onset_step=onset),)
+        decision = look(case, seen(spiking(onset + 3, onset_step=onset), new_signals=words, **OLD), NO_FORENSICS)
+        assert decision.actions == (), decision.reason
+        case = decision.incident
+
+
+def test_a_forensic_checkpoint_of_the_last_spike_does_not_let_the_next_one_stop_the_run_at_once() -> None:
+    second = spiking(1203, onset_step=1200)
+    decision = look(spike(ASKED, **forensic()), seen(second, reply=answer(), **OLD))
+    assert (decision.rule, decision.actions) == ("spike.watching", ()), decision.reason
+
+
+# --- another trouble during a young spike ---------------------------------------------------------------------------
+
+
+def test_a_stall_that_was_none_does_not_stop_a_run_for_its_young_spike() -> None:
+    stuck = look(spike(), seen(spiking(1010), new_signals=(signal(F.HANG, step=1010),)))
+    assert stuck.rule == "playbook.checkpoint"
+    moves = look(stuck.incident, seen(spiking(1030, "ok", healed_step=1025), **OLD))
+    assert (moves.rule, moves.incident.phase) == ("healed", Phase.RECOVERED), moves.reason
+
+
+@pytest.mark.parametrize(
+    "word",
+    [signal(F.HANG, step=1010), signal(F.NODE_HARDWARE, kind=K.ALARM), signal(None, kind=K.ORDER_RESUBMIT, step=None)],
+)
+def test_a_run_replaced_for_another_reason_loses_no_data_to_a_young_spike(word: Any) -> None:
+    asked = look(spike(), seen(spiking(1010), new_signals=(word,)))
+    assert asked.incident.phase is ASKED
+    died = look(asked.incident, seen(view(S.FAILED, step=1012), **saves(990, 1010)))
+    (sent,) = (action for action in died.actions if isinstance(action, ResubmitJob))
+    assert (sent.resume_step, sent.skips, died.incident.rollbacks) == (Known(990), (), 0)
