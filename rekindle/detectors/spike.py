@@ -83,6 +83,11 @@ class LossSpike:
         """Whether a row of late was far, and the sum has neither drained nor been reached."""
         return self._far_step is not None and not self.is_on
 
+    @property
+    def is_returning(self) -> bool:
+        """Whether the newest rows of the spike that is on are back, though too few of them to call it over."""
+        return self.is_on and self._good > 0
+
     def update(self, point: Point) -> Verdict | None:
         """Judge one row and learn it. A row without a finite loss is passed over."""
         self.ended = End.NOT

@@ -54,6 +54,8 @@ class LossWatch:
             return Health.NON_FINITE
         if self.divergence.is_on:
             return Health.DIVERGING
+        if self.spike.is_returning:  # one row of 100 steps may be back where five rows are 500 steps away
+            return Health.WATCH
         if self.spike.is_on:
             return Health.SPIKING
         if self.spike.is_watching:

@@ -108,7 +108,10 @@ class Judge:
                 loss=_finite(loss),
             )
             logger.info("The loss is back to normal at step %d", sample.step)
-        if is_healed or (was.health is not now.health and (was.health in _SICK or now.health in _SICK)):
+        # Rows that come back one by one and leave again are no news: each would be a beat of its own.
+        flickers = {was.health, now.health} == {Health.SPIKING, Health.WATCH} and was.onset_step == now.onset_step
+        changes = was.health is not now.health and (was.health in _SICK or now.health in _SICK)
+        if is_healed or (changes and not flickers):
             self._on_news()
         for verdict in self._throughput.update(point):
             if verdict.severity is Severity.ACT:

@@ -41,12 +41,26 @@ def test_onset_heal_and_health_follow_a_spike() -> None:
         watch.update(point)
         if not seen or seen[-1] is not watch.health:
             seen.append(watch.health)
-    assert seen == [Health.UNKNOWN, Health.OK, Health.WATCH, Health.SPIKING, Health.OK]
+    assert seen == [Health.UNKNOWN, Health.OK, Health.WATCH, Health.SPIKING, Health.WATCH, Health.OK]
     assert watch.onset_step == 500
     assert watch.healed_step is not None
     assert 510 < watch.healed_step < 520
     assert watch.baseline is not None
     assert 2.5 < watch.baseline < 3.5
+
+
+@pytest.mark.parametrize("gap", [1, 100])
+def test_a_row_that_is_back_is_no_longer_called_bad_before_the_spike_is_called_over(gap: int) -> None:
+    """Whoever acts on a second verdict must not take the first good one for it."""
+    losses = lifted(falling(600), 500, lambda i: 1.0 if i < 3 else 0.0)
+    watch = LossWatch()
+    after: list[Health] = []
+    for row, loss in enumerate(losses):
+        watch.update(Point(step=row * gap, loss=loss))
+        if row >= 503 and watch.onset_step is not None and watch.healed_step is None:
+            after.append(watch.health)
+    assert after
+    assert set(after) == {Health.WATCH}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
