@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 
 from chalicelib.domain.faults import FaultClass
@@ -14,6 +15,21 @@ from chalicelib.domain.resume import choose_resume_point
 
 # What may be a checkpoint's doing. A broken node, want of capacity or of memory at the start is not.
 _MAY_BE_THE_LOAD = frozenset({FaultClass.SOFTWARE_CRASH, FaultClass.BAD_CHECKPOINT, FaultClass.UNCLEAR})
+# Nor is a kill from outside: the out-of-memory killer, a preemption, a node that is drained. Source: 128 + SIGKILL,
+# 128 + SIGTERM (Docker exit codes); the negative ones are Python's, of a child that a signal ended.
+_KILLED = re.compile(
+    r"exit ?code\s{0,3}:?\s{0,3}(137|143|-9|-15)\b|\bsignal (9|15)\b|\bSIG(KILL|TERM)\b", re.IGNORECASE
+)
+# Said of a dead attempt, and perhaps only after it was accounted for, these take the blame from its checkpoint.
+_NOT_THE_LOAD = frozenset(
+    {
+        FaultClass.NODE_HARDWARE,
+        FaultClass.NODE_LOST,
+        FaultClass.PLATFORM_ERROR,
+        FaultClass.OUT_OF_MEMORY,
+        FaultClass.PLANNED_END,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +61,13 @@ def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
         return False
     if incident.fault is FaultClass.BAD_CHECKPOINT:
         return True  # its own words
+    if _KILLED.search(view.failure_reason[:4096]):
+        return False
     if isinstance(view.last_step, Known):
         return isinstance(last.resume_step, Known) and view.last_step.value <= last.resume_step.value
-    # No step was seen. That says something only of a Job whose steps can be seen.
-    return view.beat_at is not None or isinstance(incident.target_step, Known)
+    # No step was seen. Without a single heartbeat it died before its monitor had begun, so before it could load
+    # anything: an image that does not start must not use up one good checkpoint after the other.
+    return view.beat_at is not None
 
 
 def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> Condemned | None:
@@ -63,7 +82,12 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     key = last.resume_manifest
     if key is None or key in incident.excluded_checkpoints:
         return None
-    deaths = sum(item.died_at_load and item.resume_manifest == key for item in incident.tries)
+    excused = {signal.attempt for signal in incident.signals if signal.fault in _NOT_THE_LOAD}
+    if last.name in excused:
+        return None
+    deaths = sum(
+        item.died_at_load and item.resume_manifest == key and item.name not in excused for item in incident.tries
+    )
     limit = policy.load_deaths_before_quarantine
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
     if is_told_corrupt and _has_older(incident, key, checkpoints, policy):

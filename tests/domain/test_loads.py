@@ -13,7 +13,8 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus as S
 from chalicelib.domain.observations import AttemptView
-from tests.domain.looks import NOW, a_try, checkpoint, incident, look, seen, view
+from chalicelib.domain.signals import SignalKind
+from tests.domain.looks import NOW, a_try, checkpoint, incident, look, seen, signal, view
 
 CORRUPT = "PytorchStreamReader failed reading zip archive"
 MISMATCH = "RuntimeError: size mismatch for wte.weight"
@@ -96,3 +97,32 @@ def test_a_mark_that_could_not_be_written_is_tried_once_more() -> None:
     answer = (ActionResult(action="QuarantineCheckpoint", done=Done.UNAVAILABLE),)
     decision = look(waiting, seen(view(S.FAILED, name="lm-r2"), results=answer, next_number=3, **BOTH))
     assert [type(action).__name__ for action in decision.actions] == ["QuarantineCheckpoint", "ResubmitJob"]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "AlgorithmError: , exit code: 137",
+        "AlgorithmError: SIGTERM received, exit code: 143",
+        "AlgorithmError: worker 3 exitcode: -9",
+    ],
+)
+def test_an_attempt_that_was_killed_from_outside_blames_no_checkpoint(reason: str) -> None:
+    before = case(1)
+    decision = look(before, seen(died(before, reason), next_number=9, **BOTH))
+    assert decision.incident.excluded_checkpoints == ()
+
+
+def test_attempts_that_never_came_to_load_anything_blame_no_checkpoint() -> None:
+    before = case(1)
+    decision = look(before, seen(died(before, MISMATCH, beat_at=None), next_number=9, **BOTH))
+    assert decision.incident.excluded_checkpoints == ()
+
+
+@pytest.mark.parametrize("fault", [F.NODE_LOST, F.NODE_HARDWARE, F.PLATFORM_ERROR, F.OUT_OF_MEMORY])
+@pytest.mark.parametrize("of", [0, 1])
+def test_a_node_that_is_told_late_takes_the_blame_from_the_checkpoint(fault: F, of: int) -> None:
+    before = case(1)
+    late = signal(fault, kind=SignalKind.ALARM, attempt=before.tries[of].name, step=None)
+    decision = look(before, seen(died(before, MISMATCH), next_number=9, new_signals=(late,), **BOTH))
+    assert decision.incident.excluded_checkpoints == ()
