@@ -6,6 +6,7 @@ For the training side and the CLI; the service sees only S3.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -33,9 +34,11 @@ def listing_of(directory: str | os.PathLike[str]) -> dict[str, int]:
         for name in names:
             path = name if inside == "." else f"{inside}/{name}"
             try:
-                found[path.replace(os.sep, "/")] = os.stat(os.path.join(folder, name)).st_size
+                seen = os.stat(os.path.join(folder, name))
             except OSError:
                 continue
+            if stat.S_ISREG(seen.st_mode):  # opening a pipe would wait for its writer for ever
+                found[path.replace(os.sep, "/")] = seen.st_size
         if len(found) >= MAX_FILES:
             break
     return found

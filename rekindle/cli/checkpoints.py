@@ -56,9 +56,9 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, or write one mark. 0 also where checkpoints are damaged: telling that is what it is for."""
     try:
-        place = _place(args.path)
+        place = _place(args.path, "PATH")
         box = open_box(_mailbox(args, place).uri, Clients())
-        if args.quarantine or args.lift:
+        if args.quarantine is not None or args.lift is not None:
             return _mark(args, place, box)
         listing, read = _contents(place)
         found = [_judged(item, place, _marks(box)) for item in discover(listing, read)]
@@ -81,16 +81,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _place(text: str) -> Place:
-    return Place.parse(text if text.startswith(("s3://", "file://")) else str(Path(text).absolute()), "path")
+def _place(text: str, name: str) -> Place:
+    """`name` is what an error calls it. A `..` is followed, so that a root has one spelling."""
+    if not text:
+        raise Misused(f"{name}: is empty")
+    if not text.startswith(("s3://", "file://")):
+        path = Path(text)
+        text = str(path.resolve() if ".." in path.parts else path.absolute())
+    return Place.parse(text, name)
 
 
 def _mailbox(args: argparse.Namespace, place: Place) -> Place:
     """Where the marks are; those of a single file beside it."""
-    if args.mailbox:
-        return _place(args.mailbox)
+    if args.mailbox is not None:
+        return _place(args.mailbox, "--mailbox")
     is_file = place.bucket is None and Path(place.path).is_file()
-    return _place(str(Path(place.path).parent)) if is_file else place
+    return _place(str(Path(place.path).parent), "PATH") if is_file else place
 
 
 # ---- what there is -------------------------------------------------------------------------------------------------
@@ -221,10 +227,12 @@ def _size(count: int) -> str:
 
 
 def _mark(args: argparse.Namespace, place: Place, box: Box) -> int:
-    given = args.quarantine or args.lift
+    given = args.lift if args.quarantine is None else args.quarantine
+    if not given:
+        raise Misused("ROOT: is empty")
     root = given if given.startswith(("s3://", "file://", "/")) else place.join(given.strip("/")).uri
     key = mark_key(root)
-    if args.quarantine:
+    if args.quarantine is not None:
         who = f"{getpass.getuser()} by hand"
         mark = QuarantineMark(root=root, why=args.why, by=who, at=datetime.now(UTC))
         done = box.put_new(key, mark.to_json())

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final, TextIO
 
+from rekindle.cli.errors import CommandFailed
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.signatures.causes import Finding, root_cause
 from rekindle.signatures.classifier import HEAD_BYTES, MAX_JSON_BYTES, TAIL_BYTES, Classifier, Verdict
@@ -55,6 +56,8 @@ def register(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Classify standard input."""
+    if sys.stdin is None:
+        raise CommandFailed("standard input: is closed")
     lines = read_lines(sys.stdin.buffer)
     if args.json:
         run_objects(lines, sys.stdout)

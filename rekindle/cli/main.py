@@ -25,6 +25,8 @@ docs/cli.md tells more."""
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Usage errors exit with 2 by themselves."""
+    if sys.stdout is None:  # closed by whoever started us (`>&-`): nobody listens, as with a closed pipe
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no crash

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.folders import discover_in, manifest_problems, newest_complete, path_of
+from rekindle.folders import discover_in, listing_of, manifest_problems, newest_complete, path_of
 from rekindle.mailbox import Manifest, ManifestFile, SaveKind
 from tests.checkpoints.made import layout, torch_archive
 
@@ -23,6 +23,14 @@ def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
 def test_a_directory_is_read_as_a_bucket_is(tmp_path: Path) -> None:
     laid_out(tmp_path, layout("hf_trainer"))
     assert [(item.step, item.is_complete) for item in discover_in(tmp_path)] == [(6, True), (4, True), (2, True)]
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    laid_out(tmp_path, layout("hf_trainer"))
+    (tmp_path / "checkpoint-6" / "trainer_state.json").unlink()
+    os.mkfifo(tmp_path / "checkpoint-6" / "trainer_state.json")  # whoever opens it waits for ever
+    assert "checkpoint-6/trainer_state.json" not in listing_of(tmp_path)
+    assert [(item.step, item.is_complete) for item in discover_in(tmp_path)] == [(6, False), (4, True), (2, True)]
 
 
 def test_the_newest_complete_one_is_taken_and_damaged_marked_or_later_ones_are_not(tmp_path: Path) -> None:

@@ -110,3 +110,24 @@ def test_rubbish_is_no_checkpoint_and_no_crash(run: Run, tmp_path: Path) -> None
     assert run("checkpoints", "notes.txt").out == "no checkpoint lies there\n"
     one = run("checkpoints", "junk/step_5.pt", "--json")
     assert json.loads(one.out)[0]["root"] == str(tmp_path / "junk" / "step_5.pt")
+
+
+def test_a_path_may_go_up_and_its_root_has_one_spelling(run: Run, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(disk / "checkpoint-2")
+    assert run("checkpoints", "../../out", "--newest").out == f"{disk / 'checkpoint-4'}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (("",), "PATH"),
+        (("out", "--quarantine", ""), "ROOT"),
+        (("out", "--lift", ""), "ROOT"),
+        (("out", "--mailbox", ""), "--mailbox"),
+        (("out", "--mailbox", "s3://"), "--mailbox"),
+    ],
+)
+def test_an_argument_that_names_nothing_is_wrong_usage(run: Run, disk: Path, argv: tuple[str, ...], named: str) -> None:
+    ended = run("checkpoints", *argv)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"rekindle: {named}: ")

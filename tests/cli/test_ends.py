@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -122,6 +123,22 @@ def test_a_reader_that_has_seen_enough_is_no_error(service: FakeService) -> None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("classify <&-", 1, "rekindle: standard input: is closed\n"),
+        ("detect - <&-", 1, "rekindle: standard input: is closed\n"),
+        ("classify --json </dev/null >&-", 0, ""),
+        ("checkpoints . >&-", 0, ""),
+    ],
+)
+def test_closed_streams_are_said_so_or_do_no_harm(command: str, code: int, said: str) -> None:
+    line = f"{shlex.quote(sys.executable)} -m rekindle.cli.main {command}"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(["/bin/sh", "-c", line], stderr=subprocess.PIPE, text=True, env=env)
+    assert (ended.returncode, ended.stderr) == (code, said)
 
 
 # --- hostile texts ---
