@@ -7,6 +7,7 @@ An empty cell is "not logged"; `nan`, `inf` and `-inf`, however written, are val
 from __future__ import annotations
 
 import csv
+import io
 import math
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,10 @@ def points(path: str) -> Iterator[Point]:
     name = "standard input" if path == "-" else clean(path)
     try:
         if path == "-":
+            if sys.stdin is None:
+                raise CommandFailed(f"{name}: is closed")
+            if isinstance(sys.stdin, io.TextIOWrapper):  # read as a file is, whatever the locale says
+                sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict", newline="")
             yield from parse(sys.stdin, name)
         else:
             with open(path, encoding="utf-8-sig", newline="") as lines:
@@ -55,7 +60,7 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Point]:
 
 def _rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
     """The rows that are not blank."""
-    reader = csv.reader(lines)
+    reader = csv.reader(lines, strict=True)
     number = -1  # of the header
     try:
         for cells in reader:
@@ -63,7 +68,8 @@ def _rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
                 yield cells
                 number += 1
     except csv.Error as err:
-        raise CommandFailed(f"{name}: row {number}: cannot be read as CSV: {clean(err)}") from err
+        where = "header" if number < 0 else f"row {number}"
+        raise CommandFailed(f"{name}: {where}: cannot be read as CSV: {clean(err)}") from err
 
 
 def _columns(header: list[str], name: str) -> dict[str, int]:

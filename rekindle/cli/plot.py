@@ -88,7 +88,7 @@ def draw(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
     vertical = _Axis(low, high, bottom, TOP, is_log=low > 0 and high / low > LOG_RATIO)
     _frame(canvas, points, vertical, right, bottom)
     columns = _columns(losses, right - LEFT)
-    _curve(canvas, columns, vertical, bottom)
+    _curve(canvas, columns, vertical, bottom, wide=max(1, (right - LEFT) // max(len(points) - 1, 1)))
     _marks(canvas, marks, len(points), right, bottom)
     _legend(canvas, marks, title, vertical)
     return canvas.png()
@@ -124,14 +124,17 @@ def _columns(losses: Sequence[float | None], width: int) -> dict[int, list[float
     return columns
 
 
-def _curve(canvas: Canvas, columns: dict[int, list[float]], vertical: _Axis, bottom: int) -> None:
-    """A band from lowest to highest where many rows share a column, and a line through the middle ones."""
+def _curve(canvas: Canvas, columns: dict[int, list[float]], vertical: _Axis, bottom: int, *, wide: int) -> None:
+    """A band from lowest to highest where many rows share a column, and a line through the middle ones; grey, `wide`
+    pixels, where a value is not finite.
+    """
     before: tuple[int, float] | None = None
     line: list[tuple[int, float, int, float]] = []
+    grey: set[int] = set()
     for x in sorted(columns):
         values = sorted(loss for loss in columns[x] if -1e300 < loss < 1e300)
         if len(values) < len(columns[x]):
-            canvas.fill(x, TOP, 1, bottom - TOP, BAD, 0.25)
+            grey.update(range(max(x - wide // 2, LEFT), min(x - wide // 2 + wide, WIDTH - RIGHT)))
         if not values:
             before = None
             continue
@@ -140,8 +143,12 @@ def _curve(canvas: Canvas, columns: dict[int, list[float]], vertical: _Axis, bot
         y = vertical.at(values[len(values) // 2])
         line.append((*(before or (x, y)), x, y))
         before = (x, y)
+    for x in grey:
+        canvas.fill(x, TOP, 1, bottom - TOP, BAD, 0.25)
     for x0, y0, x1, y1 in line:
         canvas.line(x0, y0, x1, y1, CURVE, thick=2)
+        if x0 == x1:  # what begins here may be a lone value, which a line of no length would not show
+            canvas.fill(x1 - 2, round(y1) - 2, 5, 5, CURVE)
 
 
 def _marks(canvas: Canvas, marks: Sequence[Mark], rows: int, right: int, bottom: int) -> None:

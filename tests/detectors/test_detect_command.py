@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -65,6 +68,17 @@ def test_standard_input_is_read(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbfstep,loss\r1,2\r2,nan\r", b"step,loss\n1,\xff\n"])
+def test_standard_input_is_read_as_a_file_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_bytes(content)
+    command = [sys.executable, "-m", "rekindle.cli.main", "detect", "--json"]
+    named = subprocess.run([*command, str(path)], capture_output=True)
+    piped = subprocess.run([*command, "-"], input=content, capture_output=True, env={**os.environ, "LC_ALL": "C"})
+    assert (piped.returncode, piped.stdout) == (named.returncode, named.stdout)
+    assert piped.stderr == named.stderr.replace(bytes(path), b"standard input")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -84,6 +98,8 @@ def test_standard_input_is_read(
         ("step,loss\n1,2,3\n", "row 0: 3 cells"),
         ("step,loss,loss\n1,2,3\n", "'loss' is there twice"),
         ("step,loss,eval_since_prev\n1,2,maybe\n", "column 'eval_since_prev': 'maybe' is not 0 or 1"),
+        ('step,loss\n1,"2\n', "row 0: cannot be read as CSV"),
+        ('step,"loss\n', "header: cannot be read as CSV"),
         ("step,loss\n1,\x1b[31m\n", "'\\x1b[31m' is not a number"),
     ],
 )
@@ -171,6 +187,14 @@ def test_the_plot_is_a_png_with_the_curve_in_it(
 def test_every_curve_can_be_drawn(losses: list[float | None]) -> None:
     points = [Point(step=row, loss=loss) for row, loss in enumerate(losses)]
     _pixels(draw(points, [Mark(0, Trouble.LOSS_SPIKE)], "a \u2603 curve " * 20))
+
+
+def test_a_lone_value_and_a_value_that_is_not_finite_can_be_seen() -> None:
+    alone = [Point(step=row, loss=loss) for row, loss in enumerate([math.nan, None, 2.0, None])]
+    _, _, rows = _pixels(draw(alone, [], "alone"))
+    assert rows.count(bytes(CURVE)) >= 20
+    _, _, without = _pixels(draw([Point(step=row, loss=None) for row in range(4)], [], "alone"))
+    assert rows.count(b"\xff" * 300) < without.count(b"\xff" * 300)  # a stripe, and not a line like the grid's
 
 
 def test_a_plot_that_cannot_be_written_is_said_so(
