@@ -48,6 +48,8 @@ class Policy:
     spike_rewind_steps    how far before the onset of a spike or divergence the resume point must lie (PaLM: about 100)
     widen_factor          by how much skip, margin and rewind grow with each further roll-back of one Incident
     max_rollbacks         roll-backs before a person is called
+    max_skips             how many times `skip_steps` may have been left out, over all Incidents of a Job, before a
+                          person is called: each Incident has its own roll-backs, and a run may go bad for ever
     stop_without_resume_point  stop a run gone bad for which no roll-back is left, before a person is called
     stacks_wait           how long the ranks' own reports are waited for before a stuck run is stopped
     load_deaths_before_quarantine    new attempts that die on one checkpoint before it is quarantined
@@ -93,6 +95,7 @@ class Policy:
     spike_rewind_steps: int = 100
     widen_factor: float = 1.5
     max_rollbacks: int = 3
+    max_skips: int = 10
     stop_without_resume_point: bool = False
     stacks_wait: timedelta = timedelta(seconds=30)
     load_deaths_before_quarantine: int = 2
@@ -211,6 +214,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "spike_rewind_steps": count(0, 1_000_000),
     "widen_factor": number(1, 10),
     "max_rollbacks": count(1, 20),
+    "max_skips": count(1, 10_000),
     "stop_without_resume_point": flag,
     "stacks_wait": duration(0, 3600),
     "load_deaths_before_quarantine": count(1, 10),

@@ -66,6 +66,12 @@ def choose_resume_point(
         and (limit is None or item.step <= limit)
         and not _of_unknown_worth(item, incident)
     ]
+    is_ordered = rule == "resume.ordered"
+    if not is_ordered and any(
+        not item.problems and not item.fenced and _of_unknown_worth(item, incident) for item in checkpoints
+    ):
+        # They may all be good. To go back behind them, to an older attempt's, could cost days: a person's choice.
+        return None
     if not fit:
         return _own_habit_after_all(checkpoints, incident)
     best = max(fit, key=lambda item: (item.step, item.saved_at))

@@ -39,6 +39,12 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     return dataclasses.replace(incident, skips=merge_windows((*incident.skips, window)), verify_to=verify_to)
 
 
+def has_skipped_enough(incident: Incident, policy: Policy) -> bool:
+    """So much data are left out already, over all Incidents of the Job, that leaving out more is a person's choice."""
+    left_out = sum(window.to_step - window.from_step for window in incident.skips)
+    return left_out >= policy.skip_steps * policy.max_skips
+
+
 def data_rollbacks(incident: Incident, policy: Policy) -> int:
     """How many of the roll-backs accounted for left data out, the one for the attempt under care included.
 

@@ -16,7 +16,7 @@ from chalicelib.domain.loads import condemned, settle_load
 from chalicelib.domain.loss import marked_bad
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import Response
-from chalicelib.domain.rollback import account_rollback
+from chalicelib.domain.rollback import account_rollback, has_skipped_enough
 from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story, whole_story
 
 # What is only told while a run lives says nothing about why it died.
@@ -106,12 +106,18 @@ def prepare_resubmit(look: Look) -> Decision:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
     incident = settle_load(settle_try(look.incident, look.attempt), look.attempt)
+    before = incident
     incident = account_rollback(incident, look.policy)
     incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
     look = dataclasses.replace(look, incident=incident)
     verdict = _over_budget(look)
     if verdict is not None:
         return verdict
+    if incident.skips != before.skips and has_skipped_enough(before, look.policy):
+        return look.hand_over(
+            "budget.skips",
+            f"so much data are left out already that more is a person's choice. {story(look)} {whole_story(before)}",
+        )
     return _prepared(look, incident)
 
 

@@ -20,7 +20,7 @@ from chalicelib.domain.loss import Turn, marked_healed, noted_bad, turn_of
 from chalicelib.domain.observations import AttemptView
 from chalicelib.domain.playbooks import Deadline
 from chalicelib.domain.resume import choose_resume_point
-from chalicelib.domain.rollback import account_rollback, first_onset, rewind_steps
+from chalicelib.domain.rollback import account_rollback, first_onset, has_skipped_enough, rewind_steps
 from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story, whole_story, why
 from chalicelib.domain.watch import unwatched, watch
 
@@ -120,6 +120,9 @@ def roll_back(look: Look, attempt: AttemptView, rule: str, reason: str) -> Decis
     if planned.rollbacks > look.policy.max_rollbacks:
         spent = f"{bad.rollbacks} roll-backs did not cure it. {whole_story(replace(planned, skips=bad.skips))}"
         return _nowhere_to_go(look, "budget.rollbacks", f"{reason} {spent}")
+    if planned.skips != bad.skips and has_skipped_enough(bad, look.policy):
+        spent = f"So much data are left out already that more is a person's choice. {whole_story(bad)}"
+        return _nowhere_to_go(look, "budget.skips", f"{reason} {spent}")
     point = choose_resume_point(checkpoints.value, planned, look.policy)
     if point is None:
         return _nowhere_to_go(look, "rollback.no_place", f"{reason} {_no_place(look, planned)}")

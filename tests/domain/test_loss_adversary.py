@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ResubmitJob
+from chalicelib.domain.actions import ResubmitJob, StopJob
 from chalicelib.domain.evidence import Stretch
 from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.incidents import Incident, Phase, SkipWindow
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus as S
 from chalicelib.domain.signals import SignalKind as K
-from tests.domain.looks import look, seen, signal, view
+from tests.domain.looks import checkpoint, incident, look, seen, signal, view
 from tests.domain.test_loss_tables import (
     AGAIN,
     LOOKING,
@@ -120,3 +120,34 @@ def test_a_run_replaced_for_another_reason_loses_no_data_to_a_young_spike(word: 
     died = look(asked.incident, seen(view(S.FAILED, step=1012), **saves(990, 1010)))
     (sent,) = (action for action in died.actions if isinstance(action, ResubmitJob))
     assert (sent.resume_step, sent.skips, died.incident.rollbacks) == (Known(990), (), 0)
+
+
+# --- without end ----------------------------------------------------------------------------------------------------
+
+LEFT_OUT = tuple(SkipWindow(from_step=low, to_step=low + 250) for low in range(10_000, 18_000, 1_000))
+ENOUGH = {"skips": LEFT_OUT}
+NOT_YET = {"skips": LEFT_OUT[1:]}
+
+
+def test_a_job_that_goes_bad_for_ever_loses_no_more_data_without_a_person() -> None:
+    asked = look(spike(**LOOKING, **ENOUGH), seen(spiking(1031), **OLD), NO_FORENSICS)
+    assert (asked.rule, asked.incident.phase) == ("budget.skips", Phase.HANDED_OVER), asked.reason
+    goes_on = look(spike(**LOOKING, **NOT_YET), seen(spiking(1031), **OLD), NO_FORENSICS)
+    assert goes_on.rule == "spike.lasts"
+
+
+def test_nor_does_it_when_it_has_ended_by_itself() -> None:
+    bad = {"onset_attempt": "lm", "onset_step": Known(1000), "onset_fault": F.LOSS_SPIKE}
+    ended = look(spike(Phase.STOPPING, **bad, **ENOUGH), seen(view(S.STOPPED, step=1040), **OLD))
+    assert (ended.rule, ended.actions[:-1]) == ("budget.skips", ()), ended.reason
+
+
+@pytest.mark.parametrize("status", [S.RUNNING, S.FAILED])
+def test_a_nan_whose_step_nobody_knows_does_not_go_back_to_an_older_attempt(status: S) -> None:
+    case = incident(fault=F.NON_FINITE, attempt="lm-r2", attempt_number=2, **LOOKING)
+    both = {"checkpoints": Known((checkpoint(90_000, attempt="lm-r2"), checkpoint(5_000, attempt="lm")))}
+    bad = view(status, name="lm-r2", step=None, loss_state="nan")
+    decision = look(case, seen(bad, **both))
+    assert decision.incident.phase in (Phase.HANDED_OVER, Phase.RESUBMITTING)
+    assert not any(isinstance(action, StopJob | ResubmitJob) for action in decision.actions), decision.reason
+    assert decision.rule in ("rollback.no_place", "resume.none_fit")

@@ -208,9 +208,12 @@ def test_the_resume_point_is_the_newest_that_is_whole_unfenced_and_before_the_on
 def test_a_poisoned_run_whose_onset_nobody_knows_is_not_resumed_from_its_own_checkpoints() -> None:
     case = incident(Phase.RESUBMITTING, FaultClass.NON_FINITE, onset_attempt="lm", onset_step=Unknown("no step"))
     assert choose_resume_point([checkpoint(50)], case, DEFAULT_POLICY) is None
-    older = choose_resume_point([checkpoint(50), checkpoint(40, attempt="lm-0")], case, DEFAULT_POLICY)
-    assert older is not None
-    assert older.step == Known(40)
+    older = checkpoint(40, attempt="lm-0")
+    assert choose_resume_point([checkpoint(50), older], case, DEFAULT_POLICY) is None  # its own may all be good
+    torn = checkpoint(50, problems=("torn",))
+    alone = choose_resume_point([torn, older], case, DEFAULT_POLICY)
+    assert alone is not None
+    assert alone.step == Known(40)
 
 
 def test_without_any_manifest_the_trainers_own_habit_decides() -> None:
