@@ -140,6 +140,8 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
     if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
         # It is being saved for forensics, to be rolled back. That it goes on meanwhile must not undo the decision.
         found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
+    if incident.tries:  # being slow is news about the new attempt, not what the old one was resubmitted for
+        found = [item for item in found if item[1] is not FaultClass.THROUGHPUT_DROP]
     if not found:
         return incident
     _, fault, rule = min(found)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
@@ -129,6 +131,7 @@ def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
     worst = min(standing, key=lambda signal: FAULT_RANK[signal.fault or FaultClass.UNCLEAR])
     fault = worst.fault or FaultClass.UNCLEAR
     row = look.policy.playbook(fault)
+    keep = {"fault": look.incident.fault, "fault_rule": look.incident.fault_rule}
     look = look.changed(fault=fault, fault_rule=f"signal.{worst.kind}")
     match row.response:
         case Response.CHECKPOINT_THEN_RESTART | Response.CHECKPOINT_THEN_HAND_OVER:
@@ -138,7 +141,7 @@ def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
         case Response.HAND_OVER:
             return look.hand_over("playbook.hand_over", story(look))
         case Response.TELL | Response.RESTART:
-            return _only_news(look, attempt, worst, row.response)
+            return _only_news(look, attempt, worst, row.response, keep)
 
 
 def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
@@ -159,13 +162,18 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
     return True
 
 
-def _only_news(look: Look, attempt: AttemptView, signal: Signal, response: Response) -> Decision | None:
-    """Nothing to do about it while the attempt lives: told once, and one more look before anything is closed."""
+def _only_news(
+    look: Look, attempt: AttemptView, signal: Signal, response: Response, keep: Mapping[str, Any]
+) -> Decision | None:
+    """Nothing to do about it while the attempt lives: told once, and one more look before anything is closed.
+
+    `keep`: the Incident's own fault. News that nothing is done about do not rename what is being recovered from.
+    """
     if signal not in look.seen.new_signals:
         return None
     if response is Response.TELL:
         told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: {signal.fault}", text=story(look))
-        return look.stay("verify.tell", f"{story(look)} The playbook says: tell, do nothing.", told)
+        return look.stay("verify.tell", f"{story(look)} The playbook says: tell, do nothing.", told, **keep)
     return look.stay("verify.confirm", f"{story(look)} But {attempt.name} is {attempt.status}; watching its steps")
 
 

@@ -19,6 +19,8 @@ WATCH_ROWS = 5
 SLOW_RATIO = 1.25  # of the base: the largest over nine rows is 1.14 on the open curves
 ACT_RATIO = 1.5
 ACT_ROWS = 30  # rows in a row with so slow a median, before it is no pause
+ACT_S = 60.0  # and seconds of the clock: thirty steps of 20 ms are a busy machine's hiccup, not a slow run
+MAX_STEPS_PER_ROW = 1000  # a jump in the step numbers is no time that has passed
 BACK_RATIO = 1.1
 REBASE_ROWS = 200  # a pace that has held for so long is the run's pace now
 
@@ -34,13 +36,25 @@ class ThroughputWatch:
     The time of a step is `step_s`, or else what `elapsed_s` gained per step since the row before.
     """
 
-    __slots__ = ("_base", "_last", "_recent", "_slow_rows", "_very_slow_rows", "is_slow", "onset_step")
+    __slots__ = (
+        "_base",
+        "_last",
+        "_recent",
+        "_slow_rows",
+        "_slow_s",
+        "_step",
+        "_very_slow_rows",
+        "is_slow",
+        "onset_step",
+    )
 
     def __init__(self) -> None:
         self._base = SortedWindow(BASE_ROWS)
         self._recent = SortedWindow(RECENT_ROWS)
         self._last: tuple[int, float] | None = None  # step and elapsed_s of the row before
         self._slow_rows = self._very_slow_rows = 0
+        self._slow_s = 0.0
+        self._step: int | None = None
         self.is_slow = False
         self.onset_step: int | None = None
 
@@ -52,6 +66,8 @@ class ThroughputWatch:
     def update(self, point: Point) -> tuple[Verdict, ...]:
         """Judge and learn one row; one without times says nothing."""
         step_s = self._step_s(point)
+        steps = point.step - self._step if self._step is not None and point.step > self._step else 1
+        self._step = point.step
         if step_s is None or point.is_after_evaluation:
             return ()
         recent = self._recent
@@ -66,19 +82,22 @@ class ThroughputWatch:
         ratio = now_s / base_s
         if ratio < (BACK_RATIO if self.is_slow else SLOW_RATIO):
             self._slow_rows = self._very_slow_rows = 0
+            self._slow_s = 0.0
             self.is_slow = False
             self._base.add(oldest)  # what has left the short window has been seen not to be slow
             return ()
         self._slow_rows += 1
+        self._slow_s += step_s * min(steps, MAX_STEPS_PER_ROW)
         if self._slow_rows == 1:
             self.onset_step = point.step
-        elif self._slow_rows == REBASE_ROWS:
+        elif self._slow_rows >= REBASE_ROWS and self._slow_s >= 2 * ACT_S:
             self._base.clear()
             self._slow_rows = self._very_slow_rows = 0
+            self._slow_s = 0.0
             self.is_slow = False
             return ()
         self._very_slow_rows = self._very_slow_rows + 1 if ratio >= ACT_RATIO else 0
-        if self._very_slow_rows >= ACT_ROWS and not self.is_slow:
+        if self._very_slow_rows >= ACT_ROWS and self._slow_s >= ACT_S and not self.is_slow:
             self.is_slow = True
             return self._verdict(point, now_s, base_s, Severity.ACT)
         return self._verdict(point, now_s, base_s, Severity.WATCH) if self._slow_rows == WATCH_ROWS else ()
