@@ -41,7 +41,7 @@ ENVIRONMENT: Final[Mapping[str, Any]] = {
     "REKINDLE_POLICY_PREFIX": {"Fn::Sub": "/${AWS::StackName}/policies"},
     "REKINDLE_RECOVER_FUNCTION": {"Fn::Sub": f"${{AWS::StackName}}-recover:{ALIAS}"},
     "REKINDLE_STAGE": _STACK,
-    "REKINDLE_SWEEP_METRICS_MINUTES": {"Ref": "SweepMetricsMinutes"},
+    "REKINDLE_SWEEP_METRICS_MINUTES": {"Fn::Sub": "${SweepMetricsMinutes}"},  # a text: a Number is none
     "REKINDLE_ACCOUNT": {"Ref": "AWS::AccountId"},
     "POWERTOOLS_SERVICE_NAME": _STACK,
     "POWERTOOLS_METRICS_NAMESPACE": "Rekindle",

@@ -28,6 +28,7 @@ BEYOND_MOTO = {
     "AWS::CloudWatch::Alarm",
     "AWS::Lambda::Alias",
     "AWS::Lambda::EventInvokeConfig",
+    "AWS::Logs::SubscriptionFilter",  # under a condition that is false here
     "AWS::S3::BucketPolicy",
     "AWS::SNS::Subscription",  # under a condition that is false here
     "AWS::SNS::TopicPolicy",
