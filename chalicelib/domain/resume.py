@@ -120,6 +120,28 @@ def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incide
     )
 
 
+def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> int | None:
+    """The newest good checkpoint that only an earlier Incident's open stretch rules out, while nothing tells of now.
+
+    That Incident left the run to a person, and nobody saw its loss heal: a process that the platform started anew has
+    forgotten. The run may have been well for days since.
+    """
+    if incident.order is not None or incident.tries or incident.bout is not None or incident.is_poisoned:
+        return None
+    open_ones = [one for one in incident.stretches if one.to_step is None and one.attempt == incident.attempt]
+    return max(
+        (
+            item.step
+            for item in checkpoints
+            if not item.problems
+            and not item.fenced
+            and item.kind != FORENSIC
+            and any(one.holds(item.attempt, item.step) for one in open_ones)
+        ),
+        default=None,
+    )
+
+
 def goes_back_to(incident: Incident, policy: Policy) -> tuple[int, ...]:
     """The steps that a resume point may have to lie at or below: now, and after one more roll-back."""
     planned = account_rollback(marked_bad(incident), policy)

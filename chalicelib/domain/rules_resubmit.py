@@ -7,7 +7,7 @@ import dataclasses
 from chalicelib.domain.actions import Done, QuarantineCheckpoint, ResubmitJob
 from chalicelib.domain.incidents import Incident, Phase, Try
 from chalicelib.domain.known import Known
-from chalicelib.domain.resume import attempt_name, choose_resume_point
+from chalicelib.domain.resume import attempt_name, choose_resume_point, left_in_doubt
 from chalicelib.domain.rules_ended import back_off_for_capacity
 from chalicelib.domain.verdict import Decision, Look, detail, result, span_word, story, why
 from chalicelib.domain.watch import unwatched
@@ -113,6 +113,14 @@ def _resubmit(look: Look) -> Decision:
             "resume.none_fit",
             f"{len(checkpoints.value)} checkpoint(s) exist, but none is verified and allowed for "
             f"{incident.fault}; what to resume from is for a person to choose",
+        )
+    doubtful = left_in_doubt(checkpoints.value, incident) if resent is None else None
+    if doubtful is not None:
+        return look.hand_over(
+            "resume.in_doubt",
+            f"{story(look)} An earlier Incident left {incident.attempt} with a bad loss, and nothing tells whether it "
+            f"healed: its newest checkpoint is of step {doubtful}, the newest from before that loss is "
+            f"{point.said}. Which of them to take is for a person to choose; an order to resubmit takes the older",
         )
     number = resent.number if resent else max(look.seen.next_number, incident.attempt_number + 1)
     name = resent.name if resent else attempt_name(look.seen.job_name, number, incident.name_salt)
