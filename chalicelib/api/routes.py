@@ -10,7 +10,15 @@ from typing import Any, Final, Protocol
 from chalicelib.api.problems import Answer, from_error
 from chalicelib.domain.errors import InvalidRequest, RecoveryError
 from chalicelib.domain.incidents import Incident, SkipWindow
-from chalicelib.domain.jobs import MAX_HANG_MINUTES, MIN_HANG_MINUTES, AlarmMode, Attempt, Job
+from chalicelib.domain.jobs import (
+    MAX_HANG_MINUTES,
+    MAX_METRIC_NAME,
+    MIN_HANG_MINUTES,
+    AlarmMode,
+    Attempt,
+    Job,
+    is_metric_name,
+)
 from chalicelib.domain.known import maybe_to_wire
 from chalicelib.ports import Clock, IncidentStore, JobRegistry, Quarantine
 from chalicelib.services.orders import Orders
@@ -18,7 +26,6 @@ from chalicelib.services.outcome import Outcome
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT = 256
-MAX_METRIC_NAME = 255  # Source: botocore, sagemaker, MetricName
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 100
 
@@ -276,8 +283,9 @@ def read_watch(body: Mapping[str, Any]) -> dict[str, Any]:
     for role, name in metrics.items():
         if role not in _ROLES:
             raise InvalidRequest(f"metrics.{role}"[:MAX_TEXT], f"is none of {', '.join(_ROLES)}")
-        if not isinstance(name, str) or not 1 <= len(name) <= MAX_METRIC_NAME or not name.isprintable():
-            raise InvalidRequest(f"metrics.{role}", f"must be a metric's name of 1 to {MAX_METRIC_NAME} characters")
+        if not isinstance(name, str) or not is_metric_name(name):
+            allowed = f"1 to {MAX_METRIC_NAME} printable ASCII characters"
+            raise InvalidRequest(f"metrics.{role}", f"must be a metric's name of {allowed}")
         watch[role] = name
     if "alarms" in body:
         if body["alarms"] not in list(AlarmMode):

@@ -28,7 +28,18 @@ class AlarmMode(StrEnum):
 
 DEFAULT_HANG_MINUTES = 15  # above the evaluation pauses and checkpoint uploads of most runs; a Job may set its own
 MIN_HANG_MINUTES = 5
+MAX_METRIC_NAME = 255  # characters
 MAX_HANG_MINUTES = 1440  # Source: CloudWatch user guide: an alarm evaluates at most one day of one-minute periods
+
+
+def is_metric_name(text: str) -> bool:
+    """True for a name that CloudWatch takes. One that it refuses would fail a whole GetMetricData call, and with it
+    the metrics of all Jobs in it.
+
+    Source: botocore, sagemaker and cloudwatch, MetricName (1 to 255); "MetricName must not contain Non-ASCII
+    characters", github.com/hashicorp/terraform/issues/29681; API_Dimension for the blank ones.
+    """
+    return 1 <= len(text) <= MAX_METRIC_NAME and text.isascii() and text.isprintable() and not text.isspace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

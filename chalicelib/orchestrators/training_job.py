@@ -17,7 +17,7 @@ from typing import Any, Final
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
 from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, Permanent, RecoveryError
-from chalicelib.domain.jobs import AlarmMode, Job, WatchPlan
+from chalicelib.domain.jobs import AlarmMode, Job, WatchPlan, is_metric_name
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import Policy
@@ -295,8 +295,19 @@ def watch_of(tags: Mapping[str, str]) -> WatchPlan:
     except ValueError:
         _LOG.warning("unknown value of a tag", extra={"tag": TAG_ALARMS, "value": tags[TAG_ALARMS][:64]})
     return WatchPlan(
-        loss=tags.get(TAG_LOSS, ""), step=tags.get(TAG_STEP, ""), grad_norm=tags.get(TAG_GRAD_NORM, ""), alarms=alarms
+        loss=_metric(tags, TAG_LOSS),
+        step=_metric(tags, TAG_STEP),
+        grad_norm=_metric(tags, TAG_GRAD_NORM),
+        alarms=alarms,
     )
+
+
+def _metric(tags: Mapping[str, str], tag: str) -> str:
+    name = tags.get(tag, "")
+    if not name or is_metric_name(name):
+        return name
+    _LOG.warning("a tag that is no metric's name", extra={"tag": tag, "value": name[:64]})
+    return ""
 
 
 def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:

@@ -14,7 +14,7 @@ from chalicelib.domain.errors import UnknownEntity
 from chalicelib.domain.jobs import AlarmMode, WatchPlan
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus
-from chalicelib.orchestrators.training_job import TAG_ALARMS, TAG_LOSS, TrainingJobScheduler, watch_of
+from chalicelib.orchestrators.training_job import TAG_ALARMS, TAG_LOSS, TAG_STEP, TrainingJobScheduler, watch_of
 from chalicelib.ports import SweepMark
 from tests.adapters.conftest import TABLE, Shelf
 from tests.adapters.samples import T0, attempt, job
@@ -105,6 +105,7 @@ def test_a_listing_is_read_to_its_end_or_is_unknown() -> None:
         ({}, WatchPlan()),
         ({TAG_LOSS: "train:loss", TAG_ALARMS: "job"}, WatchPlan(loss="train:loss", alarms=AlarmMode.JOB)),
         ({TAG_ALARMS: "all of them"}, WatchPlan()),
+        ({TAG_LOSS: "l\u00f6ss", TAG_STEP: " "}, WatchPlan()),  # would fail the call that reads all Jobs' metrics
     ],
 )
 def test_a_training_jobs_tags_say_how_to_watch_it(tags: dict[str, str], plan: WatchPlan) -> None:
