@@ -130,7 +130,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(service: FakeService) -> None
     [
         ("classify <&-", 1, "rekindle: standard input: is closed\n"),
         ("detect - <&-", 1, "rekindle: standard input: is closed\n"),
-        ("classify --json </dev/null >&-", 0, ""),
+        ("classify </dev/null >&-", 0, ""),
         ("checkpoints . >&-", 0, ""),
     ],
 )
