@@ -218,7 +218,7 @@ def test_a_stall_reaches_the_bus_with_all_stacks_while_this_thread_is_blocked(cl
     stall = cloud.wait_for(EventType.STALL)
     monitor.finish(timeout_s=PATIENCE_S)
     assert (stall["phase"], stall["limit_s"], stall["step"], stall["rank"]) == ("startup", 0.1, None, 3)
-    assert stall["silent_s"] > 0.1
+    assert stall["silent_s"] >= 0.1  # beyond its limit, and then rounded to milliseconds
     assert "Thread MainThread" in stall["stacks"]["3"]
 
 

@@ -64,7 +64,7 @@ def test_every_rank_reports_its_own_stall_with_its_stacks(started: list[Monitor]
         told = report(box, ReportKind.STALL, rank)
         assert (told.rank, told.world_size, told.host, told.phase) == (rank, 16, f"node-{rank // 8}", "startup")
         assert told.silent_s is not None
-        assert told.silent_s > 0.1
+        assert told.silent_s >= 0.1  # beyond its limit, and then rounded to milliseconds
         assert "test_every_rank_reports_its_own_stall" in told.stacks
 
 
