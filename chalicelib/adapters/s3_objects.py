@@ -82,16 +82,8 @@ class S3Objects:
     def create(self, place: Place, body: bytes) -> bool:
         """False if there is an object already."""
         try:
-            call(
-                self._client.put_object,
-                expect=("PreconditionFailed", "412"),
-                Bucket=place.bucket,
-                Key=place.path,
-                Body=body,
-                ContentType="application/json",
-                IfNoneMatch="*",
-            )
-        except AwsRefusal:
+            self.write(place, body, IfNoneMatch="*")
+        except VersionConflict:
             return False
         return True
 
