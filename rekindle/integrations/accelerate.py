@@ -21,11 +21,9 @@ from typing import Any
 
 from accelerate import skip_first_batches
 
-from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
-from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.driven import Driven
 from rekindle.integrations.resume import path_of
 from rekindle.integrations.rng import quietly
-from rekindle.monitor import Monitor, start
 
 
 class Position:
@@ -41,7 +39,7 @@ class Position:
         self.step = int(state["step"])
 
 
-class Rekindle:
+class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. every: steps between two agreements;
@@ -52,15 +50,9 @@ class Rekindle:
         self, accelerator: Any, folder: str | os.PathLike[str], *, every: int | None = None, **more: Any
     ) -> None:
         self._accelerator = accelerator
-        self._folder = Path(folder)
         self._position = Position()
         accelerator.register_for_checkpointing(self._position)
-        rank, world_size = rank_and_world()
-        if world_size > 1:
-            more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
-        more.setdefault("handle_signals", True)
-        self.monitor: Monitor = start(save=self._save, **more)
-        self._watch = LocalWatch(self.monitor)
+        super().__init__(folder, every=every, **more)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""
@@ -90,34 +82,10 @@ class Rekindle:
                 if step >= last:
                     return
 
-    def step(self, step: int, **values: Any) -> None:
-        """`Monitor.step`. Call it after each batch, on every rank; an emergency checkpoint happens in here.
-
-        loss: this rank's own. Between two batches whose gradients are accumulated nothing is saved: half a gradient is
-        in no checkpoint.
-        """
-        self._watch.loss(values.get("loss"))
-        if self._accelerator.sync_gradients:
-            self._watch.stepped(step)
-            self.monitor.step(step, **values)
-
-    def save(self, step: int, kind: str = "periodic") -> Path:
-        """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""
-        with self.monitor.phase("saving"):
-            path = self._save(step, kind)
-            barrier()
-        self.monitor.saved(path, step, kind=kind)
-        return path
-
-    @property
-    def should_stop(self) -> bool:
-        return self.monitor.should_stop
-
-    def finish(self) -> None:
-        self._watch.close()
-        finish(self.monitor)
-
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         path = self._folder / f"step-{step:09d}"
         self._accelerator.save_state(os.fspath(path))
         return path
+
+    def _has_updated(self) -> bool:
+        return bool(self._accelerator.sync_gradients)

@@ -23,16 +23,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
-from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.driven import Driven
 from rekindle.integrations.resume import path_of
 from rekindle.integrations.snapshots import load_rng, save_rng
-from rekindle.monitor import Monitor, start
 
 CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
 
 
-class Rekindle:
+class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     engine: what `deepspeed.initialize` returned. folder: DeepSpeed's checkpoint folder; each save is the tag
@@ -42,14 +40,8 @@ class Rekindle:
 
     def __init__(self, engine: Any, folder: str | os.PathLike[str], *, every: int | None = None, **more: Any) -> None:
         self._engine = engine
-        self._folder = Path(folder)
         self.client_state: dict[str, Any] = {}
-        rank, world_size = rank_and_world()
-        if world_size > 1:
-            more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
-        more.setdefault("handle_signals", True)
-        self.monitor: Monitor = start(save=self._save, **more)
-        self._watch = LocalWatch(self.monitor)
+        super().__init__(folder, every=every, **more)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.
@@ -74,34 +66,11 @@ class Rekindle:
         """Whether the batch of `step` belongs to a window to leave out."""
         return self.monitor.should_skip(step)
 
-    def step(self, step: int, **values: Any) -> None:
-        """`Monitor.step`, after `engine.step()`, on every rank; an emergency checkpoint happens in here.
-
-        loss: this rank's own. Between two batches whose gradients are accumulated nothing is saved: half a gradient is
-        in no checkpoint.
-        """
-        self._watch.loss(values.get("loss"))
-        if self._engine.micro_steps % self._engine.gradient_accumulation_steps() == 0:
-            self._watch.stepped(step)
-            self.monitor.step(step, **values)
-
     def save(self, step: int, kind: str = "periodic", client_state: Mapping[str, Any] | None = None) -> Path:
         """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""
         if client_state is not None:
             self.client_state = dict(client_state)
-        with self.monitor.phase("saving"):
-            path = self._save(step, kind)
-            barrier()
-        self.monitor.saved(path, step, kind=kind)
-        return path
-
-    @property
-    def should_stop(self) -> bool:
-        return self.monitor.should_stop
-
-    def finish(self) -> None:
-        self._watch.close()
-        finish(self.monitor)
+        return super().save(step, kind)
 
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         tag = f"step-{step:09d}"
@@ -111,3 +80,6 @@ class Rekindle:
             os.fspath(self._folder), tag=tag, client_state={**self.client_state, CLIENT_KEY: ours}
         )
         return self._folder / tag
+
+    def _has_updated(self) -> bool:
+        return bool(self._engine.micro_steps % self._engine.gradient_accumulation_steps() == 0)

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 from rekindle.monitor import AllReduceMax, Coordinator, Monitor, Solo
+from rekindle.monitor import start as start_monitor
+from rekindle.monitor.saving import SaveFunction
 
 # A rank may be late by an evaluation or a save of its own; when it is dead, gloo notices the closed connection at once.
 AGREE_TIMEOUT = timedelta(minutes=30)
@@ -66,6 +68,19 @@ def coordinator(every: int | None = None) -> Coordinator:
         return int(highest.item())
 
     return AllReduceMax(reduce_max) if every is None else AllReduceMax(reduce_max, every=every)
+
+
+def start(*, save: SaveFunction | None, every: int | None = None, **more: Any) -> Monitor:
+    """`rekindle.monitor.start`, told by torch.distributed who this is and how all agree. Call it on every rank.
+
+    every: steps between two agreements; by default adapted. SIGTERM means: save at the next agreement, then
+    `should_stop`; SIGUSR1: save, and go on. more: further arguments of `rekindle.monitor.start`.
+    """
+    rank, world_size = rank_and_world()
+    if world_size > 1:  # alone here does not mean alone: then the launcher's variables speak
+        more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
+    more.setdefault("handle_signals", True)
+    return start_monitor(save=save, **more)
 
 
 def finish(monitor: Monitor, why: str = "") -> None:

@@ -19,11 +19,11 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from rekindle.integrations.gang import barrier, coordinator, finish, rank_and_world
+from rekindle.integrations.gang import barrier, finish, rank_and_world, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.resume import path_of
 from rekindle.mailbox import ResumePlan
-from rekindle.monitor import LATER, Monitor, start
+from rekindle.monitor import LATER, Monitor
 from rekindle.monitor.saving import Later
 from rekindle.monitor.trouble import logger
 
@@ -80,12 +80,7 @@ class RekindleCallback(TrainerCallback):
     def _started(self) -> Monitor:
         """The monitor; started at the first need, which is the same on all ranks."""
         if self._plan is None:
-            rank, world_size = rank_and_world()
-            more = dict(self._more)
-            if world_size > 1:
-                more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(self._every)} | more
-            more.setdefault("handle_signals", True)
-            self._plan = self.monitor = start(save=self._save, **more)
+            self._plan = self.monitor = start(save=self._save, every=self._every, **self._more)
             self._watch = LocalWatch(self._plan)
         return self._plan
 

@@ -7,11 +7,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import coordinator, finish, rank_and_world
+from rekindle.integrations.gang import finish, rank_and_world, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import gathered_rng, restore_rng
 from rekindle.mailbox import ResumePlan
-from rekindle.monitor import Monitor, start
+from rekindle.monitor import Monitor
 from rekindle.monitor.trouble import logger
 
 RNG_KEY = "rekindle_rng"  # in Lightning's checkpoint: one entry per rank
@@ -48,12 +48,7 @@ class LightningHooks:
         if stage != "fit" or self._started is not None:
             return
         self._trainer = trainer
-        rank, world_size = rank_and_world()
-        more = dict(self._more)
-        if world_size > 1:
-            more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(self._every)} | more
-        more.setdefault("handle_signals", True)
-        self._started = self.monitor = start(save=self._save, **more)
+        self._started = self.monitor = start(save=self._save, every=self._every, **self._more)
         self._watch = LocalWatch(self.monitor)
         self._seal_all_saves_of(trainer)
 

@@ -17,9 +17,7 @@ with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", s
 
 from __future__ import annotations
 
-from typing import Any
-
-from rekindle.integrations.gang import barrier, coordinator, cpu_group, finish, rank_and_world
+from rekindle.integrations.gang import barrier, coordinator, cpu_group, finish, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import restore_rng, rng_state
 from rekindle.integrations.sampler import ResumableSampler
@@ -33,9 +31,6 @@ from rekindle.integrations.snapshots import (
     wait_for_dcp,
     write_file,
 )
-from rekindle.monitor import Monitor
-from rekindle.monitor import start as start_monitor
-from rekindle.monitor.saving import SaveFunction
 
 __all__ = [
     "start",
@@ -56,16 +51,3 @@ __all__ = [
     "cpu_group",
     "barrier",
 ]
-
-
-def start(*, save: SaveFunction | None, every: int | None = None, **more: Any) -> Monitor:
-    """`rekindle.monitor.start`, told by torch.distributed who this is and how all agree. Call it on every rank.
-
-    every: steps between two agreements; by default adapted. SIGTERM means: save at the next agreement, then
-    `should_stop`; SIGUSR1: save, and go on. more: further arguments of `rekindle.monitor.start`.
-    """
-    rank, world_size = rank_and_world()
-    if world_size > 1:  # alone here does not mean alone: then the launcher's variables speak
-        more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
-    more.setdefault("handle_signals", True)
-    return start_monitor(save=save, **more)
