@@ -124,6 +124,10 @@ class Reader:
     def fail(self, name: str, problem: str) -> MailboxError:
         return MailboxError(f"{self._at}{name}", problem)
 
+    def value(self, name: str) -> Any:
+        """What stands there, as JSON gave it; None where nothing does."""
+        return self._get(name)
+
     def text(self, name: str, limit: int = MAX_TEXT_CHARS, default: str | None = None) -> str:
         value = self._get(name)
         if value is None and default is not None:
