@@ -14,11 +14,13 @@ from typing import Any, Protocol
 
 from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.incidents import Incident, TimelineEntry
-from chalicelib.domain.jobs import Attempt, Job, WatchPlan
+from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal
+from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
+from rekindle.headnode.orders import Answer, Order
 from rekindle.reports import RankReport, ReportKind
 
 
@@ -218,7 +220,12 @@ class JobRegistry(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovered:
-    """A platform job that asks for protection by its tags."""
+    """A platform job that asks for protection by its tags (on Slurm: by its comment).
+
+    `title` is the platform's own display name where that is not `name`. `limits` are what cannot be done for this job,
+    one sentence each, told once at registration. `is_own_restart`: the platform put the job back by itself, so the run
+    goes on under this name without anybody's resubmission.
+    """
 
     name: str
     policy_name: str
@@ -228,6 +235,10 @@ class Discovered:
     created_at: datetime
     checkpoints: str = ""
     watch: WatchPlan = field(default_factory=WatchPlan)
+    orchestrator: Orchestrator = Orchestrator.TRAINING_JOB
+    title: str = ""
+    limits: tuple[str, ...] = ()
+    is_own_restart: bool = False
 
 
 class Scheduler(Protocol):
@@ -369,6 +380,41 @@ class ClusterReader(Protocol):
 
     def policy_of(self, cluster: str) -> str | None:
         """The `rekindle:policy` tag of a cluster; None if it asks for no protection."""
+        ...
+
+
+class HeadNodes(Protocol):
+    """What the agents on Slurm head nodes have written down, and the orders they are given.
+
+    Nobody reaches a head node: orders wait in the cluster's queue, answers and documents stand on its whiteboard
+    (rekindle/headnode). A whiteboard whose agent is silent says nothing about now.
+    """
+
+    def agent(self, cluster: str) -> Maybe[AgentDoc]:
+        """The agent's heartbeat, however old. Unknown where there never was one, or it cannot be read."""
+        ...
+
+    def attempt(self, name: str) -> AttemptDoc | None:
+        """One attempt as Slurm shows it; None: the agent is alive and has no such attempt.
+
+        Raises:
+            DependencyUnavailable: the agent is silent, has not read Slurm of late, or its document cannot be used.
+        """
+        ...
+
+    def nodes(self, cluster: str) -> Maybe[NodesDoc]:
+        """The cluster's nodes; Unknown where the agent is silent, Slurm unread, or nothing usable stands there."""
+        ...
+
+    def order(self, order: Order) -> Answer | None:
+        """Give the order and return the answer so far, None while there is none.
+
+        The first order of a token is the one that counts: the same token later sends that one again, which the agent
+        carries out once.
+
+        Raises:
+            Permanent: the order cannot be written, or the cluster has no queue.
+        """
         ...
 
 

@@ -16,6 +16,7 @@ class Orchestrator(StrEnum):
     """What runs a Job's attempts."""
 
     TRAINING_JOB = "training_job"
+    SLURM = "slurm"
 
 
 class AlarmMode(StrEnum):
