@@ -3,6 +3,7 @@
 A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or shared directory:
 
     fence.json                                  service → monitor   the one attempt that may write
+    plans/<attempt>.json                        service → monitor   where an attempt to come goes on (Slurm)
     requests/<request_id>.json                  service → monitor   save now, answer before the deadline
     doorbell.json                               service → monitor   changes after each new request and fence
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
@@ -41,6 +42,7 @@ from rekindle.orders import (
     ENV_SKIP,
     MAX_ENV_CHARS,
     AttemptOrder,
+    Plan,
     ResumePlan,
     SkipWindow,
     merge_windows,
@@ -107,6 +109,8 @@ __all__ = [
     "ENV_SKIP",
     "MAX_ENV_CHARS",
     "AttemptOrder",
+    "Plan",
+    "plan_key",
     "ResumePlan",
     "SkipWindow",
     "merge_windows",
@@ -137,6 +141,7 @@ _KEY: Final = re.compile(
     r"|replies/(?P<reply>[A-Za-z0-9._-]{1,128})\.json"
     r"|manifests/step-(?P<step>[0-9]{12})-(?P<manifest>[A-Za-z0-9._-]{1,128})\.json"
     r"|beats/(?P<beat>[A-Za-z0-9._-]{1,128})\.json"
+    r"|plans/(?P<plan>[A-Za-z0-9._-]{1,128})\.json"
     r")\Z",
     re.DOTALL,
 )
@@ -148,6 +153,7 @@ class KeyKind(StrEnum):
     REPLY = "reply"
     MANIFEST = "manifest"
     BEAT = "beat"
+    PLAN = "plan"
 
 
 class ReplyOutcome(StrEnum):
@@ -220,6 +226,10 @@ def beat_key(attempt: str) -> str:
     return f"{FOLDER}/beats/{check_id(attempt, 'attempt')}.json"
 
 
+def plan_key(attempt: str) -> str:
+    return f"{FOLDER}/plans/{check_id(attempt, 'attempt')}.json"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """A parsed key. `prefix` is what stands before `rekindle/`, without the slash; `name` the request id or attempt."""
@@ -238,7 +248,7 @@ def parse_key(key: str) -> Key | None:
     prefix = match["prefix"] or ""
     if match["fence"]:
         return Key(kind=KeyKind.FENCE, prefix=prefix)
-    for kind in (KeyKind.REQUEST, KeyKind.REPLY, KeyKind.MANIFEST, KeyKind.BEAT):
+    for kind in (KeyKind.REQUEST, KeyKind.REPLY, KeyKind.MANIFEST, KeyKind.BEAT, KeyKind.PLAN):
         name = match[kind.value]
         if name is not None and is_id(name):
             step = int(match["step"]) if kind is KeyKind.MANIFEST else None

@@ -1,6 +1,7 @@
 """What a new attempt is told: the environment variables of its container, made by the service, read by the monitor.
 
-Standard library only. Everything is re-exported by `rekindle.mailbox`.
+A job that Slurm starts again keeps the environment of its submission, so the same order also travels as a message in
+the mailbox (`Plan`). Standard library only. Everything is re-exported by `rekindle.mailbox`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Any, Final, Self
 
-from rekindle.wire import MAX_STEP, MailboxError, Place, Reader, check_id, parse_json
+from rekindle.wire import MAX_PATH_CHARS, MAX_STEP, MailboxError, Message, Place, Reader, check_id, parse_json
 
+MAX_WINDOWS: Final = 1000
 MAX_ENV_CHARS: Final = 512  # Source: botocore sagemaker TrainingEnvironmentValue, max 512
 
 ENV_JOB_ID: Final = "REKINDLE_JOB_ID"
@@ -146,6 +149,59 @@ class AttemptOrder:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Message):
+    """An `AttemptOrder` in the mailbox, under the name of the attempt that it is for.
+
+    Written before that attempt is started. It is the only way to tell a requeued Slurm job anything: such a job has
+    the environment of its submission, whose resume point is that of an earlier start.
+    """
+
+    attempt: str
+    order: AttemptOrder
+    written_at: datetime
+
+    def to_wire(self) -> dict[str, Any]:
+        resume = self.order.resume
+        return {
+            "attempt": self.attempt,
+            "job_id": self.order.job_id,
+            "attempt_number": self.order.attempt_number,
+            "mailbox": self.order.mailbox,
+            "bus": self.order.bus,
+            "incident_id": self.order.incident_id,
+            "step": resume.step,
+            "uri": resume.uri,
+            "manifest_uri": resume.manifest_uri,
+            "skip": [[window.from_step, window.to_step] for window in merge_windows(resume.skip)],
+            "written_at": self.written_at.isoformat(),
+        }
+
+    @classmethod
+    def from_reader(cls, reader: Reader) -> Self:
+        order = AttemptOrder(
+            job_id=reader.identity("job_id"),
+            attempt_number=reader.whole("attempt_number", 1),
+            mailbox=_place(reader, "mailbox"),
+            bus=reader.optional_text("bus"),
+            incident_id=reader.optional_identity("incident_id"),
+            resume=ResumePlan(
+                step=reader.optional_whole("step"),
+                uri=_place(reader, "uri"),
+                manifest_uri=_place(reader, "manifest_uri"),
+                skip=_windows(reader, "skip"),
+            ),
+        )
+        return cls(attempt=reader.identity("attempt"), order=order, written_at=reader.moment("written_at"))
+
+
+def _place(reader: Reader, name: str) -> str | None:
+    text = reader.optional_text(name, 2 * MAX_PATH_CHARS)
+    if text is not None:
+        Place.parse(text, name)
+    return text
+
+
 def _fitting(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
         if len(value) > MAX_ENV_CHARS:
@@ -163,11 +219,14 @@ def _env_whole(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _env_skip(text: str) -> tuple[SkipWindow, ...]:
-    parsed = Reader({ENV_SKIP: parse_json(text, 64 * 1024, ENV_SKIP)})
+    return _windows(Reader({ENV_SKIP: parse_json(text, 64 * 1024, ENV_SKIP)}), ENV_SKIP)
+
+
+def _windows(reader: Reader, name: str) -> tuple[SkipWindow, ...]:
     windows: list[SkipWindow] = []
-    for index, pair in enumerate(parsed.items(ENV_SKIP, 1000)):
+    for index, pair in enumerate(reader.items(name, MAX_WINDOWS)):
         whole = isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and 0 <= n <= MAX_STEP for n in pair)
         if not whole or pair[0] >= pair[1]:
-            raise MailboxError(f"{ENV_SKIP}.{index}", "must be [from_step, to_step] with from_step < to_step")
+            raise reader.fail(f"{name}.{index}", "must be [from_step, to_step] with from_step < to_step")
         windows.append(SkipWindow(from_step=pair[0], to_step=pair[1]))
     return merge_windows(windows)

@@ -25,6 +25,7 @@ from rekindle.mailbox import (
     Manifest,
     ManifestFile,
     Place,
+    Plan,
     ReplyOutcome,
     ResumePlan,
     RunPhase,
@@ -36,6 +37,7 @@ from rekindle.mailbox import (
     manifest_key,
     merge_windows,
     parse_key,
+    plan_key,
     relative_path,
     reply_key,
     request_key,
@@ -70,7 +72,19 @@ MANIFEST = Manifest(
     loss=2.5,
     saved_at=AT,
 )
+PLAN = Plan(
+    attempt="slurm.hpc.17.r1",
+    order=AttemptOrder(
+        job_id="slurm.hpc.17",
+        attempt_number=2,
+        mailbox="/fsx/mail",
+        incident_id="i-1",
+        resume=ResumePlan(step=41, uri="/fsx/ckpt/step-41", skip=(SkipWindow(from_step=5, to_step=9),)),
+    ),
+    written_at=AT,
+)
 MESSAGES = [
+    PLAN,
     Fence(job_id="job", attempt="run-2", attempt_number=2, superseded=("run-1",), written_at=AT),
     CheckpointRequest(request_id="r1", job_id="job", attempt="run-1", deadline_at=AT, reason="why", incident_id="i-1"),
     CheckpointReply(
@@ -172,6 +186,8 @@ def test_a_missing_required_field_is_named(message: Any) -> None:
             continue
         if isinstance(message, Manifest) and name in ("request_id", "loss"):
             continue
+        if isinstance(message, Plan) and name in ("mailbox", "step", "uri"):
+            continue
         if isinstance(message, RankReport) and name not in ("kind", "job_id", "attempt", "rank", "world_size", "at"):
             continue
         with pytest.raises(MailboxError) as caught:
@@ -224,6 +240,7 @@ def test_keys_are_parsed_as_they_were_made(prefix: str, name: str, step: int) ->
         (request_key(name), KeyKind.REQUEST),
         (reply_key(name), KeyKind.REPLY),
         (beat_key(name), KeyKind.BEAT),
+        (plan_key(name), KeyKind.PLAN),
         (manifest_key(step, name), KeyKind.MANIFEST),
     ):
         key = parse_key(lead + made)
@@ -370,6 +387,31 @@ def test_merged_windows_leave_out_the_same_steps_and_survive_the_environment(win
 def test_a_plan_that_cannot_be_read_is_an_error_not_an_empty_plan(bad: str) -> None:
     with pytest.raises(MailboxError, match="REKINDLE_SKIP"):
         ResumePlan.from_env({ENV_SKIP: bad})
+
+
+def test_a_plan_in_the_mailbox_says_what_the_environment_would_have_said() -> None:
+    read = Plan.from_json(PLAN.to_json())
+    assert read.order.to_env() == PLAN.order.to_env()
+    assert AttemptOrder.from_env(read.order.to_env()) == PLAN.order
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("uri", "relative/path"),
+        ("manifest_uri", "s3://B!/x"),
+        ("mailbox", "ftp://x"),
+        ("skip.0", [[3, 3]]),
+        ("skip", "[]"),
+        ("attempt_number", 0),
+        ("step", -1),
+        ("attempt", "../x"),
+    ],
+)
+def test_a_plan_with_a_wrong_field_is_refused_by_its_name(field: str, value: object) -> None:
+    with pytest.raises(MailboxError) as refused:
+        Plan.from_wire(PLAN.to_wire() | {"v": 1, field.partition(".")[0]: value})
+    assert refused.value.field == field
 
 
 @pytest.mark.parametrize("bad", ["-1", "1.5", "x", "1" * 13, "١"])
