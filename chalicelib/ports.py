@@ -256,12 +256,18 @@ class Scheduler(Protocol):
         """Like `discover`, whether or not the job asks for protection; `policy_name` is then empty. None if unknown."""
         ...
 
-    def stop(self, attempt: str) -> ActionResult:
-        """Ask for the stop. DONE, ALREADY (ended or stopping), or REFUSED with the platform's reason."""
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
+        """Ask for the stop. DONE, ALREADY (ended or stopping), PENDING (Slurm), or REFUSED with the platform's reason.
+
+        `hold`: it shall stay in the platform's queue for a later requeue; a platform without a queue stops it.
+        `incident_id` is who wants it, and is woken by the answer.
+        """
         ...
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
-        """Start the clone. DONE; ALREADY (a job of this name with our tags exists); NAME_TAKEN; CAPACITY; REFUSED."""
+        """Start the clone. DONE; ALREADY (a job of this name with our tags exists); NAME_TAKEN; CAPACITY; REFUSED;
+        PENDING (Slurm: ordered, not answered; asked again it is the same order).
+        """
         ...
 
 

@@ -178,7 +178,7 @@ class RecordedWorld:
         """As `discover`."""
         return self.discover(attempt)
 
-    def stop(self, attempt: str) -> ActionResult:
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
         """Stopped at once."""
         run = self.run(attempt)
         if run.status.has_ended:

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 
 from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.known import Maybe, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.slurm import Submission
 
 
 class Severity(StrEnum):
@@ -32,18 +33,23 @@ class RequestCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """Stop the attempt (SIGTERM, 120 s, SIGKILL). Naturally idempotent: an ended attempt is left alone."""
+    """Stop the attempt (SIGTERM, a grace, SIGKILL). Naturally idempotent: an ended attempt is left alone.
+
+    `hold`: it stays in its platform's queue and is not started from there before we say so (Slurm).
+    """
 
     attempt: str
     why: str
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResubmitJob:
-    """Start attempt `number` under `name`, a clone of `clone_of`; fences every older attempt first.
+    """Start attempt `number` under `name`, in place of `clone_of`; fences every older attempt first.
 
     `name` is deterministic, so the platform's own refusal of a taken name is the idempotency signal.
     `goes_back`: it resumes where it does on purpose (an order, a poisoned run), not for want of a newer checkpoint.
+    `how` it is started; `exclude` are nodes that it must not get.
     """
 
     clone_of: str
@@ -55,6 +61,41 @@ class ResubmitJob:
     skips: tuple[SkipWindow, ...]
     why: str
     goes_back: bool = False
+    how: Submission = Submission.CLONE
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptAttempt:
+    """Take the platform's own new start `name` as attempt `number`, in place of `clone_of`; nothing is started.
+
+    Fences every older attempt, as a start of ours would.
+    """
+
+    name: str
+    number: int
+    clone_of: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonNode:
+    """Give `node` no more jobs, with our reason on it; what runs there goes on."""
+
+    cluster: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportNode:
+    """Hand a suspected node on: it opens the node's own Incident or joins it. Whoever repairs it, it is only one."""
+
+    cluster: str
+    node: str
+    instance_id: str | None
+    why: str
+    evidence: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +118,9 @@ class Notify:
     text: str
 
 
-Action = RequestCheckpoint | StopJob | ResubmitJob | QuarantineCheckpoint | Notify
+Action = (
+    RequestCheckpoint | StopJob | ResubmitJob | AdoptAttempt | CordonNode | ReportNode | QuarantineCheckpoint | Notify
+)
 
 
 class Done(StrEnum):
@@ -88,6 +131,7 @@ class Done(StrEnum):
     REFUSED = "refused"  # a reason that trying again cannot change
     CAPACITY = "capacity"  # no room now
     NAME_TAKEN = "name_taken"  # the new attempt's name belongs to somebody else
+    PENDING = "pending"  # ordered, and not answered yet: the same order sent again is the same order
     UNAVAILABLE = "unavailable"  # could not be reached; whether it took effect is not known
 
 
@@ -125,7 +169,7 @@ def action_to_wire(action: Action) -> dict[str, Any]:
                 "why": action.why,
             }
         case StopJob():
-            body = {"attempt": action.attempt, "why": action.why}
+            body = {"attempt": action.attempt, "why": action.why, "hold": action.hold}
         case ResubmitJob():
             body = {
                 "clone_of": action.clone_of,
@@ -137,6 +181,25 @@ def action_to_wire(action: Action) -> dict[str, Any]:
                 "skips": [[window.from_step, window.to_step] for window in action.skips],
                 "why": action.why,
                 "goes_back": action.goes_back,
+                "how": action.how.value,
+                "exclude": list(action.exclude),
+            }
+        case AdoptAttempt():
+            body = {
+                "name": action.name,
+                "number": action.number,
+                "clone_of": action.clone_of,
+                "why": action.why,
+            }
+        case CordonNode():
+            body = {"cluster": action.cluster, "node": action.node, "why": action.why}
+        case ReportNode():
+            body = {
+                "cluster": action.cluster,
+                "node": action.node,
+                "instance_id": action.instance_id,
+                "why": action.why,
+                "evidence": dict(action.evidence),
             }
         case QuarantineCheckpoint():
             body = {"root": action.root, "why": action.why}
@@ -158,7 +221,7 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
                 why=wire["why"],
             )
         case "StopJob":
-            return StopJob(attempt=wire["attempt"], why=wire["why"])
+            return StopJob(attempt=wire["attempt"], why=wire["why"], hold=bool(wire.get("hold", False)))
         case "ResubmitJob":
             return ResubmitJob(
                 clone_of=wire["clone_of"],
@@ -170,6 +233,22 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
                 skips=tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in wire["skips"]),
                 why=wire["why"],
                 goes_back=bool(wire["goes_back"]),
+                how=Submission(wire.get("how", Submission.CLONE)),
+                exclude=tuple(wire.get("exclude", ())),
+            )
+        case "AdoptAttempt":
+            return AdoptAttempt(
+                name=wire["name"], number=int(wire["number"]), clone_of=wire["clone_of"], why=wire["why"]
+            )
+        case "CordonNode":
+            return CordonNode(cluster=wire["cluster"], node=wire["node"], why=wire["why"])
+        case "ReportNode":
+            return ReportNode(
+                cluster=wire["cluster"],
+                node=wire["node"],
+                instance_id=wire["instance_id"],
+                why=wire["why"],
+                evidence=dict(wire["evidence"]),
             )
         case "QuarantineCheckpoint":
             return QuarantineCheckpoint(root=wire["root"], why=wire["why"])

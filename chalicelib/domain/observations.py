@@ -12,6 +12,7 @@ from chalicelib.domain.actions import ActionResult
 from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.signals import Signal
+from chalicelib.domain.slurm import SlurmView
 
 
 class AttemptStatus(StrEnum):
@@ -53,6 +54,8 @@ class AttemptView:
     spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
+    `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
+    Slurm tells.
     """
 
     name: str
@@ -71,6 +74,8 @@ class AttemptView:
     healed_step: int | None = None
     loss_baseline: float | None = None
     judged_step: int | None = None
+    successor: str | None = None
+    slurm: SlurmView | None = None
 
     @property
     def judged_at(self) -> Maybe[int]:
@@ -111,6 +116,8 @@ class AttemptView:
             "healed_step": self.healed_step,
             "loss_baseline": self.loss_baseline,
             "judged_step": self.judged_step,
+            "successor": self.successor,
+            "slurm": self.slurm.to_wire() if self.slurm else None,
         }
 
     @classmethod
@@ -133,6 +140,8 @@ class AttemptView:
             healed_step=wire.get("healed_step"),
             loss_baseline=wire.get("loss_baseline"),
             judged_step=wire.get("judged_step"),
+            successor=wire.get("successor"),
+            slurm=SlurmView.from_wire(wire["slurm"]) if wire.get("slurm") else None,
         )
 
 

@@ -57,6 +57,13 @@ class SignalKind(StrEnum):
     SAVE_FAILED = "save_failed"
     CHECKPOINT_REPLY = "checkpoint_reply"
     MONITOR_FINISHED = "monitor_finished"
+    # the agent on a Slurm head node
+    SLURM_JOB = "slurm_job"
+    NODE_STATE = "node_state"
+    AGENT_NEWS = "agent_news"
+    ORDER_ANSWERED = "order_answered"
+    # an Incident, about a node that it suspects
+    NODE_SUSPECT = "node_suspect"
     # the sweep
     STATE_REREAD = "state_reread"
     JOB_MISSING = "job_missing"

@@ -175,8 +175,9 @@ class TrainingJobScheduler:
 
     # ---- stopping --------------------------------------------------------------------------------------------------
 
-    def stop(self, attempt: str) -> ActionResult:
-        """See ports.Scheduler. SageMaker sends SIGTERM, then SIGKILL after 120 s."""
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
+        """See ports.Scheduler. SageMaker sends SIGTERM, then SIGKILL after 120 s; it has no queue to hold a job in."""
+        del hold, incident_id
         before = self.describe(attempt)
         if _is_over(before):
             return _result("StopJob", Done.ALREADY, before.detail)

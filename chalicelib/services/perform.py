@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from datetime import timedelta
+from typing import Final, Protocol, assert_never
 
 from chalicelib.domain.actions import (
     Action,
     ActionResult,
+    AdoptAttempt,
+    CordonNode,
     Done,
     Notify,
     QuarantineCheckpoint,
+    ReportNode,
     RequestCheckpoint,
     ResubmitJob,
     StopJob,
     action_name,
 )
-from chalicelib.domain.errors import Permanent
+from chalicelib.domain.errors import Permanent, Skip
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
-from chalicelib.domain.jobs import Attempt
+from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.known import Unknown
 from chalicelib.domain.policy import Policy
-from chalicelib.ports import Announcer, Clock, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.services.outcome import Outcome
+from rekindle.headnode.orders import Order, Verb, token_of
+from rekindle.headnode.orders import Outcome as Answered
+
+# An order to cordon that arrives later than this could meet a node that has been repaired meanwhile.
+CORDON_VALID: Final = timedelta(minutes=10)
+_ANSWERS: Final = {
+    Answered.DONE: Done.DONE,
+    Answered.ALREADY: Done.ALREADY,
+    Answered.REFUSED: Done.REFUSED,
+    Answered.FAILED: Done.UNAVAILABLE,
+}
+
+
+class TakesSignals(Protocol):
+    """Where an Incident reports what is another Incident's business (services.intake)."""
+
+    def receive(self, signal: Signal) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perform:
-    """Does what was decided."""
+    """Does what was decided. Without `head_nodes` and `intake` nothing can be done about single nodes."""
 
     registry: JobRegistry
     scheduler: Scheduler
     mailbox: Mailbox
     announcer: Announcer
     clock: Clock
+    head_nodes: HeadNodes | None = None
+    intake: TakesSignals | None = None
 
     def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
         """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
@@ -46,9 +73,15 @@ class Perform:
                 case RequestCheckpoint():
                     return self._ask(action, incident)
                 case StopJob():
-                    return self.scheduler.stop(action.attempt)
+                    return self.scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
                 case ResubmitJob():
                     return self._resubmit(action, incident, policy)
+                case AdoptAttempt():
+                    return self._adopt(action, incident)
+                case CordonNode():
+                    return self._cordon(action, incident)
+                case ReportNode():
+                    return self._report(action, incident)
                 case QuarantineCheckpoint():
                     return self._quarantine(action, incident)
                 case Notify():
@@ -65,14 +98,10 @@ class Perform:
     def _resubmit(self, action: ResubmitJob, incident: Incident, policy: Policy) -> ActionResult:
         """Fence, then start, then register: a crash in between leaves nothing that a repetition does not mend."""
         job = self.registry.get(incident.job_id or "")
-        if job.attempt_number >= action.number and job.current_attempt != action.name:
-            # An execution that was taken over, and wakes up late: its order must not call an old attempt back.
-            return ActionResult(
-                action=action_name(action), done=Done.REFUSED, detail=f"{job.current_attempt} has been started since"
-            )
-        older = [attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != action.name]
+        if is_outdated(action, job):
+            return _outdated(action, job)
         now = self.clock.now()
-        self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=now)
+        self._fence(action, job)
         result = self.scheduler.resubmit(action, job=job, policy=policy, incident_id=incident.incident_id)
         if result.done not in (Done.DONE, Done.ALREADY):
             return result
@@ -90,6 +119,85 @@ class Perform:
         self.registry.reactivate(job.job_id)
         return result
 
+    def _adopt(self, action: AdoptAttempt, incident: Incident) -> ActionResult:
+        """Fence and register, like a start of ours; the platform has done the rest."""
+        job = self.registry.get(incident.job_id or "")
+        if is_outdated(action, job):
+            return _outdated(action, job)
+        self._fence(action, job)
+        if job.current_attempt == action.name:
+            return ActionResult(action=action_name(action), done=Done.ALREADY, detail="it is the Job's own already")
+        now = self.clock.now()
+        earlier = self.registry.attempts(job.job_id)
+        attempt = Attempt(
+            job_id=job.job_id,
+            number=action.number,
+            name=action.name,
+            submitted_at=now,
+            resume_step=Unknown("the platform started it; it goes on from where its script finds"),
+            skips=earlier[-1].skips if earlier else (),
+        )
+        self.registry.add_attempt(job, attempt, now=now)
+        self.registry.reactivate(job.job_id)
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=f"{action.name} is the platform's own")
+
+    def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job) -> None:
+        older = [attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != action.name]
+        self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
+
+    def _cordon(self, action: CordonNode, incident: Incident) -> ActionResult:
+        """One order per Incident and node, however often it is sent. Raises: MailboxError never, names are checked."""
+        if self.head_nodes is None:
+            return ActionResult(
+                action=action_name(action), done=Done.REFUSED, detail="no agent can be reached from here"
+            )
+        now = self.clock.now()
+        order = Order(
+            token=token_of(incident.incident_id, Verb.DRAIN.value, action.node),
+            verb=Verb.DRAIN,
+            cluster=action.cluster,
+            issued_at=now,
+            expires_at=now + CORDON_VALID,
+            node=action.node,
+            incident_id=incident.incident_id,
+        )
+        answer = self.head_nodes.order(order)
+        if answer is None:
+            return ActionResult(
+                action=action_name(action), done=Done.PENDING, detail=f"{action.node}: not answered yet"
+            )
+        return ActionResult(
+            action=action_name(action), done=_ANSWERS[answer.outcome], detail=f"{action.node}: {answer.detail}"[:400]
+        )
+
+    def _report(self, action: ReportNode, incident: Incident) -> ActionResult:
+        """The fact is one per Incident and node, so that saying it twice is saying it once."""
+        if self.intake is None:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing takes nodes in here")
+        is_lost = incident.fault is FaultClass.NODE_LOST
+        signal = Signal(
+            kind=SignalKind.NODE_SUSPECT,
+            source=SignalSource.AGENT,
+            occurred_at=self.clock.now(),
+            dedupe_key=f"node-suspect:{action.cluster}/{action.node}:{incident.incident_id}"[:200],
+            summary=f"{action.node} of {action.cluster}: {action.why}"[:400],
+            cluster=action.cluster,
+            node=action.node,
+            fault=FaultClass.NODE_LOST if is_lost else FaultClass.NODE_HARDWARE,
+            evidence={
+                **action.evidence,
+                "instance_id": action.instance_id,
+                "job_id": incident.job_id,
+                "incident_id": incident.incident_id,
+            },
+        )
+        try:
+            outcome = self.intake.receive(signal)
+        except Skip as skipped:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{action.node}: {skipped}"[:400])
+        said = f"{action.node}: {outcome.what} {outcome.incident_id or outcome.reason}"
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=said[:400])
+
     def _quarantine(self, action: QuarantineCheckpoint, incident: Incident) -> ActionResult:
         job = self.registry.get(incident.job_id or "")
         return self.mailbox.quarantine(job, action, by=incident.incident_id, now=self.clock.now())
@@ -106,3 +214,13 @@ class Perform:
         )
         self.announcer.announce(notice)
         return ActionResult(action=action_name(action), done=Done.DONE)
+
+
+def is_outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> bool:
+    """An execution that was taken over, and wakes up late: its order must not call an old attempt back."""
+    return job.attempt_number >= action.number and job.current_attempt != action.name
+
+
+def _outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> ActionResult:
+    detail = f"{job.current_attempt} has been started since"
+    return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)

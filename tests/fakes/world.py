@@ -96,7 +96,7 @@ class FakeScheduler:
         run = self.runs.get(attempt)
         return run.found if run else None
 
-    def stop(self, attempt: str) -> ActionResult:
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
         view = self.describe(attempt)
         if view.status.has_ended or view.status is AttemptStatus.STOPPING:
             return ActionResult(action="StopJob", done=Done.ALREADY)

@@ -92,7 +92,7 @@ class CarefulScheduler(FakeScheduler):
             return AttemptView(name=attempt, status=AttemptStatus.GONE)
         return super().describe(attempt)
 
-    def stop(self, attempt: str) -> ActionResult:
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
         if self.dark:
             raise DependencyUnavailable("throttled")
         return super().stop(attempt)

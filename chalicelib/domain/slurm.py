@@ -1,0 +1,87 @@
+"""What decisions need to know of a Slurm job, beside what every platform tells, and of the nodes it ran on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rekindle.headnode.documents import EndedBy, SlurmState
+
+
+class Submission(StrEnum):
+    """How a new attempt is started."""
+
+    CLONE = "clone"  # a copy of the platform's own record of the old one (SageMaker)
+    REQUEUE = "requeue"  # the same Slurm job again
+    SUBMIT = "submit"  # the same script as a new Slurm job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmView:
+    """One start of one Slurm job.
+
+    `state` is Slurm's own; `pending_reason` its own word for why a job waits. `held`: it stays in the queue until it is
+    released. `is_known`: slurmctld still knows the job, so that it can be requeued. `has_spec`: what is needed to
+    submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new start can be
+    told by a message where to resume. `has_auto_resume` is None where the script could not be read. `dependents` counts
+    the jobs that wait for this one.
+    """
+
+    slurm_job: int
+    restart: int = 0
+    state: SlurmState = SlurmState.UNKNOWN
+    nodes: tuple[str, ...] = ()
+    is_requeueable: bool = False
+    is_known: bool = True
+    held: bool = False
+    has_auto_resume: bool | None = None
+    cannot_resubmit: tuple[str, ...] = ()
+    has_spec: bool = False
+    has_mailbox: bool = False
+    pending_reason: str = ""
+    ended_by: EndedBy = EndedBy.UNKNOWN
+    requeued_by: EndedBy = EndedBy.UNKNOWN
+    dependents: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "slurm_job": self.slurm_job,
+            "restart": self.restart,
+            "state": self.state.value,
+            "nodes": list(self.nodes),
+            "is_requeueable": self.is_requeueable,
+            "is_known": self.is_known,
+            "held": self.held,
+            "has_auto_resume": self.has_auto_resume,
+            "cannot_resubmit": list(self.cannot_resubmit),
+            "has_spec": self.has_spec,
+            "has_mailbox": self.has_mailbox,
+            "pending_reason": self.pending_reason,
+            "ended_by": self.ended_by.value,
+            "requeued_by": self.requeued_by.value,
+            "dependents": self.dependents,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> SlurmView:
+        """Inverse of `to_wire`."""
+        return cls(
+            slurm_job=int(wire["slurm_job"]),
+            restart=int(wire["restart"]),
+            state=SlurmState(wire["state"]),
+            nodes=tuple(wire["nodes"]),
+            is_requeueable=bool(wire["is_requeueable"]),
+            is_known=bool(wire["is_known"]),
+            held=bool(wire["held"]),
+            has_auto_resume=wire["has_auto_resume"],
+            cannot_resubmit=tuple(wire["cannot_resubmit"]),
+            has_spec=bool(wire["has_spec"]),
+            has_mailbox=bool(wire["has_mailbox"]),
+            pending_reason=wire["pending_reason"],
+            ended_by=EndedBy(wire["ended_by"]),
+            requeued_by=EndedBy(wire["requeued_by"]),
+            dependents=int(wire["dependents"]),
+        )
