@@ -393,7 +393,7 @@ def test_actions_answer_and_a_permanent_refusal_is_an_answer(w: World, monkeypat
     assert [act(bad) for _ in range(2)] == [Done.DONE, Done.ALREADY]
     assert w.mailbox.marks == {bad.root: f"quarantined: died at load twice ({w.last.incident_id})"}
 
-    def refuse(_: str) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise NotAuthorized("no")
 
     monkeypatch.setattr(w.scheduler, "stop", refuse)
