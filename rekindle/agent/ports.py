@@ -1,7 +1,7 @@
 """What the agent's core needs of Slurm, and what it gives in return.
 
-`rekindle.agent.slurm` implements `Slurm`, `Watcher` and `Relay`, and `rekindle.agent.slurm.build.build(ground) -> Parts`
-puts them together; the core (orders, journal, publisher) knows nothing of squeue or scontrol.
+`rekindle.agent.slurm` implements `Slurm`, `Watcher` and `Relay`; its `build.build(ground) -> Parts` puts them together.
+The core (orders, journal, publisher) knows nothing of squeue or scontrol.
 
 SlurmError
 ├── SlurmUnavailable   no answer that counts: slurmctld away, a time limit passed, a command missing. What was asked may
@@ -178,7 +178,7 @@ class Watcher(Protocol):
 
 
 class Relay(Protocol):
-    """Carries the mailboxes that lie on shared paths, and looks at the checkpoints there. Runs in a thread of its own."""
+    """Carries the mailboxes on shared paths, and looks at the checkpoints there. Runs in a thread of its own."""
 
     def turn(self, now: datetime) -> Reading:
         """One pass. Raises nothing but what is a fault of ours."""
