@@ -21,6 +21,7 @@ from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal
 from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.headnode.orders import Answer, Order
+from rekindle.mailbox import AttemptOrder
 from rekindle.reports import RankReport, ReportKind
 
 
@@ -151,6 +152,17 @@ class IncidentStore(Protocol):
         """A Job's Incidents, newest first."""
         ...
 
+    def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
+        """The Incidents of one node of a cluster, newest first."""
+        ...
+
+    def claim(self, incident_id: str, *, token: str) -> bool:
+        """True for the first who asks for `token`, False ever after.
+
+        For a side effect that takes no token itself: one who finds it claimed cannot know whether it was carried out.
+        """
+        ...
+
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """Take over from `generation`: returns generation + 1. Raises VersionConflict if somebody else did."""
         ...
@@ -279,7 +291,7 @@ class Mailbox(Protocol):
         ...
 
     def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
-        """Write the request. DONE, ALREADY (the same request is there), REFUSED (no mailbox)."""
+        """Write the request. DONE, ALREADY (the same request is there), REFUSED (no way to ask)."""
         ...
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
@@ -311,6 +323,16 @@ class Mailbox(Protocol):
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         """Name the only attempt that may write from now on. Idempotent."""
+        ...
+
+    def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
+        """Tell an attempt that is about to start where it goes on, by its name. Nothing for a Job without a mailbox.
+
+        For platforms that start a job again with its old environment. Idempotent.
+
+        Raises:
+            Permanent: the mailbox is not usable, or the order cannot be written.
+        """
         ...
 
 
@@ -416,11 +438,24 @@ class HeadNodes(Protocol):
         """Give the order and return the answer so far, None while there is none.
 
         The first order of a token is the one that counts: the same token later sends that one again, which the agent
-        carries out once.
+        carries out once. An order that has expired is sent, too: the agent's refusal is an answer.
 
         Raises:
-            Permanent: the order cannot be written, or the cluster has no queue.
+            DependencyUnavailable: the cluster has no queue (its agent has never started).
+            Permanent: the order cannot be written.
         """
+        ...
+
+    def ordered(self, cluster: str, token: str) -> tuple[Order | None, Answer | None]:
+        """The order of this token as it was first given, and its answer; nothing is sent. Raises as `attempt`."""
+        ...
+
+    def prepare(self, cluster: str) -> None:
+        """Make sure that the cluster's queue exists. Idempotent."""
+        ...
+
+    def clusters(self) -> tuple[str, ...]:
+        """Every cluster that has a whiteboard, in order."""
         ...
 
 

@@ -24,6 +24,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView, Checkpoin
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Discovered, Notice
+from rekindle.mailbox import AttemptOrder
 from rekindle.reports import RankReport, ReportKind
 
 _TIME_LIMITS = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
@@ -261,6 +262,9 @@ class RecordedWorld:
             for item in self.saved
         ]
         return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
+
+    def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
+        """Nothing is started."""
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         """Nothing to fence: an attempt ended by us no longer writes."""

@@ -25,15 +25,18 @@ from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.mailbox import (
     MAX_MESSAGE_BYTES,
     MAX_TEXT_CHARS,
+    AttemptOrder,
     Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
     MailboxError,
     Place,
+    Plan,
     beat_key,
     doorbell_key,
     fence_key,
+    plan_key,
     reply_key,
     request_key,
 )
@@ -203,6 +206,16 @@ class S3Mailbox:
         condition = {"IfMatch": etag} if etag is not None else {"IfNoneMatch": "*"}
         self._objects.write(place, body, **condition)
         self._ring(job, attempt)
+
+    def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
+        """See ports.Mailbox. The newest one counts: it is written again whenever its start is ordered again."""
+        if not job.mailbox:
+            return
+        try:
+            plan = Plan(attempt=attempt, order=order, written_at=now)
+            self._objects.write(_root(job).join(plan_key(attempt)), plan.to_json())
+        except MailboxError as err:
+            raise Permanent(f"the plan of {attempt} cannot be written: {err}") from err
 
     def _ring(self, job: Job, news: str) -> None:
         """Change the doorbell's bytes: a monitor that finds them unchanged lists requests once a minute only.

@@ -85,6 +85,20 @@ REASONS: tuple[ReasonRow, ...] = (
         example="Repairing training cluster due to hardware failure",
         source="SageMaker developer guide, model-checkpoints-cluster-repair",
     ),
+    _row(
+        "slurm_node_fail",
+        FaultClass.NODE_LOST,
+        r"\A\s*Slurm (NODE_FAIL|BOOT_FAIL)\b",
+        example="Slurm NODE_FAIL: NodeDown",
+        source="squeue, JOB STATE CODES: one of the allocated nodes failed, or failed to boot",
+    ),
+    _row(
+        "slurm_out_of_memory",
+        FaultClass.OUT_OF_MEMORY,
+        r"\A\s*Slurm OUT_OF_MEMORY\b",
+        example="Slurm OUT_OF_MEMORY: exit code: 125",
+        source="squeue, JOB STATE CODES: the job met an out-of-memory error",
+    ),
     # Causes
     _row(
         "gpu_hardware",

@@ -17,6 +17,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.ports import Discovered, Notice
+from rekindle.mailbox import AttemptOrder
 from rekindle.reports import RankReport, ReportKind
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -138,6 +139,7 @@ class FakeMailbox:
         self.fences: dict[str, tuple[str, int, tuple[str, ...]]] = {}
         self.told: list[RankReport] = []
         self.marks: dict[str, str] = {}  # root -> the problem that the mark reads as
+        self.plans: dict[str, AttemptOrder] = {}
 
     def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
         seen = self.beats.get(attempt.name)
@@ -199,6 +201,10 @@ class FakeMailbox:
             return ActionResult(action="QuarantineCheckpoint", done=Done.ALREADY, detail=action.root)
         self.marks[action.root] = f"quarantined: {action.why} ({by})"
         return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
+
+    def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
+        if job.mailbox:
+            self.plans[attempt] = order
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         if not job.mailbox:

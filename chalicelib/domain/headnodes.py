@@ -1,0 +1,29 @@
+"""Whether a cluster's whiteboard says anything about now. Pure.
+
+The agent writes its heartbeat every 30 s and its other documents when they change, so what they say holds as long as
+the heartbeat is fresh and Slurm is being read. After that the whole whiteboard is a memory: Unknown.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.known import Known, Maybe
+from rekindle.headnode.documents import AgentDoc
+
+SILENT_AFTER: Final = timedelta(seconds=180)  # six heartbeats: one lost write, or a short network outage, is no silence
+
+
+def why_unknown(agent: Maybe[AgentDoc], *, now: datetime) -> str:
+    """Why nothing can be said about the cluster now; empty while its agent lives and reads Slurm."""
+    if not isinstance(agent, Known):
+        return agent.why
+    doc = agent.value
+    if now - doc.at > SILENT_AFTER:
+        return f"the agent of {doc.cluster} is silent since {doc.at:%Y-%m-%d %H:%M:%S}"
+    if doc.read_at is None:
+        return f"the agent of {doc.cluster} has not read Slurm yet"
+    if now - doc.read_at > SILENT_AFTER:
+        return f"the agent of {doc.cluster} has not been able to read Slurm since {doc.read_at:%Y-%m-%d %H:%M:%S}"
+    return ""

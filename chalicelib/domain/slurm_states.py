@@ -1,0 +1,140 @@
+"""Slurm's words for a job's state, as ours: one table for the whiteboard and the bus. Pure.
+
+Source of the states: squeue, JOB STATE CODES; what each means was tried on Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from chalicelib.domain.errors import DependencyUnavailable
+from chalicelib.domain.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.slurm import SlurmView
+from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
+
+STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
+    SlurmState.PENDING: AttemptStatus.STARTING,
+    SlurmState.CONFIGURING: AttemptStatus.STARTING,
+    SlurmState.RUNNING: AttemptStatus.RUNNING,
+    SlurmState.SUSPENDED: AttemptStatus.RUNNING,  # its processes are stopped, not gone; a stall tells of it
+    SlurmState.COMPLETING: AttemptStatus.STOPPING,
+    SlurmState.STOPPED: AttemptStatus.STOPPING,
+    SlurmState.COMPLETED: AttemptStatus.COMPLETED,
+    SlurmState.CANCELLED: AttemptStatus.STOPPED,
+    SlurmState.REQUEUED: AttemptStatus.STOPPED,  # this start is over; `successor` names the next one
+    SlurmState.FAILED: AttemptStatus.FAILED,
+    SlurmState.BOOT_FAIL: AttemptStatus.FAILED,
+    SlurmState.NODE_FAIL: AttemptStatus.FAILED,
+    SlurmState.OUT_OF_MEMORY: AttemptStatus.FAILED,
+    SlurmState.REVOKED: AttemptStatus.FAILED,
+    SlurmState.TIMEOUT: AttemptStatus.EXPIRED,
+    SlurmState.DEADLINE: AttemptStatus.EXPIRED,
+    SlurmState.PREEMPTED: AttemptStatus.EXPIRED,
+    SlurmState.GONE: AttemptStatus.GONE,
+}
+"""UNKNOWN has no row: a state that nobody can read is no state."""
+
+# The words of SageMaker's states that Signals carry, so that one rule reads the ends of all platforms.
+WORDS: Final[Mapping[AttemptStatus, str]] = {
+    AttemptStatus.COMPLETED: "Completed",
+    AttemptStatus.FAILED: "Failed",
+    AttemptStatus.STOPPED: "Stopped",
+    AttemptStatus.EXPIRED: "Stopped",
+    AttemptStatus.GONE: "Gone",
+}
+
+
+def status_of(state: SlurmState) -> AttemptStatus:
+    """Raises: DependencyUnavailable for a state that cannot be read."""
+    if state not in STATUSES:
+        raise DependencyUnavailable("Slurm shows a state that is not known here")
+    return STATUSES[state]
+
+
+def failure_reason(
+    state: SlurmState,
+    *,
+    reason: str = "",
+    detail: str = "",
+    exit_code: int | None = None,
+    exit_signal: int | None = None,
+) -> str:
+    """Why a start failed, as `domain/failure_reasons.py` reads it; empty for a state that is no failure.
+
+    `detail` is what the agent found in the job's own output.
+    """
+    if STATUSES.get(state) is not AttemptStatus.FAILED:
+        return ""
+    parts = [f"Slurm {state.value.upper()}"]
+    if reason and reason != "None":
+        parts.append(reason)
+    if exit_signal:
+        parts.append(f"signal {exit_signal}")
+    if exit_code:
+        parts.append(f"exit code: {exit_code}")
+    if detail:
+        parts.append(detail)
+    return ": ".join(parts)
+
+
+def reason_of(doc: AttemptDoc) -> str:
+    """`failure_reason` of a whole document."""
+    return failure_reason(
+        doc.state, reason=doc.reason, detail=doc.detail, exit_code=doc.exit_code, exit_signal=doc.exit_signal
+    )
+
+
+def fault_of_end(state: SlurmState, why: str, *, has_successor: bool = False) -> FaultClass | None:
+    """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or Slurm
+    has put the job back by itself.
+    """
+    if has_successor or state not in STATUSES:
+        return None
+    match STATUSES[state]:
+        case AttemptStatus.FAILED:
+            return classify_failure_reason(why).fault
+        case AttemptStatus.EXPIRED:
+            return FaultClass.PLANNED_END
+        case AttemptStatus.GONE:
+            return FaultClass.JOB_MISSING
+        case _:
+            return None
+
+
+def view_of(doc: AttemptDoc) -> AttemptView:
+    """What the whiteboard says about a start. Raises: DependencyUnavailable for a state that cannot be read."""
+    status = status_of(doc.state)
+    about = doc.reason or doc.detail
+    return AttemptView(
+        name=doc.attempt,
+        status=status,
+        detail=f"{doc.state.value.upper()}{f': {about}' if about and about != 'None' else ''}"[:300],
+        failure_reason=reason_of(doc)[:2000],
+        ended_at=(doc.ended_at or doc.seen_at) if status.has_ended else None,
+        successor=doc.successor,
+        slurm=SlurmView(
+            slurm_job=doc.slurm_job,
+            restart=doc.restart,
+            state=doc.state,
+            nodes=doc.nodes,
+            is_requeueable=doc.is_requeueable,
+            is_known=doc.is_known,
+            held=doc.held,
+            has_auto_resume=doc.has_auto_resume,
+            cannot_resubmit=doc.cannot_resubmit,
+            has_spec=doc.spec is not None,
+            has_mailbox=bool(doc.mailbox),
+            pending_reason=doc.reason if status is AttemptStatus.STARTING else "",
+            ended_by=doc.ended_by,
+            requeued_by=doc.requeued_by,
+            dependents=len(doc.dependents),
+        ),
+    )
+
+
+def is_own_restart(doc: AttemptDoc) -> bool:
+    """The job was put back into the queue, and not by us."""
+    return doc.successor is not None and doc.requeued_by is not EndedBy.AGENT
