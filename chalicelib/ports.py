@@ -163,6 +163,17 @@ class IncidentStore(Protocol):
         """
         ...
 
+    def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
+        """The Incidents of one node of a cluster, newest first."""
+        ...
+
+    def claim(self, incident_id: str, *, token: str) -> bool:
+        """True for the first who asks for `token`, False ever after.
+
+        For a side effect that takes no token itself: one who finds it claimed cannot know whether it was carried out.
+        """
+        ...
+
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """Take over from `generation`: returns generation + 1. Raises VersionConflict if somebody else did."""
         ...

@@ -38,7 +38,7 @@ class Books:
 
 
 def _scope(incident: Incident) -> str:
-    return f"job {incident.job_id}" if incident.job_id is not None else f"cluster {incident.cluster}"
+    return f"job {incident.job_id}" if incident.job_id is not None else f"cluster {incident.scope}"
 
 
 class MemoryIncidents:
@@ -142,6 +142,18 @@ class MemoryIncidents:
         """See the port."""
         found = self._newest_first(case.incident for case in self._cases.values() if case.incident.job_id == job_id)
         return tuple(found[:limit])
+
+    def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
+        """See the port."""
+        cases = (case.incident for case in self._cases.values())
+        return tuple(self._newest_first(one for one in cases if (one.cluster, one.node) == (cluster, node))[:limit])
+
+    def claim(self, incident_id: str, *, token: str) -> bool:
+        """See the port."""
+        case = self._case(incident_id)
+        is_first = token not in case.tokens
+        case.tokens.add(token)
+        return is_first
 
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """See the port."""

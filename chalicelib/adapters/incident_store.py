@@ -19,7 +19,7 @@ from chalicelib.adapters import items
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.adapters.items import Expression, Item
 from chalicelib.domain.errors import Permanent, UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import Incident, TimelineEntry
+from chalicelib.domain.incidents import Incident, TimelineEntry, node_scope
 from chalicelib.domain.signals import Signal, SignalSource
 from chalicelib.ports import Entry, Joined, Looked, Page
 
@@ -397,6 +397,20 @@ class DynamoIncidentStore:
         except AwsRefusal:
             return  # written before under this token
 
+    def claim(self, incident_id: str, *, token: str) -> bool:
+        """See ports.IncidentStore."""
+        try:
+            items.insist(
+                self._client.put_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Item=items.key(items.incident_pk(incident_id), f"CLAIM#{token}"),
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except AwsRefusal:
+            return False
+        return True
+
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """See ports.IncidentStore. A closed Incident has no next generation: VersionConflict."""
         try:
@@ -471,19 +485,27 @@ class DynamoIncidentStore:
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
         """See ports.IncidentStore."""
-        request = items.begins(items.job_pk(job_id), "INCIDENT#", newest_first=True) | {"Limit": limit}
+        return self._list_below(items.job_pk(job_id), limit)
+
+    def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
+        """See ports.IncidentStore."""
+        return self._list_below(items.cluster_pk(node_scope(cluster, node)), limit)
+
+    def _list_below(self, pk: str, limit: int) -> tuple[Incident, ...]:
+        request = items.begins(pk, "INCIDENT#", newest_first=True) | {"Limit": limit}
         rows = call(self._client.query, TableName=self._table, **request).get("Items", ())
         keys = [items.key(items.incident_pk(row["incident_id"]["S"])) for row in rows]
         return tuple(_incident(item) for item in items.get_many(self._client, self._table, keys))
 
 
 def _scope_key(incident: Incident) -> Item:
-    """The item that points at the open Incident: its Job's, or its cluster's where no Job is known."""
+    """The item that points at the open Incident: its Job's, else its node's, else its cluster's."""
     if incident.job_id is not None:
         return items.key(items.job_pk(incident.job_id))
-    if incident.cluster is None:
+    scope = incident.scope
+    if scope is None:
         raise Permanent(f"incident {incident.incident_id!r} names neither a job nor a cluster")
-    return items.key(items.cluster_pk(incident.cluster))
+    return items.key(items.cluster_pk(scope))
 
 
 def _index_row(incident: Incident) -> Item:

@@ -133,6 +133,7 @@ class Incident:
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
+    `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name in Slurm.
     `onset_fault` is what began at `onset_step`; `onsets` are those rolled back for, in order; `bout` is a bad loss that
     is watched; `verify_to` is a step that a new attempt must pass besides the target, where one is set.
     `stretches` and `suspicions` are what later Incidents and people need to know (see evidence.py), `conclusion` what
@@ -193,6 +194,14 @@ class Incident:
     paused_since: datetime | None = None
     closed_at: datetime | None = None
     outcome: str = ""
+    node: str | None = None
+
+    @property
+    def scope(self) -> str | None:
+        """What at most one open Incident is about: a Job, a node `<cluster>/<node>`, or a cluster; None: nothing."""
+        if self.job_id is not None or self.cluster is None:
+            return self.job_id
+        return self.cluster if self.node is None else node_scope(self.cluster, self.node)
 
     def unpaused(self, *, now: datetime) -> Incident:
         """As it would be had the pause taken no time: what a limit is measured from, and what is waited for, move on.
@@ -346,6 +355,7 @@ class Incident:
             "paused_since": _at(self.paused_since),
             "closed_at": _at(self.closed_at),
             "outcome": self.outcome,
+            "node": self.node,
         }
 
     @classmethod
@@ -399,6 +409,7 @@ class Incident:
             paused_since=_from_at(wire.get("paused_since")),
             closed_at=_from_at(wire["closed_at"]),
             outcome=wire["outcome"],
+            node=wire.get("node"),
         )
 
 
@@ -440,12 +451,17 @@ class TimelineEntry:
 def incident_id_for(signal: Signal, *, scope: str) -> str:
     """The id of the Incident that `signal` would open: a hash of the fact, so that two racing openers agree.
 
-    `scope` is the job id or cluster ARN. 1-48 characters of [a-z0-9-], short enough to name a durable execution
-    (64 characters, style §4) with its generation.
+    `scope` is the Incident's own. 1-48 characters of [a-z0-9-], short enough to name a durable execution (64
+    characters, style §4) with its generation.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", scope.rsplit("/", 1)[-1].lower()).strip("-")[:26].strip("-") or "x"
     digest = hashlib.sha256(f"{scope}|{signal.dedupe_key}".encode()).hexdigest()[:12]
     return f"inc-{readable}-{digest}"
+
+
+def node_scope(cluster: str, node: str) -> str:
+    """The scope of a node's own Incident: whoever asks, one node has one at a time. A slash is in no name of either."""
+    return f"{cluster}/{node}"
 
 
 def execution_name(incident_id: str, generation: int) -> str:

@@ -276,3 +276,28 @@ def test_a_full_inbox_turns_signals_away_but_never_an_order(store: IncidentStore
     # What was turned away was not taken in, so its redelivery finds room now.
     assert store.join("inc-a", signal("fact-124"), now=T0).outcome is Joined.JOINED
     assert [item.dedupe_key for item in store.load("inc-a").inbox] == ["fact-124"]
+
+
+def test_a_node_has_one_open_incident_whoever_asks_and_its_own_history(store: IncidentStore) -> None:
+    def node(name: str, which: str, opened_s: float) -> Incident:
+        return incident(name, job_id=None, cluster="pretrain", node=which, attempt=None, opened_s=opened_s)
+
+    told = {"job_id": None, "attempt": None, "cluster": "pretrain"}
+    assert store.open(node("inc-a", "ip-1", 0), signal("one", node="ip-1", **told), now=T0).outcome is Joined.OPENED
+    again = store.open(node("inc-b", "ip-1", 1), signal("two", node="ip-1", **told), now=at(1))
+    assert (again.outcome, again.incident_id) == (Joined.JOINED, "inc-a")
+    other = store.open(node("inc-c", "ip-2", 2), signal("three", node="ip-2", **told), now=at(2))
+    cluster = replace(node("inc-d", "ip-1", 3), node=None)
+    assert (other.outcome, store.open(cluster, signal("four", **told), now=at(3)).outcome) == (Joined.OPENED,) * 2
+    close(store)
+    assert store.open(node("inc-e", "ip-1", 4), signal("five", node="ip-1", **told), now=at(4)).outcome is Joined.OPENED
+    mine = store.list_for_node("pretrain", "ip-1", limit=5)
+    assert [one.incident_id for one in mine] == ["inc-e", "inc-a"]
+    assert mine[0] == node("inc-e", "ip-1", 4)
+    assert store.list_for_node("pretrain", "ip-9", limit=5) == ()
+
+
+def test_a_claim_is_given_once(store: IncidentStore) -> None:
+    store.open(incident(), signal("one"), now=T0)
+    assert [store.claim("inc-a", token=token) for token in ("n1", "n1", "n2")] == [True, False, True]
+    assert store.timeline("inc-a") == ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from chalicelib.domain.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import Incident, TimelineEntry
+from chalicelib.domain.incidents import Incident, TimelineEntry, node_scope
 from chalicelib.domain.signals import Signal, SignalSource
 from chalicelib.ports import Entry, Joined, Looked, Page
 from tests.fakes.registry import FakeJobRegistry
@@ -30,6 +30,7 @@ class _Record:
     overflow: int = 0
     recorded: list[TimelineEntry] = field(default_factory=list)
     appended: dict[str, TimelineEntry] = field(default_factory=dict)
+    claimed: set[str] = field(default_factory=set)
 
 
 class FakeIncidentStore:
@@ -149,6 +150,20 @@ class FakeIncidentStore:
             found = [item.incident for item in self._records.values() if item.incident.job_id == job_id]
         return tuple(_newest_first(found)[:limit])
 
+    def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
+        with self._lock:
+            found = [
+                item.incident for item in self._records.values() if item.incident.scope == node_scope(cluster, node)
+            ]
+        return tuple(_newest_first(found)[:limit])
+
+    def claim(self, incident_id: str, *, token: str) -> bool:
+        with self._lock:
+            claimed = self._get(incident_id).claimed
+            is_first = token not in claimed
+            claimed.add(token)
+            return is_first
+
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         with self._lock:
             record = self._get(incident_id)
@@ -183,15 +198,15 @@ class FakeIncidentStore:
     def _pointer(self, incident: Incident) -> str | None:
         if incident.job_id is not None:
             return self._registry.get(incident.job_id).open_incident
-        return self._clusters.get(incident.cluster or "")
+        return self._clusters.get(incident.scope or "")
 
     def _point(self, incident: Incident, to: str | None) -> None:
         if incident.job_id is not None:
             self._registry.point(incident.job_id, to)
         elif to is None:
-            self._clusters.pop(incident.cluster or "", None)
+            self._clusters.pop(incident.scope or "", None)
         else:
-            self._clusters[incident.cluster or ""] = to
+            self._clusters[incident.scope or ""] = to
 
 
 def _newest_first(incidents: list[Incident]) -> list[Incident]:
