@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,8 @@ from typing import Any
 
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from rekindle.checkpoints.marks import forensic_request_id as forensic_request_id
+from rekindle.checkpoints.marks import is_forensic as is_forensic
 
 MAX_STRETCHES = 32  # newest kept; each is a few dozen bytes, and older ones lie behind any resume point still in reach
 MAX_SUSPICIONS = 16  # one per attempt and kind; an Incident has at most `max_attempts` attempts that matter
@@ -23,17 +24,6 @@ LOSS_FAULTS = frozenset({FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE})
 # The kind of a checkpoint that was asked for while the loss was bad: for people to look into, never to resume from. It
 # is told by the id of its request, which the manifest repeats, so any monitor's will do, and it stays so for ever.
 FORENSIC = "forensic"
-_FORENSIC_ID = re.compile(r"-f[0-9]+\Z")
-
-
-def forensic_request_id(incident_id: str, number: int) -> str:
-    """The id of a request for a forensic checkpoint."""
-    return f"{incident_id}-f{number}"
-
-
-def is_forensic(request_id: str | None) -> bool:
-    """True for the id of a request made by `forensic_request_id`."""
-    return request_id is not None and _FORENSIC_ID.search(request_id) is not None
 
 
 class Need(StrEnum):

@@ -3,12 +3,16 @@
     <prefix>/rekindle/quarantine/<sha1 of the root>.json        {"v": 1, "root", "why", "by", "at"}
 
 The checkpoint itself stays where it is. The mark's name is made of the root, so that marking twice is marking once.
+
+A forensic checkpoint, saved while the loss was bad for people to look into, needs no mark: it is told by the id of the
+request that asked for it, which its manifest repeats.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -19,6 +23,17 @@ MAX_MARK_BYTES: Final = 16 * 1024
 MAX_WHY_CHARS: Final = 1000
 MAX_BY_CHARS: Final = 200
 PROBLEM: Final = "quarantined"
+_FORENSIC_ID: Final = re.compile(r"-f[0-9]+\Z")
+
+
+def forensic_request_id(incident_id: str, number: int) -> str:
+    """The id of a request for a forensic checkpoint."""
+    return f"{incident_id}-f{number}"
+
+
+def is_forensic(request_id: str | None) -> bool:
+    """True for the id of a request made by `forensic_request_id`."""
+    return request_id is not None and _FORENSIC_ID.search(request_id) is not None
 
 
 def quarantine_prefix() -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rekindle.mailbox import (
     ENV_ATTEMPT,
@@ -41,13 +41,17 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.resuming import settled
 from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
+from rekindle.monitor.signals import hold, numbers_of
 from rekindle.monitor.silent import Monitor
+from rekindle.monitor.slurm import Told, hear, is_on_slurm, patiently
 from rekindle.monitor.trouble import logger
 
 __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Coordinator", "AllReduceMax", "Solo"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
+
+hold(process_environment())  # see there: a signal may come before `start` does
 
 
 def start(
@@ -62,6 +66,7 @@ def start(
     config: Config | None = None,
     handle_sigterm: bool = False,
     handle_signals: bool = False,
+    signals: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Monitor:
@@ -72,9 +77,13 @@ def start(
     coordinator: needed where `world_size` > 1 (see `AllReduceMax`); without it only stalls and losses are reported.
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
     the former. Both call the handler that was there before.
+    signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
+    it. One that the script has a handler of its own for is the script's.
     """
-    given = process_environment() if env is None else env
-    resume = _settled(_resume_plan(given), mailbox, given)
+    around = process_environment() if env is None else env
+    told = hear(around, lambda: _box_of(mailbox, around))
+    given = told.env
+    resume = _settled(told, mailbox)
     try:
         return _start(
             save=save,
@@ -85,6 +94,7 @@ def start(
             coordinator=coordinator,
             config=config,
             signals=_signals(handle_sigterm, handle_signals),
+            wishes=numbers_of(("USR1",) if signals is None and is_on_slurm(given) else signals or ()),
             env=given,
             clock=clock or SystemClock(),
             resume=resume,
@@ -104,6 +114,7 @@ def _start(
     coordinator: Coordinator | None,
     config: Config | None,
     signals: tuple[signal.Signals, ...],
+    wishes: tuple[signal.Signals, ...],
     env: Mapping[str, str],
     clock: Clock,
     resume: ResumePlan,
@@ -147,7 +158,7 @@ def _start(
         clients=clients,
         clock=clock,
     )
-    monitor.begin(signals=signals)
+    monitor.begin(signals=signals, wishes=wishes)
     return monitor
 
 
@@ -172,20 +183,33 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(plan: ResumePlan, mailbox: str | Box | None, env: Mapping[str, str]) -> ResumePlan:
+def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
-    try:
-        there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
+    env = told.env
+    plan = _resume_plan(env) if told.resume is None else told.resume
+
+    def look() -> ResumePlan:
         return settled(
             plan,
             directory=env.get(ENV_CHECKPOINT_DIR) or None,
             upload=_upload(env),
-            box=open_box(there, Clients()) if isinstance(there, str) else there,
+            box=_box_of(mailbox, env),
             is_repeat=_attempt_number(env) > 1,
+            is_untold=told.is_untold,
+            job_id=env.get(ENV_JOB_ID, ""),
         )
+
+    try:
+        return patiently(look) if told.is_untold else look()
     except Exception as err:
         logger.warning("Rekindle's resume plan could not be checked against the disk: %r", err)
-        return plan
+        return _resume_plan(told.submitted) if told.is_untold else plan
+
+
+def _box_of(mailbox: str | Box | None, env: Mapping[str, str]) -> Box | None:
+    """Raises: MailboxError for what is no mailbox's place."""
+    there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
+    return open_box(there, Clients()) if isinstance(there, str) else there
 
 
 def _attempt_number(env: Mapping[str, str]) -> int:

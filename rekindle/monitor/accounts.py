@@ -79,7 +79,7 @@ class Accounts:
             attempt_number=self._identity.attempt_number,
             step=job.step,
             kind=job.kind,
-            request_id=job.requests[0].request_id if job.requests else None,
+            request_id=job.request_id,
             root=root,
             files=files,
             world_size=self._identity.world_size,

@@ -126,5 +126,6 @@ class Saver:
                 saved_at=self._clock.now(),
                 took_s=took_s,
                 requests=requests,
+                signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
             )
         )

@@ -175,9 +175,9 @@ class LiveMonitor(Monitor):
         )
         self._workers += self._office.workers
 
-    def begin(self, *, signals: Sequence[signal.Signals]) -> None:
-        """Start the threads; say hello."""
-        if signals and not self._signals.install(signals):
+    def begin(self, *, signals: Sequence[signal.Signals], wishes: Sequence[signal.Signals] = ()) -> None:
+        """Start the threads; say hello. signals: handled whoever else does; wishes: only where nobody else does."""
+        if (signals or wishes) and not self._signals.install(signals, wishes):
             self._trouble.once("signals", "Signals can only be handled from the main thread; they are left alone")
         for worker in self._workers:
             worker.start()

@@ -3,6 +3,7 @@
 The service sees S3, not this machine's disk: a checkpoint on a shared file system, or the local copy of one in S3, is
 checked here, before the script loads it. One that is damaged is passed over for the newest whole one before it. An
 attempt that was told no checkpoint finds the newest whole one by itself, as its script would, but never a quarantined.
+A restart on Slurm that nobody planned also goes by the mailbox's manifests, whose checkpoints may lie in S3.
 
 Every rank comes to the same answer, because all look at the same shared directory and the same marks. Marks that
 cannot be read leave the plan as it is.
@@ -11,26 +12,58 @@ cannot be read leave the plan as it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rekindle.checkpoints.discover import judge_one
-from rekindle.checkpoints.marks import mark_key, quarantine_prefix
+from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
 from rekindle.folders import listing_of, manifest_problems, newest_complete, path_of, reader_of
-from rekindle.mailbox import MailboxError, Manifest, Place, ResumePlan, manifest_key, parse_key
-from rekindle.monitor.boxes import Box
+from rekindle.mailbox import (
+    Fence,
+    MailboxError,
+    Manifest,
+    Place,
+    ResumePlan,
+    fence_key,
+    manifest_key,
+    manifest_prefix,
+    parse_key,
+    relative_path,
+    verify_listing,
+)
+from rekindle.monitor.aws import Clients
+from rekindle.monitor.boxes import Box, list_objects
 from rekindle.monitor.saving import Upload, local_path
 from rekindle.monitor.trouble import logger
 
+MAX_READ = 50  # manifests looked into, newest first: a run whose last fifty are all bad needs a person
+
 
 def settled(
-    plan: ResumePlan, *, directory: str | None, upload: Upload | None, box: Box | None, is_repeat: bool
+    plan: ResumePlan,
+    *,
+    directory: str | None,
+    upload: Upload | None,
+    box: Box | None,
+    is_repeat: bool,
+    is_untold: bool = False,
+    job_id: str = "",
+    clients: Clients | None = None,
 ) -> ResumePlan:
     """The plan, or the next best one.
 
     directory: the run's own checkpoint folder. is_repeat: not the first attempt, so there may be something to go on
-    from. Raises: OSError, MailboxError, and the box's own errors.
+    from. is_untold: nobody planned this attempt, so the manifests of `job_id` in the box count too; `clients` list
+    those in S3. Raises: OSError, MailboxError, and the box's own errors.
     """
+    if is_untold and plan.uri is None:
+        sealed, barred = (None, ()) if box is None else _newest_sealed(box, job_id, upload, clients or Clients())
+        found = _newest(plan, directory, upload, box, at_most=None, but=barred) if directory else plan
+        if sealed is None or (found.step is not None and sealed.step < found.step):
+            return found
+        logger.warning("Resuming at step %d from %s, by its manifest", sealed.step, sealed.root)
+        uri = (box.uri if box is not None else "").rstrip("/")
+        return replace(plan, step=sealed.step, uri=sealed.root, manifest_uri=f"{uri}/{sealed.key}")
     path = local_path(plan.uri, upload)
     if plan.uri is None:
         return _newest(plan, directory, upload, box, at_most=None) if directory and is_repeat else plan
@@ -40,21 +73,78 @@ def settled(
     if not problems:
         return plan
     logger.warning("The checkpoint to resume from (%s) is not whole: %s", path, "; ".join(problems))
-    return _newest(plan, directory or os.path.dirname(path), upload, box, at_most=plan.step, but=path)
+    return _newest(plan, directory or os.path.dirname(path), upload, box, at_most=plan.step, but=(path,))
 
 
 def _newest(
-    plan: ResumePlan, directory: str, upload: Upload | None, box: Box | None, *, at_most: int | None, but: str = ""
+    plan: ResumePlan,
+    directory: str,
+    upload: Upload | None,
+    box: Box | None,
+    *,
+    at_most: int | None,
+    but: Sequence[str] = (),
 ) -> ResumePlan:
     if not os.path.isdir(directory):
         return plan
     is_marked = _quarantined(upload, box)
-    found = newest_complete(directory, at_most=at_most, is_barred=lambda path: path == but or is_marked(path))
+    found = newest_complete(directory, at_most=at_most, is_barred=lambda path: path in but or is_marked(path))
     if found is None:
         return plan
     path = path_of(directory, found)
     logger.warning("Resuming at step %s from %s, found on disk", found.step, path)
     return replace(plan, step=found.step, uri=path, manifest_uri=None)
+
+
+def _newest_sealed(
+    box: Box, job_id: str, upload: Upload | None, clients: Clients
+) -> tuple[Manifest | None, tuple[str, ...]]:
+    """The newest manifest whose checkpoint is whole, not quarantined, not forensic, and not a superseded attempt's.
+
+    And the local paths of newer ones that are one of these: nobody is to find them in the run's folder either.
+    """
+    barred: list[str] = []
+    marks = frozenset(box.names(quarantine_prefix()))
+    fence = _fence(box)
+    for key in sorted(box.names(manifest_prefix()), reverse=True)[:MAX_READ]:  # twelve digits sort as numbers do
+        parsed = parse_key(key)
+        try:
+            raw = box.get(key) if parsed is not None else None
+            manifest = None if raw is None else Manifest.from_json(raw)
+        except MailboxError as err:
+            logger.warning("The manifest %s cannot be read: %s", key, err)
+            continue
+        if manifest is None or manifest.key != key or manifest.job_id not in (job_id, manifest.attempt):
+            continue
+        is_late = fence is not None and manifest.attempt in fence.superseded and manifest.saved_at > fence.written_at
+        path = local_path(manifest.root, upload)
+        is_marked = any(mark_key(root) in marks for root in (manifest.root, path) if root)
+        if is_late or is_marked or is_forensic(manifest.request_id):
+            barred += [path] if path else []
+            continue
+        problems = _problems_in_s3(manifest, clients) if path is None else manifest_problems(manifest, path)
+        if not problems:
+            return manifest, tuple(barred)
+        barred += [path] if path else []
+        logger.warning("The checkpoint of step %d is not whole: %s", manifest.step, "; ".join(problems[:3]))
+    return None, tuple(barred)
+
+
+def _fence(box: Box) -> Fence | None:
+    raw = box.get(fence_key())
+    try:
+        return None if raw is None else Fence.from_json(raw)
+    except MailboxError as err:
+        logger.warning("The mailbox's fence cannot be read (%s); it is ignored", err)
+        return None
+
+
+def _problems_in_s3(manifest: Manifest, clients: Clients) -> tuple[str, ...]:
+    place = Place.parse(manifest.root, "root")
+    found = {
+        relative_path(place.path, key): size for key, size in list_objects(clients, place.bucket or "", place.path)
+    }
+    return verify_listing(manifest, {path: size for path, size in found.items() if path is not None})
 
 
 def _problems(plan: ResumePlan, path: str, box: Box | None) -> tuple[str, ...]:

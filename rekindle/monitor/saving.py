@@ -63,6 +63,14 @@ class SaveJob:
     saved_at: datetime
     took_s: float | None  # None: not known
     requests: tuple[CheckpointRequest, ...] = ()
+    signalled: bool = False  # a signal asked for it, and no request
+
+    @property
+    def request_id(self) -> str | None:
+        """What the manifest says about who asked: a signal has no id of its own, so its step gives it one."""
+        if self.requests:
+            return self.requests[0].request_id
+        return f"signal-{self.step}" if self.signalled else None
 
 
 class SaveIncomplete(Exception):

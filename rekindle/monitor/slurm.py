@@ -1,0 +1,169 @@
+"""Who this process is on Slurm, and what the service has told its attempt.
+
+A job that Slurm starts again (`scontrol requeue`, a node failure, a preemption) has the environment of its submission.
+Its REKINDLE_RESUME_* are those of an earlier start; the plan in the mailbox, under this start's own name, is the newer
+word. Where Slurm has started the job by itself there is none: then only the data to leave out is kept, and the run goes
+on from the newest checkpoint that nothing speaks against (see `resuming`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from rekindle.headnode.names import ENV_CLUSTER, SlurmAttempt, attempt_from_env, check_cluster
+from rekindle.mailbox import (
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_NAME,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    MailboxError,
+    Plan,
+    ResumePlan,
+    plan_key,
+)
+from rekindle.monitor.boxes import Box
+from rekindle.monitor.trouble import logger
+
+ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
+RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: HyperPod developer guide, lifecycle scripts
+ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
+# The cluster's name for everybody: infra/lifecycle writes it on every node, where only root may read SageMaker's file.
+CLUSTER_FILE: Final = "/etc/rekindle/cluster"
+ENV_SLURM_CLUSTER: Final = "SLURM_CLUSTER_NAME"  # Source: sbatch manual, OUTPUT ENVIRONMENT VARIABLES
+MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
+WAITS_S: Final = (1.0, 3.0)  # between the tries to read the plan, so that one lost packet is no answer
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What holds for this attempt.
+
+    env: the environment as it would be, had this start been told by it. resume: where it goes on; None where the
+    environment says so. is_untold: a restart that nobody planned, so that it has to look for itself; submitted: the
+    environment as it was, whose old plan is still better than nothing if that cannot be done.
+    """
+
+    env: Mapping[str, str]
+    submitted: Mapping[str, str]
+    resume: ResumePlan | None = None
+    is_untold: bool = False
+
+
+def is_on_slurm(env: Mapping[str, str]) -> bool:
+    return env.get("SLURM_JOB_ID", "").isdigit()
+
+
+def cluster_of(env: Mapping[str, str]) -> str | None:
+    """The cluster's name, the same as its agent uses; None where nothing says it. Raises: MailboxError, OSError."""
+    if env.get(ENV_CLUSTER):
+        return check_cluster(env[ENV_CLUSTER], ENV_CLUSTER)
+    for read in (_from_resource_config, _from_cluster_file):
+        name = read(env)
+        if name is not None:
+            return name
+    name = env.get(ENV_SLURM_CLUSTER)
+    return check_cluster(name, ENV_SLURM_CLUSTER) if name else None
+
+
+def attempt_on_slurm(env: Mapping[str, str]) -> SlurmAttempt | None:
+    """This start's name; None outside Slurm, and where the cluster has no name that can be used."""
+    if not is_on_slurm(env):
+        return None
+    try:
+        cluster = cluster_of(env)
+        return None if cluster is None else attempt_from_env(env, cluster)
+    except (MailboxError, OSError) as err:
+        logger.warning("Rekindle's monitor cannot tell which Slurm cluster this is: %s", err)
+        return None
+
+
+def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> Told:
+    """What this attempt was told: by its environment, or by its plan where it is a restart. Never raises.
+
+    box: opens the mailbox; only called for a restart.
+    """
+    start = attempt_on_slurm(env)
+    if start is None:
+        return Told(env=env, submitted=env)
+    own = {
+        ENV_ATTEMPT_NAME: start.name,
+        ENV_JOB_ID: env.get(ENV_JOB_ID) or start.restarted(0).name,
+        ENV_ATTEMPT: str(_number(env) + start.restart),
+    }
+    if start.restart == 0:
+        return Told(env={**env, **own}, submitted=env)
+    stale = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
+    rest = {name: value for name, value in env.items() if name not in stale}
+    try:
+        plan = patiently(lambda: _plan(box(), start.name))
+    except Exception as err:
+        # Better an old checkpoint than none at all: it was a good one when this job was submitted.
+        logger.warning("Rekindle's mailbox cannot be read, so restart %d goes by its old plan: %r", start.restart, err)
+        return Told(env={**env, **own}, submitted=env)
+    if plan is None:
+        logger.info("Restart %d of this Slurm job was planned by nobody; it goes on from the newest", start.restart)
+        return Told(env={**rest, **own}, submitted=env, is_untold=True)
+    own |= {ENV_JOB_ID: plan.order.job_id, ENV_ATTEMPT: str(plan.order.attempt_number)}
+    if plan.order.incident_id is not None:
+        own[ENV_INCIDENT] = plan.order.incident_id
+    return Told(env={**rest, **own}, submitted=env, resume=plan.order.resume)
+
+
+def _plan(box: Box | None, attempt: str) -> Plan | None:
+    """The plan under that name; None without one, and for one that cannot be read or is another's."""
+    raw = None if box is None else box.get(plan_key(attempt))
+    if raw is None:
+        return None
+    try:
+        plan = Plan.from_json(raw)
+    except MailboxError as err:
+        logger.warning("Rekindle's plan for this attempt cannot be read: %s", err)
+        return None
+    return plan if plan.attempt == attempt else None
+
+
+def patiently(read: Callable[[], _Answer]) -> _Answer:
+    """Raises what the last try raised."""
+    for wait_s in WAITS_S:
+        try:
+            return read()
+        except Exception as err:
+            logger.info("Reading Rekindle's mailbox failed, trying again in %.0f s: %r", wait_s, err)
+            threading.Event().wait(wait_s)
+    return read()
+
+
+def _number(env: Mapping[str, str]) -> int:
+    text = env.get(ENV_ATTEMPT, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) and int(text) > 0 else 1
+
+
+def _from_resource_config(env: Mapping[str, str]) -> str | None:
+    path = Path(env.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG)
+    try:
+        with path.open("rb") as file:
+            read = json.loads(file.read(MAX_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):  # not there, for root only, or half written: others say it too
+        return None
+    config = read.get("ClusterConfig") if isinstance(read, dict) else None
+    name = config.get("ClusterName") if isinstance(config, dict) else None
+    return None if name is None else check_cluster(name, "ClusterName")
+
+
+def _from_cluster_file(env: Mapping[str, str]) -> str | None:
+    try:
+        text = Path(env.get(ENV_CLUSTER_FILE) or CLUSTER_FILE).read_text(encoding="utf-8")[:1024].strip()
+    except (OSError, ValueError):
+        return None
+    return check_cluster(text, "cluster file") if text else None

@@ -1,0 +1,288 @@
+"""Who the monitor is on Slurm, and where a restarted job goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import rekindle.monitor as rekindle
+from rekindle.checkpoints.marks import QuarantineMark
+from rekindle.mailbox import (
+    ENV_ATTEMPT,
+    ENV_CHECKPOINT_DIR,
+    ENV_JOB_ID,
+    ENV_MAILBOX,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    AttemptOrder,
+    Fence,
+    Manifest,
+    ManifestFile,
+    Plan,
+    ResumePlan,
+    SaveKind,
+    SkipWindow,
+    fence_key,
+    plan_key,
+)
+from rekindle.monitor import Monitor
+from rekindle.monitor.boxes import DirectoryBox
+from rekindle.monitor.live import LiveMonitor
+from rekindle.monitor.slurm import cluster_of
+from tests.checkpoints.made import layout
+from tests.checkpoints.test_folders import laid_out
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+
+AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A job of a cluster named `hpc`, as Slurm starts it for the first time; nothing of this machine's own in it."""
+    return {
+        "SLURM_JOB_ID": "17",
+        "SLURM_CLUSTER_NAME": "hpc",
+        "SLURMD_NODENAME": "ip-10-1-0-7",
+        "SAGEMAKER_RESOURCE_CONFIG_PATH": str(tmp_path / "none.json"),
+        "REKINDLE_CLUSTER_FILE": str(tmp_path / "none"),
+        ENV_MAILBOX: str(tmp_path / "mail"),
+    }
+
+
+@pytest.fixture
+def started() -> Iterator[list[Monitor]]:
+    monitors: list[Monitor] = []
+    yield monitors
+    for monitor in monitors:
+        monitor.finish(timeout_s=PATIENCE_S)
+
+
+def begin(started: list[Monitor], env: dict[str, str], **more: object) -> LiveMonitor:
+    monitor = rekindle.start(config=QUICK, env=env, signals=(), **more)  # type: ignore[arg-type]
+    started.append(monitor)
+    assert isinstance(monitor, LiveMonitor)
+    return monitor
+
+
+def checkpoint(folder: Path, step: int) -> Path:
+    path = folder / f"step-{step}.bin"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"w" * 10)
+    return path
+
+
+def sealed(box: DirectoryBox, root: Path, step: int, attempt: str = "slurm.hpc.17", **more: object) -> Manifest:
+    values: dict[str, object] = {
+        "job_id": "slurm.hpc.17",
+        "attempt": attempt,
+        "attempt_number": 1,
+        "step": step,
+        "kind": SaveKind.PERIODIC,
+        "root": str(root),
+        "files": (ManifestFile(path=".", bytes=10, sha256=None),),
+        "world_size": 1,
+        "saved_at": AT,
+    }
+    manifest = Manifest(**values | more)  # type: ignore[arg-type]
+    box.put(manifest.key, manifest.to_json())
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("extra", "attempt", "job_id", "number"),
+    [
+        ({}, "slurm.hpc.17", "slurm.hpc.17", 1),
+        ({"SLURM_RESTART_COUNT": "2"}, "slurm.hpc.17.r2", "slurm.hpc.17", 3),
+        ({"REKINDLE_CLUSTER": "named"}, "slurm.named.17", "slurm.named.17", 1),
+        # Submitted again by the service: a new Slurm job of the same Job.
+        (
+            {"REKINDLE_ATTEMPT_NAME": "slurm.hpc.9-a4", ENV_ATTEMPT: "4", ENV_JOB_ID: "slurm.hpc.9"},
+            "slurm.hpc.9-a4",
+            "slurm.hpc.9",
+            4,
+        ),
+        (
+            {
+                "REKINDLE_ATTEMPT_NAME": "slurm.hpc.9-a4",
+                ENV_ATTEMPT: "4",
+                ENV_JOB_ID: "slurm.hpc.9",
+                "SLURM_RESTART_COUNT": "1",
+            },
+            "slurm.hpc.9-a4.r1",
+            "slurm.hpc.9",
+            5,
+        ),
+        ({"TRAINING_JOB_NAME": "left-over-from-a-shell"}, "slurm.hpc.17", "slurm.hpc.17", 1),
+    ],
+)
+def test_the_attempt_is_named_by_slurm(
+    started: list[Monitor], env: dict[str, str], extra: dict[str, str], attempt: str, job_id: str, number: int
+) -> None:
+    who = begin(started, env | extra).identity
+    assert (who.attempt, who.job_id, who.attempt_number) == (attempt, job_id, number)
+    assert who.host == "ip-10-1-0-7"
+
+
+def test_the_clusters_name_is_the_agents(tmp_path: Path, env: dict[str, str]) -> None:
+    config = tmp_path / "resource_config.json"
+    config.write_text(json.dumps({"ClusterConfig": {"ClusterName": "pretrain", "ClusterArn": "arn"}}))
+    (tmp_path / "cluster").write_text("from-the-lifecycle-script\n")
+    env |= {"REKINDLE_CLUSTER_FILE": str(tmp_path / "cluster")}
+    assert cluster_of(env) == "from-the-lifecycle-script", "where only root may read SageMaker's file"
+    env |= {"SAGEMAKER_RESOURCE_CONFIG_PATH": str(config)}
+    assert cluster_of(env) == "pretrain"
+    assert cluster_of(env | {"REKINDLE_CLUSTER": "said"}) == "said"
+    for broken in ("{", "[]", '{"ClusterConfig": 3}'):
+        config.write_text(broken)
+        assert cluster_of(env) == "from-the-lifecycle-script"
+    assert cluster_of({}) is None
+
+
+def test_a_cluster_name_that_cannot_be_one_is_told_and_training_goes_on(
+    started: list[Monitor], env: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = begin(started, env | {"REKINDLE_CLUSTER": "a b", ENV_JOB_ID: "job"})
+    assert monitor.identity.attempt == "job-a1"
+    assert "REKINDLE_CLUSTER" in caplog.text
+
+
+def test_a_restart_takes_its_plan_and_not_the_environment_of_its_submission(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    box = DirectoryBox(env[ENV_MAILBOX])
+    old, planned = checkpoint(tmp_path, 10), checkpoint(tmp_path, 40)
+    checkpoint(tmp_path, 60)  # newer, and not what was planned
+    plan = Plan(
+        attempt="slurm.hpc.17.r1",
+        order=AttemptOrder(
+            job_id="slurm.hpc.17",
+            attempt_number=2,
+            mailbox="s3://bucket/clusters/hpc/jobs/slurm.hpc.17",  # the service's copy, not where this run writes
+            resume=ResumePlan(step=40, uri=str(planned), skip=(SkipWindow(from_step=50, to_step=53),)),
+        ),
+        written_at=AT,
+    )
+    box.put(plan_key(plan.attempt), plan.to_json())
+    env |= {ENV_RESUME_STEP: "10", ENV_RESUME_URI: str(old), ENV_SKIP: "[[1,2]]", "SLURM_RESTART_COUNT": "1"}
+    env |= {ENV_CHECKPOINT_DIR: str(tmp_path)}
+    monitor = begin(started, env)
+    assert (monitor.resume.step, monitor.resume_path) == (40, str(planned))
+    assert monitor.should_skip(52)
+    assert not monitor.should_skip(1)
+    assert monitor.identity.attempt_number == 2
+    assert (tmp_path / "mail" / "rekindle").is_dir()
+    first = {**env}
+    del first["SLURM_RESTART_COUNT"]
+    assert begin(started, first).resume.step == 10, "at the first start the environment is right"
+
+
+def test_a_run_that_is_not_watched_is_still_told_its_plan(env: dict[str, str], tmp_path: Path) -> None:
+    plan = Plan(
+        attempt="slurm.hpc.17.r1",
+        order=AttemptOrder(job_id="j", attempt_number=2, resume=ResumePlan(step=40, uri=str(checkpoint(tmp_path, 40)))),
+        written_at=AT,
+    )
+    DirectoryBox(env[ENV_MAILBOX]).put(plan_key(plan.attempt), plan.to_json())
+    silent = rekindle.start(env=env | {"SLURM_RESTART_COUNT": "1", "REKINDLE_MONITOR": "off"})
+    assert silent.is_silent
+    assert silent.resume.step == 40
+
+
+@pytest.mark.parametrize("plan", [None, b"{", b'{"v":1,"attempt":"slurm.hpc.17.r9"}'])
+def test_a_restart_that_nobody_planned_goes_on_from_the_newest_good_checkpoint_and_keeps_skipping(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path, plan: bytes | None
+) -> None:
+    box = DirectoryBox(env[ENV_MAILBOX])
+    if plan is not None:
+        box.put(plan_key("slurm.hpc.17.r1"), plan)
+    good = checkpoint(tmp_path, 30)
+    sealed(box, checkpoint(tmp_path, 20), 20)
+    sealed(box, good, 30)
+    damaged = checkpoint(tmp_path, 40)
+    sealed(box, damaged, 40)
+    damaged.write_bytes(b"half")
+    quarantined = checkpoint(tmp_path, 50)
+    sealed(box, quarantined, 50)
+    mark = QuarantineMark(root=str(quarantined), why="NaN", by="i-1", at=AT)
+    box.put(mark.key, mark.to_json())
+    sealed(box, checkpoint(tmp_path, 60), 60, request_id="i-1-f2", kind=SaveKind.EMERGENCY)  # for forensics
+    sealed(box, checkpoint(tmp_path, 70), 70, job_id="another", attempt="slurm.hpc.18")
+    fence = Fence(
+        job_id="slurm.hpc.17",
+        attempt="slurm.hpc.17.r1",
+        attempt_number=2,
+        superseded=("slurm.hpc.17",),
+        written_at=AT + timedelta(minutes=1),
+    )
+    box.put(fence_key(), fence.to_json())
+    sealed(box, checkpoint(tmp_path, 80), 80, saved_at=AT + timedelta(minutes=2))  # by a zombie
+    box.put("rekindle/manifests/step-000000000090-slurm.hpc.17.json", b"not a manifest")
+    env |= {ENV_RESUME_STEP: "20", ENV_RESUME_URI: str(tmp_path / "step-20.bin"), ENV_SKIP: "[[25,27]]"}
+    monitor = begin(started, env | {"SLURM_RESTART_COUNT": "1"})
+    assert (monitor.resume.step, monitor.resume_path) == (30, str(good))
+    assert monitor.should_skip(26)
+
+
+def test_the_newer_of_manifest_and_own_folder_wins_and_a_forensic_one_is_found_in_neither(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    box = DirectoryBox(env[ENV_MAILBOX])
+    own = laid_out(tmp_path / "own", layout("hf_trainer"))  # checkpoint-2, -4 and -6
+    env |= {"SLURM_RESTART_COUNT": "1", ENV_CHECKPOINT_DIR: str(own)}
+    sealed(box, checkpoint(tmp_path, 5), 5)
+    assert begin(started, env).resume.uri == str(own / "checkpoint-6")
+    files = (ManifestFile(path="trainer_state.json", bytes=1, sha256=None),)
+    sealed(box, own / "checkpoint-6", 6, request_id="i-1-f1", kind=SaveKind.EMERGENCY, files=files)
+    assert begin(started, env).resume.uri == str(tmp_path / "step-5.bin")
+    newer = checkpoint(tmp_path, 7)
+    sealed(box, newer, 7)
+    assert begin(started, env).resume.uri == str(newer)
+
+
+def test_a_mailbox_that_cannot_be_read_leaves_the_old_plan_rather_than_none(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away(ObservedBox):
+        def get(self, key: str) -> bytes | None:
+            raise OSError("the file system is away")
+
+    env |= {ENV_RESUME_STEP: "10", ENV_RESUME_URI: str(checkpoint(tmp_path, 10)), "SLURM_RESTART_COUNT": "3"}
+    with caplog.at_level(logging.INFO):
+        monitor = begin(started, env, mailbox=Away(tmp_path / "away"))
+    assert monitor.resume.step == 10
+    assert monitor.identity.attempt == "slurm.hpc.17.r3"
+
+
+def test_a_zombie_of_an_earlier_start_stops_saving_when_the_fence_names_the_restart(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    box = ObservedBox(tmp_path / "mail")
+    saves: list[int] = []
+
+    def save(step: int, _: str) -> Path:
+        saves.append(step)
+        return checkpoint(tmp_path / "ckpt", step)
+
+    zombie = begin(started, env | {ENV_JOB_ID: "job"}, mailbox=box, save=save)
+    zombie.step(1, loss=1.0)
+    successor_box = ObservedBox(tmp_path / "mail")
+    successor = begin(started, env | {ENV_JOB_ID: "job", "SLURM_RESTART_COUNT": "1"}, mailbox=successor_box, save=save)
+    box.fence(successor.identity.attempt, 2, zombie.identity.attempt)
+    box.wait_polls()
+    successor_box.wait_polls()
+    assert zombie.superseded
+    assert not successor.superseded
+    zombie.saved(save(2, "periodic"), 2)
+    assert zombie.flush(PATIENCE_S)
+    assert box.manifests == []
+    box.ask("r1", successor.identity.attempt)
+    successor_box.wait_polls()
+    successor.step(3, loss=1.0)
+    assert successor_box.reply("r1").step == 3
+    assert len(successor_box.manifests) == 1
