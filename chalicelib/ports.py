@@ -163,17 +163,6 @@ class IncidentStore(Protocol):
         """
         ...
 
-    def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
-        """The Incidents of one node of a cluster, newest first."""
-        ...
-
-    def claim(self, incident_id: str, *, token: str) -> bool:
-        """True for the first who asks for `token`, False ever after.
-
-        For a side effect that takes no token itself: one who finds it claimed cannot know whether it was carried out.
-        """
-        ...
-
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """Take over from `generation`: returns generation + 1. Raises VersionConflict if somebody else did."""
         ...
@@ -245,9 +234,8 @@ class JobRegistry(Protocol):
 class Discovered:
     """A platform job that asks for protection by its tags (on Slurm: by its comment).
 
-    `title` is the platform's own display name where that is not `name`. `limits` are what cannot be done for this job,
-    one sentence each, told once at registration. `is_own_restart`: the platform put the job back by itself, so the run
-    goes on under this name without anybody's resubmission.
+    `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
+    `limits` are what cannot be done for this job, one sentence each, told once at registration.
     """
 
     name: str
@@ -261,7 +249,7 @@ class Discovered:
     orchestrator: Orchestrator = Orchestrator.TRAINING_JOB
     title: str = ""
     limits: tuple[str, ...] = ()
-    is_own_restart: bool = False
+    number: int = 1
 
 
 class Scheduler(Protocol):

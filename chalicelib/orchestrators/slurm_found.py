@@ -1,0 +1,65 @@
+"""What registering a Slurm job needs, from its attempt's document. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chalicelib.domain.jobs import Orchestrator
+from chalicelib.ports import Discovered
+from rekindle.headnode.documents import AttemptDoc
+from rekindle.headnode.names import parse_attempt, relay_prefix
+from rekindle.wire import MailboxError, Place
+
+_NOT_KEPT: Final = "it cannot be submitted again faithfully: "
+
+
+def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
+    """The first start of a submission names its Job, unless the job's comment names another."""
+    parts = parse_attempt(doc.attempt)
+    first = parts.restarted(0).name
+    job_id = doc.job_id or (first if parts.restart else None)
+    return Discovered(
+        name=doc.attempt,
+        policy_name=doc.policy or "default",
+        job_id=job_id,
+        mailbox=service_mailbox(doc, job_id or doc.attempt, bucket=bucket),
+        instance_count=doc.node_count,
+        created_at=doc.submitted_at or doc.seen_at,
+        checkpoints=doc.checkpoints if _place(doc.checkpoints) else "",
+        orchestrator=Orchestrator.SLURM,
+        title=doc.name,
+        limits=limits_of(doc),
+        number=1 + parts.restart,
+    )
+
+
+def service_mailbox(doc: AttemptDoc, job_id: str, *, bucket: str) -> str:
+    """The mailbox as we reach it: where it lies on a shared path, the copy that the agent keeps of it in S3."""
+    place = _place(doc.mailbox)
+    if place is None:
+        return ""
+    if place.bucket is not None:
+        return place.uri
+    return f"s3://{bucket}/{relay_prefix(doc.cluster, job_id)}"
+
+
+def limits_of(doc: AttemptDoc) -> tuple[str, ...]:
+    """What cannot be done for this job, one sentence each. Told when it is registered, not when it is too late."""
+    limits = [f"{_NOT_KEPT}{why}" for why in doc.cannot_resubmit]
+    if not doc.is_requeueable:
+        limits.append("Slurm will not requeue it (Requeue=0), so each recovery is a new submission under a new job id")
+    if not doc.mailbox and doc.signal is None:
+        limits.append("it cannot be asked for a checkpoint: it has no mailbox, and its script traps no signal")
+    elif not doc.mailbox and not doc.checkpoints:
+        limits.append("a checkpoint that it is asked for cannot be seen: nothing tells where its checkpoints appear")
+    for name, uri in (("mailbox", doc.mailbox), ("checkpoints", doc.checkpoints)):
+        if uri and _place(uri) is None:
+            limits.append(f"its {name} is passed over: {uri[:80]!r} is neither s3://bucket/prefix nor an absolute path")
+    return tuple(limit[:300] for limit in limits[:20])
+
+
+def _place(uri: str) -> Place | None:
+    try:
+        return Place.parse(uri) if uri else None
+    except MailboxError:
+        return None
