@@ -1,0 +1,186 @@
+"""Nodes as `scontrol -o show node` shows them.
+
+One command for all nodes, and the only one that gives the address, the instance id and the whole list of state flags
+in all versions: sinfo's `%T` folds them into one word (`drained`, `fail*`), differently from version to version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rekindle.agent.slurm import text
+from rekindle.agent.slurm.run import Unreadable
+from rekindle.headnode.orders import check_node
+from rekindle.wire import MailboxError
+
+# What one character behind a state means. Source: sinfo(1), NODE STATE CODES.
+SUFFIXES: Final[Mapping[str, str]] = {
+    "*": "not_responding",
+    "~": "powered_down",
+    "#": "powering_up",
+    "!": "power_down",
+    "%": "powering_down",
+    "$": "maintenance",
+    "@": "reboot_requested",
+    "^": "reboot_issued",
+    "-": "planned",
+    "+": "",
+}
+# Words that fold a base state and a flag into one (sinfo %T, old scontrol). Source: slurm_protocol_defs.c.
+_FOLDED: Final[Mapping[str, tuple[str, str]]] = {
+    "drained": ("idle", "drain"),
+    "draining": ("allocated", "drain"),
+    "drng": ("allocated", "drain"),
+    "failing": ("allocated", "fail"),
+    "failg": ("allocated", "fail"),
+    "fail": ("idle", "fail"),
+    "maint": ("idle", "maintenance"),
+    "reserved": ("idle", "reserved"),
+    "completing": ("idle", "completing"),
+    "planned": ("idle", "planned"),
+    "reboot": ("idle", "reboot_requested"),
+    "no_respond": ("down", "not_responding"),
+    "powered_down": ("idle", "powered_down"),
+    "powering_down": ("idle", "powering_down"),
+    "powering_up": ("idle", "powering_up"),
+}
+_BASES: Final = frozenset({"idle", "allocated", "mixed", "down", "error", "future", "unknown", "inval", "blocked"})
+_ALIASES: Final = {"alloc": "allocated", "mix": "mixed", "unk": "unknown", "maint": "maintenance", "invalid": "inval"}
+_FLAG_ALIASES: Final = {
+    "invalid_reg": "invalid_registration",
+    "invalid": "invalid_registration",
+    "noresp": "not_responding",
+    "no_respond": "not_responding",
+    "maint": "maintenance",
+    "reboot": "reboot_requested",
+    "resv": "reserved",
+}
+_BY: Final = re.compile(r"^(?P<reason>.*?)(?: \[[^\[\]]*@[^\[\]]*\])?$", re.DOTALL)
+_INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node. `state` and `flags` in lower case; `instance_id` where slurmd was told it (`InstanceId=`, 24.05+)."""
+
+    name: str
+    state: str
+    flags: tuple[str, ...] = ()
+    reason: str = ""
+    address: str = ""
+    host: str = ""
+    instance_id: str | None = None
+    extra: str = ""
+    booted: datetime | None = None
+    version: str = ""
+
+
+def state_of(written: str) -> tuple[str, tuple[str, ...]]:
+    """`IDLE+DRAIN`, `DOWN*`, `MIXED+FAIL+NOT_RESPONDING`, `drained~` -> the base state and its flags. Total."""
+    flags: list[str] = []
+    words = [word for word in written.strip().lower().split("+") if word.strip()]
+    base = ""
+    for word in words:
+        bare = word.strip()
+        while bare and bare[-1] in SUFFIXES:
+            flags.append(SUFFIXES[bare[-1]])
+            bare = bare[:-1]
+        bare = bare.replace(" ", "_")[:64]
+        if not base:
+            base = _ALIASES.get(bare, bare)
+            if base in _FOLDED:
+                base, flag = _FOLDED[base]
+                flags.insert(0, flag)
+            elif base not in _BASES:
+                base = "unknown"
+        elif bare:
+            flags.append(_FLAG_ALIASES.get(bare, bare))
+    return base or "unknown", tuple(dict.fromkeys(flag for flag in flags if flag))
+
+
+def parse_nodes(output: str) -> tuple[Node, ...]:
+    """Raises: Unreadable where something was printed and no node is in it."""
+    found = []
+    for line in output.splitlines():
+        if line.startswith("NodeName="):
+            node = _node(line)
+            if node is not None:
+                found.append(node)
+    if not found and output.strip() and "no nodes" not in output.lower():
+        raise Unreadable("scontrol shows no node")
+    return tuple(found)
+
+
+def _node(line: str) -> Node | None:
+    at = text.fields(line)
+    try:
+        name = check_node(at.get("NodeName"))
+    except MailboxError:
+        return None
+    state, flags = state_of(at.get("State", ""))
+    by = _BY.match(at.get("Reason", ""))
+    instance = at.get("InstanceId", "")
+    return Node(
+        name=name,
+        state=state,
+        flags=flags,
+        reason=text.value(by["reason"] if by else "")[:1000],
+        address=text.value(at.get("NodeAddr")),
+        host=text.value(at.get("NodeHostName")),
+        instance_id=instance if _INSTANCE.fullmatch(instance) else None,
+        extra=text.value(at.get("Extra"))[:4000],
+        booted=text.moment(at.get("BootTime")),
+        version=text.value(at.get("Version"))[:64],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `scontrol show config` says that matters here. `asked_at` and `booted_at` are slurmctld's own times."""
+
+    version: str = ""
+    cluster: str = ""
+    state_location: str = ""
+    asked_at: datetime | None = None
+    booted_at: datetime | None = None
+    accounting: str = ""
+    job_comp: str = ""
+    kill_wait_s: int | None = None
+
+    @property
+    def has_history(self) -> bool:
+        """Whether sacct can tell of ended jobs."""
+        return self.has_accounting or "filetxt" in self.job_comp
+
+    @property
+    def has_accounting(self) -> bool:
+        return bool(self.accounting) and not self.accounting.endswith("/none")
+
+    @property
+    def up_s(self) -> float:
+        """How long slurmctld has been up; 0 where it does not say."""
+        if self.asked_at is None or self.booted_at is None:
+            return 0.0
+        return max(0.0, (self.asked_at - self.booted_at).total_seconds())
+
+
+def parse_settings(output: str) -> Settings:
+    """Raises: Unreadable where it is no configuration."""
+    at = text.table(output)
+    if "SLURM_VERSION" not in at and "ClusterName" not in at:
+        raise Unreadable("scontrol shows no configuration")
+    head = output.partition("\n")[0].partition(" as of ")[2]
+    return Settings(
+        version=text.value(at.get("SLURM_VERSION"))[:64],
+        cluster=text.value(at.get("ClusterName")),
+        state_location=text.value(at.get("StateSaveLocation")),
+        asked_at=text.moment(head),
+        booted_at=text.moment(at.get("BOOT_TIME")),
+        accounting=text.value(at.get("AccountingStorageType")),
+        job_comp=text.value(at.get("JobCompType")),
+        kill_wait_s=text.whole(at.get("KillWait", "").partition(" ")[0]),
+    )

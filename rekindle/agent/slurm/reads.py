@@ -1,0 +1,106 @@
+"""What is asked of Slurm, as typed questions. Each is one command."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from rekindle.agent.ports import UnknownJob, UnknownNode
+from rekindle.agent.slurm.jobs import COLUMNS, STEP_COLUMNS, Job, format_of, parse_detail, parse_jobs, parse_steps
+from rekindle.agent.slurm.nodes import Node, Settings, parse_nodes, parse_settings
+from rekindle.agent.slurm.run import Runner, Unreadable
+from rekindle.headnode.orders import check_node
+
+MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # slurm.conf, SchedulerParameters=max_script_size
+
+
+class Reads:
+    """Raises: SlurmError, from every method."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs that slurmctld knows, the ended ones too (MinJobAge)."""
+        return self._squeue()
+
+    def job(self, job: int) -> Job | None:
+        """None where slurmctld does not know it."""
+        try:
+            found = self._squeue("--jobs", str(job))
+        except UnknownJob:
+            return None
+        return next((one for one in found if one.job == job), None)
+
+    def jobs_on(self, node: str) -> tuple[int, ...]:
+        """The jobs that hold the node."""
+        printed = self._runner.read(
+            ["squeue", "--noheader", "--all", "--local", "--nodelist", check_node(node), "-O", "JobID:#"]
+        )
+        return tuple(sorted({int(part) for part in printed.replace("#", " ").split() if part.isdigit()}))
+
+    def _squeue(self, *more: str) -> tuple[Job, ...]:
+        wanted, between, end = format_of(COLUMNS, secrets.token_hex(6))
+        args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
+        return parse_jobs(self._runner.read(args), between, end)
+
+    def steps(self, *more: str) -> dict[int, int]:
+        """How many numbered steps of each job run."""
+        wanted, between, end = format_of(STEP_COLUMNS, secrets.token_hex(6))
+        args = ["squeue", "--noheader", "--all", "--local", "--steps", *more, "-O", wanted]
+        return parse_steps(self._runner.read(args), between, end)
+
+    def detail(self, job: Job) -> Mapping[str, str]:
+        """The pairs of scontrol show job."""
+        return parse_detail(self._runner.read(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, also those of hidden partitions."""
+        return parse_nodes(self._runner.read(["scontrol", "--all", "-o", "show", "node"]))
+
+    def node(self, name: str) -> Node | None:
+        """None: no such node."""
+        try:
+            found = parse_nodes(
+                self._runner.read(["scontrol", "--all", "-o", "show", "node", check_node(name)], limit=1 << 20)
+            )
+        except UnknownNode:
+            return None
+        return next((one for one in found if one.name == name), None)
+
+    def settings(self) -> Settings:
+        """Of slurmctld."""
+        return parse_settings(self._runner.read(["scontrol", "show", "config"], limit=4 << 20))
+
+    def script(self, job: int) -> str:
+        """The batch script as it was submitted."""
+        found = self._runner.read(["scontrol", "write", "batch_script", str(job), "-"], limit=2 * MAX_SCRIPT_BYTES)
+        if not found.startswith("#!"):
+            raise Unreadable(f"job {job} has no batch script")
+        return found
+
+    def history(self, job: int, settings: Settings) -> tuple[tuple[str, str, str], ...]:
+        """(state, exit status, nodes) of each start that the accounting or job completion log still knows, in order."""
+        source = [] if settings.has_accounting else ["--completion"]
+        more = ["--duplicates", "--allocations"] if settings.has_accounting else []
+        printed = self._runner.read(
+            [
+                "sacct",
+                *source,
+                *more,
+                "--noheader",
+                "--parsable2",
+                "--delimiter=|",
+                "--jobs",
+                str(job),
+                "--format=JobID,State,ExitCode,NodeList",
+            ],
+            limit=1 << 20,
+        )
+        found = []
+        for line in printed.splitlines():
+            columns = line.split("|")
+            if len(columns) == 4 and columns[0].strip() == str(job):
+                found.append((columns[1].strip(), columns[2].strip(), columns[3].strip()))
+        return tuple(found)
