@@ -12,12 +12,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.errors import InvalidPolicy
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.node_repair import Allowed, Route
 from chalicelib.domain.playbooks import PLAYBOOKS, Deadline, Playbook
-from chalicelib.domain.policy_readers import count, duration, durations, flag, number, rows, text
+from chalicelib.domain.policy_readers import count, duration, durations, flag, number, rows, text, word
 
 SCHEMA = 1
 
@@ -35,7 +37,9 @@ class Policy:
     capacity_limit        how long capacity is waited for before a person is called
     checkpoint_deadline   how long a living run may take to save; `hang_deadline` when it is probably stuck
     stop_limit            how long a stop may take before a person is called (SIGTERM + 120 s + upload; aws-facts §6)
-    repair_grace          how long SageMaker's own cluster repair is left alone (up to 10 restarts; aws-facts §6)
+    repair_grace          how long the platform's own repair of a run is left alone (SageMaker: up to 10 restarts)
+    auto_resume_grace     how long a job whose `srun --auto-resume` may be at work is left alone (HyperPod: 20-30 min
+                          until the node is replaced)
     start_limit           how long a new attempt may take to its first step
     verify_blind          how long an attempt whose steps cannot be seen is watched before a person is told
     silent_limit          a new attempt that stops moving for this long during verification is hung
@@ -57,6 +61,17 @@ class Policy:
                           older one exists
     large_instances       from this instance count on, RetryStrategy is set to `retry_attempts` where the user set none
     tell_open             how long an Incident without an allowed action stays open to collect its echoes
+    node_repair           how far node repair may go: off, tell, reboot, replace
+    repair_route          how a repair is asked for: auto, api, slurm_reason, slurm_reboot
+    hma_grace             how long HyperPod's own repair is waited for before ours begins (HMA marks in 5-30 s; aws: 10 min)
+    drain_limit           how long jobs may stay on a cordoned node, or a repair wait for its turn, before a person is told
+    reboot_limit          how long a reboot may take until the node is well, before the next rung
+    node_stuck_limit      how long a repair may stand still before a person is called (aws-facts §3.3: 60-90 min)
+    deep_health_check     check a repaired instance before it gets jobs again (1 to 2 hours)
+    health_check_limit    how long such a check may take
+    max_nodes_in_repair_percent   share of a cluster's nodes in repair at once; one always may be
+    max_repairs_per_day   repairs in one cluster within 24 h before a person is called
+    node_look_min, node_look_max  bounds of the interval between two looks at a node
     """
 
     name: str = "default"
@@ -82,6 +97,7 @@ class Policy:
     hang_deadline: timedelta = timedelta(seconds=30)
     stop_limit: timedelta = timedelta(seconds=1800)
     repair_grace: timedelta = timedelta(seconds=3600)
+    auto_resume_grace: timedelta = timedelta(seconds=1800)
     start_limit: timedelta = timedelta(seconds=3600)
     verify_blind: timedelta = timedelta(seconds=1800)
     silent_limit: timedelta = timedelta(seconds=1800)
@@ -103,6 +119,18 @@ class Policy:
     large_instances: int = 16
     retry_attempts: int = 30
     tell_open: timedelta = timedelta(seconds=900)
+    node_repair: Allowed = Allowed.REPLACE
+    repair_route: Route = Route.AUTO
+    hma_grace: timedelta = timedelta(seconds=600)
+    drain_limit: timedelta = timedelta(seconds=24 * 3600)
+    reboot_limit: timedelta = timedelta(seconds=1200)
+    node_stuck_limit: timedelta = timedelta(seconds=4500)
+    deep_health_check: bool = False
+    health_check_limit: timedelta = timedelta(seconds=4 * 3600)
+    max_nodes_in_repair_percent: float = 25.0
+    max_repairs_per_day: int = 10
+    node_look_min: timedelta = timedelta(seconds=30)
+    node_look_max: timedelta = timedelta(seconds=180)
     playbooks: tuple[Playbook, ...] = field(default=PLAYBOOKS)
 
     def playbook(self, fault: FaultClass) -> Playbook:
@@ -136,7 +164,7 @@ class Policy:
             elif spec.name in _DURATIONS:
                 wire[f"{spec.name}_s"] = _seconds(value)
             else:
-                wire[spec.name] = value
+                wire[spec.name] = value.value if isinstance(value, StrEnum) else value
         return wire
 
     @classmethod
@@ -183,6 +211,8 @@ def _seconds(value: timedelta | tuple[timedelta, ...]) -> float | list[float]:
 def _check_together(policy: Policy) -> None:
     if policy.look_min > policy.look_max:
         raise InvalidPolicy("look_min_s", "must not exceed look_max_s")
+    if policy.node_look_min > policy.node_look_max:
+        raise InvalidPolicy("node_look_min_s", "must not exceed node_look_max_s")
     if policy.hang_deadline > policy.checkpoint_deadline:
         raise InvalidPolicy("hang_deadline_s", "must not exceed checkpoint_deadline_s")
 
@@ -201,6 +231,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "hang_deadline": duration(1, _DAY_S),
     "stop_limit": duration(1, _DAY_S),
     "repair_grace": duration(0, _DAY_S),
+    "auto_resume_grace": duration(0, _DAY_S),
     "start_limit": duration(1, 7 * _DAY_S),
     "verify_blind": duration(1, _DAY_S),
     "silent_limit": duration(1, _DAY_S),
@@ -222,6 +253,18 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "large_instances": count(1, 10_000),
     "retry_attempts": count(1, 30),  # RetryStrategy.MaximumRetryAttempts, botocore
     "tell_open": duration(0, _DAY_S),
+    "node_repair": word(Allowed),
+    "repair_route": word(Route),
+    "hma_grace": duration(0, _DAY_S),
+    "drain_limit": duration(60, 30 * _DAY_S),
+    "reboot_limit": duration(60, _DAY_S),
+    "node_stuck_limit": duration(60, _DAY_S),
+    "deep_health_check": flag,
+    "health_check_limit": duration(60, _DAY_S),
+    "max_nodes_in_repair_percent": number(0, 100),
+    "max_repairs_per_day": count(1, 1000),
+    "node_look_min": duration(1, 3600),
+    "node_look_max": duration(1, 3600),
     "playbooks": rows,
 }
 _DURATIONS = frozenset(
@@ -233,6 +276,7 @@ _DURATIONS = frozenset(
         "hang_deadline",
         "stop_limit",
         "repair_grace",
+        "auto_resume_grace",
         "start_limit",
         "verify_blind",
         "silent_limit",
@@ -240,6 +284,13 @@ _DURATIONS = frozenset(
         "look_min",
         "look_max",
         "tell_open",
+        "hma_grace",
+        "drain_limit",
+        "reboot_limit",
+        "node_stuck_limit",
+        "health_check_limit",
+        "node_look_min",
+        "node_look_max",
     }
 )
 
