@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from chalicelib.adapters.discovered_s3 import S3Discovery, wanted_of
+from chalicelib.adapters.found_s3 import FoundCheckpoints
 from chalicelib.adapters.s3_objects import Listed, S3Objects
 from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.evidence import FORENSIC, is_forensic
@@ -42,31 +43,37 @@ MAX_MANIFESTS: Final = 2500  # kept of a listing: all that the spacing can reach
 
 
 class S3Checkpoints:
-    """Reads them; writes nothing."""
+    """Reads them; writes nothing. `bucket` is the stack's own, where an agent lists what lies on shared paths."""
 
-    def __init__(self, objects: S3Objects) -> None:
+    def __init__(self, objects: S3Objects, *, bucket: str | None = None) -> None:
         self._objects = objects
         self._discovery = S3Discovery(objects)
+        self._found = FoundCheckpoints(objects, bucket)
 
     def of(self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()) -> tuple[CheckpointView, ...]:
         """Newest first; where there are many, the older ones are left out but for a few at or below each `near` step.
 
         Fenced: written by an attempt after it was superseded, or under a name that is none of the Job's attempts.
 
+        What an agent has found on a shared path wins over the copy of its manifest, whose files cannot be seen here.
+
         Raises:
-            DependencyUnavailable: also where the manifests may not be listed.
+            DependencyUnavailable: also where the manifests may not be listed, or an agent has not listed them.
         """
+        seen = self._found.of(job, attempts)
         views: list[CheckpointView] = []
         steps: frozenset[int] = frozenset()
         mailbox = _place(job.mailbox)
         if mailbox is not None:
             listed = self._manifests(mailbox)
             by_name = {attempt.name: attempt for attempt in attempts}
+            known = {(view.step, view.attempt) for view in seen if view.manifest}
+            listed = [item for item in listed if _writer_of(item) not in known]
             views = [self._checkpoint(job, mailbox, item, by_name) for item in chosen(listed, by_name, near)]
             steps = frozenset(key.step for item in listed if (key := parse_key(item.key)) and key.step is not None)
         taken = [view.root for view in views if view.root]
         found = self._discovered(job, attempts, near=near, taken=taken, steps=steps)
-        both = sorted((*views, *found), key=lambda view: (view.step, view.saved_at), reverse=True)
+        both = sorted((*views, *found, *seen), key=lambda view: (view.step, view.saved_at), reverse=True)
         return self._marked(mailbox, both)
 
     # ---- with a manifest -------------------------------------------------------------------------------------------
@@ -191,6 +198,12 @@ def chosen(newest_first: Sequence[Listed], attempts: Mapping[str, Attempt], near
     wanted = {item.key for index, item in enumerate(ours) if index in indexes}
     wanted |= {item.key for item in strangers[:MAX_STRANGERS]}
     return [item for item in newest_first if item.key in wanted]
+
+
+def _writer_of(item: Listed) -> tuple[int | None, str]:
+    """Step and attempt that a manifest's key names."""
+    key = parse_key(item.key)
+    return (key.step, key.name) if key is not None and key.name is not None else (None, "")
 
 
 def _step_of(item: Listed) -> int:

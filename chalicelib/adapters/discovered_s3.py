@@ -158,7 +158,21 @@ class S3Discovery:
 
 
 def _view(found: Found, root: Place, times: Sequence[datetime], attempts: Sequence[Attempt]) -> CheckpointView:
-    """By the times of its files: who wrote it, and whether that one still might.
+    writer, fenced = attributed(found.step, times, attempts)
+    return CheckpointView(
+        step=found.step or 0,
+        root=root.uri,
+        manifest="",
+        attempt=writer,
+        kind=found.format.value,
+        saved_at=max(times),
+        problems=found.problems,
+        fenced=fenced,
+    )
+
+
+def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[Attempt]) -> tuple[str, bool]:
+    """By the times of its files: who wrote a checkpoint ("" for nobody known), and whether that one no longer might.
 
     Fenced where that can be told: files of one checkpoint from before and after an attempt took over are two writers',
     and a step beyond the last one that the newer attempt did is the older one's.
@@ -168,26 +182,18 @@ def _view(found: Found, root: Place, times: Sequence[datetime], attempts: Sequen
     for attempt in sorted(attempts, key=lambda one: one.number):
         if writer is None or attempt.submitted_at <= saved_at:
             writer = attempt
-    has_elder = writer is not None and any(one.number < writer.number for one in attempts)
-    two_writers = writer is not None and has_elder and min(times) < writer.submitted_at <= saved_at
+    if writer is None:
+        return "", False
+    has_elder = any(one.number < writer.number for one in attempts)
+    two_writers = has_elder and min(times) < writer.submitted_at <= saved_at
     beyond = (
-        writer is not None
-        and has_elder
+        has_elder
         and isinstance(writer.last_step, Known)
         and writer.ended_at is not None
-        and found.step is not None
-        and found.step > writer.last_step.value
+        and step is not None
+        and step > writer.last_step.value
     )
-    return CheckpointView(
-        step=found.step or 0,
-        root=root.uri,
-        manifest="",
-        attempt=writer.name if writer is not None else "",
-        kind=found.format.value,
-        saved_at=saved_at,
-        problems=found.problems,
-        fenced=two_writers or beyond,
-    )
+    return writer.name, two_writers or beyond
 
 
 def _own(folder: Place, objects: Sequence[Listed], names: Sequence[str]) -> _Candidate | None:

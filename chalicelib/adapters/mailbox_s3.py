@@ -57,11 +57,11 @@ MAX_SUPERSEDED: Final = 1000  # the wire format's limit
 
 
 class S3Mailbox:
-    """ports.Mailbox; `client` is a boto3 S3 client."""
+    """ports.Mailbox; `client` is a boto3 S3 client, `bucket` the stack's own (see S3Checkpoints)."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, *, bucket: str | None = None) -> None:
         self._objects = S3Objects(client)
-        self._checkpoints = S3Checkpoints(self._objects)
+        self._checkpoints = S3Checkpoints(self._objects, bucket=bucket)
 
     # ---- heartbeat and reply ---------------------------------------------------------------------------------------
 
