@@ -1,0 +1,205 @@
+"""An sbatch command line, read as sbatch reads it: options, then the script, then the script's own arguments.
+
+An option counts where sbatch would take it from: the command line, else its variable, else the script's #SBATCH lines.
+Source: sbatch manual, DESCRIPTION (order of precedence), OPTIONS and INPUT ENVIRONMENT VARIABLES.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.cli.errors import Misused
+
+MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # Source: slurm.conf, max_script_size, default 4 MB
+LONG: Final[Mapping[str, str]] = {  # the short options that matter here, and those of the same place in the table below
+    "a": "array",
+    "h": "help",
+    "H": "hold",
+    "k": "no-kill",
+    "O": "overcommit",
+    "s": "oversubscribe",
+    "Q": "quiet",
+    "v": "verbose",
+    "V": "version",
+    "W": "wait",
+}
+# Options without a value of their own; of some the value is optional and must then be joined by "=".
+# Every other option takes the next word where it has no "=". Source: sbatch --help, 22.05 to 25.11.
+FLAGS: Final = frozenset(
+    {
+        "consolidate-segments",
+        "contiguous",
+        "exclusive",
+        "external",
+        "get-user-env",
+        "help",
+        "hold",
+        "ignore-pbs",
+        "nice",
+        "no-kill",
+        "no-requeue",
+        "oom-kill-step",
+        "overcommit",
+        "oversubscribe",
+        "parsable",
+        "propagate",
+        "quiet",
+        "reboot",
+        "requeue",
+        "share",
+        "spread-job",
+        "stepmgr",
+        "test-only",
+        "usage",
+        "use-min-nodes",
+        "verbose",
+        "version",
+        "wait",
+    }
+)
+VARIABLES: Final[Mapping[str, str]] = {
+    "open-mode": "SBATCH_OPEN_MODE",
+    "requeue": "SBATCH_REQUEUE",
+    "no-requeue": "SBATCH_NO_REQUEUE",
+    "export": "SBATCH_EXPORT",
+    "array": "SBATCH_ARRAY_INX",
+}
+# The shortest beginnings that getopt takes for these and for no other option.
+SHORTEST: Final[Mapping[str, str]] = {
+    "comment": "com",
+    "open-mode": "op",
+    "requeue": "req",
+    "no-requeue": "no-r",
+    "export": "export",
+    "array": "ar",
+    "parsable": "pars",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sbatch:
+    """`options` and `in_script` map an option's long name to its value ("" without one); the last word wins."""
+
+    words: tuple[str, ...]
+    script_at: int
+    options: Mapping[str, str]
+    in_environment: Mapping[str, str]
+    in_script: Mapping[str, str]
+
+    def value(self, name: str) -> str | None:
+        for source in (self.options, self.in_environment, self.in_script):
+            if name in source:
+                return source[name]
+        return None
+
+    def says(self, *names: str) -> bool:
+        return any(self.value(name) is not None for name in names)
+
+    def has_argument(self, name: str) -> bool:
+        """Whether it stands on the command line."""
+        return name in self.options
+
+    def exporting(self, names: Sequence[str]) -> list[str]:
+        """What makes those variables reach the job. Raises: Misused where nothing is to reach it."""
+        said = self.value("export")
+        words = [] if said is None else [word.strip() for word in said.split(",") if word.strip()]
+        if not words or "ALL" in words:
+            return []
+        if words[0].upper() in ("NONE", "NIL"):
+            raise Misused(
+                f"--export={words[0]} keeps {', '.join(names)} from the job: leave it out, or set them in the script "
+                "and submit it with a comment of its own (docs/hyperpod-slurm.md)"
+            )
+        return [f"--export={','.join([*words, *(name for name in names if name not in words)])}"]
+
+    def with_options(self, more: Sequence[str]) -> list[str]:
+        """The command with options added where they win: after the others, before the script."""
+        return [*self.words[: self.script_at], *more, *self.words[self.script_at :]]
+
+
+def read_command(words: Sequence[str], env: Mapping[str, str]) -> Sbatch:
+    """Raises: Misused for a script that is not there."""
+    options, end = _options(words, 1)
+    script = words[end] if end < len(words) else None
+    in_script: dict[str, str] = {}
+    if script is not None and "wrap" not in options:
+        in_script = _in_script(script)
+    script_at = end - 1 if words[end - 1 : end] == ["--"] and end > 1 else end
+    return Sbatch(
+        words=tuple(words),
+        script_at=script_at,
+        options=options,
+        in_environment={name: env[variable] for name, variable in VARIABLES.items() if variable in env},
+        in_script=in_script,
+    )
+
+
+def _options(words: Sequence[str], start: int) -> tuple[dict[str, str], int]:
+    """The options from `start` on, and where they end. As getopt with "+": the first other word ends them."""
+    found: dict[str, str] = {}
+    at = start
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            name = _whole(name)
+            if not equals and name not in FLAGS:
+                value = words[at] if at < len(words) else ""
+                at += 1
+        else:
+            name, value, takes_next = _short(word)
+            if takes_next:
+                value = words[at] if at < len(words) else ""
+                at += 1
+        found[name] = value
+    return found, min(at, len(words))
+
+
+def _short(word: str) -> tuple[str, str, bool]:
+    """(name, value joined to it, whether the next word is its value) of `-N2`, `-N 2` or `-HN 2`."""
+    for index, letter in enumerate(word[1:], start=1):
+        name = LONG.get(letter, letter)
+        if name in FLAGS:
+            if letter == "k" or index == len(word) - 1:  # -k's value is optional and joined
+                return name, word[index + 1 :], False
+            continue
+        return name, word[index + 1 :], index == len(word) - 1
+    return word, "", False
+
+
+def _whole(name: str) -> str:
+    for known, shortest in SHORTEST.items():
+        if known.startswith(name) and name.startswith(shortest):
+            return known
+    return name
+
+
+def _in_script(path: str) -> dict[str, str]:
+    """The script's #SBATCH lines, up to its first command. Raises: Misused."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        if os.path.sep in path:
+            raise Misused(f"the batch script {path} is not there") from None
+        return {}  # sbatch looks for it on the PATH too
+    except OSError as err:
+        raise Misused(f"the batch script {path} cannot be read: {err.strerror}") from err
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("#SBATCH"):
+            try:
+                options, _ = _options(shlex.split(line[len("#SBATCH") :], comments=True), 0)
+            except ValueError:
+                continue  # an open quote: sbatch will say so
+            found |= options
+        elif line.strip() and not line.startswith("#"):
+            break
+    return found
