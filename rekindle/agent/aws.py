@@ -1,0 +1,94 @@
+"""The agent's AWS clients, and what their errors mean to it. Outbound HTTPS only; no right to describe anything.
+
+Rights: `sqs:GetQueueUrl, ReceiveMessage, DeleteMessage` on its own queue, `s3:GetObject, PutObject` under
+`clusters/<cluster>/` (and what the relay needs there), `events:PutEvents` on the stack's bus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+LONG_POLL_S: Final = 20  # Source: SQS, WaitTimeSeconds, at most 20
+CONNECT_TIMEOUT_S: Final = 5
+READ_TIMEOUT_S: Final = 30
+ATTEMPTS: Final = 2  # the agent's own loops try again; a call that hangs on must not hold one up
+_PASSING: Final = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServiceError",
+        "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+# The instance's role is being renewed: new credentials come by themselves.
+_RENEWING: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+
+AwsError: Final = (BotoCoreError, ClientError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """boto3's; safe to use from several threads."""
+
+    sqs: Any
+    s3: Any
+    events: Any
+
+
+def make_clients(region: str | None) -> Clients:
+    """Raises: botocore's NoRegionError where none can be found."""
+    session = boto3.session.Session(region_name=region)
+
+    def client(service: str, read_timeout_s: int) -> Any:
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=read_timeout_s,
+            retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+            user_agent_extra="rekindle-agent",
+        )
+        return session.client(service, config=config)
+
+    return Clients(
+        sqs=client("sqs", LONG_POLL_S + READ_TIMEOUT_S),
+        s3=client("s3", READ_TIMEOUT_S),
+        events=client("events", READ_TIMEOUT_S),
+    )
+
+
+def code_of(err: Exception) -> str:
+    """AWS's error code, or the name of botocore's own error."""
+    if isinstance(err, ClientError):
+        return str(err.response.get("Error", {}).get("Code", "Unknown"))
+    return type(err).__name__
+
+
+def is_away(err: Exception) -> bool:
+    """True where the same call may work later without anyone's doing: no network, throttled, AWS's own trouble."""
+    if isinstance(err, ClientError):
+        status = err.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return status >= 500 or status == 429 or code_of(err) in _PASSING | _RENEWING
+    return isinstance(err, BotoCoreError)
+
+
+def is_no_queue(err: Exception) -> bool:
+    return code_of(err) in _NO_QUEUE
+
+
+def text_of(operation: str, err: Exception) -> str:
+    """One line for people."""
+    return f"{operation}: {code_of(err)}: {err}".replace("\n", " ")[:300]

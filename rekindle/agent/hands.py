@@ -1,0 +1,74 @@
+"""From an order's verb to what is done about it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, assert_never
+
+from rekindle.agent.ports import Slurm
+from rekindle.agent.verbs import NotYet, Result, Specs, Turn, done, refused
+from rekindle.agent.verbs_jobs import JobHands
+from rekindle.agent.verbs_nodes import NodeHands
+from rekindle.headnode.orders import Verb
+
+NO_STACKS: Final = (
+    "stacks cannot be asked for on Slurm: the monitor in each rank writes its own when it stalls "
+    "(reports/<attempt>/stall-<rank>.json in the Job's mailbox)"
+)
+
+
+class Reread(Protocol):
+    """The watcher's loop, asked for a look at once."""
+
+    def ask(self) -> int:
+        """The number of a turn that begins after this moment."""
+        ...
+
+    def has_finished(self, turn: int) -> bool:
+        """That turn has read Slurm whole, and what it saw is kept to be told."""
+        ...
+
+
+class Hands:
+    """Carries out one try at an order. Raises: SlurmError, NotYet."""
+
+    def __init__(self, *, slurm: Slurm, specs: Specs, reread: Reread) -> None:
+        self._jobs = JobHands(slurm, specs)
+        self._nodes = NodeHands(slurm)
+        self._reread = reread
+        self._asked: dict[str, int] = {}
+
+    def carry_out(self, turn: Turn) -> Result:  # noqa: C901  one case for each verb
+        match turn.order.verb:
+            case Verb.SIGNAL:
+                return self._jobs.signal(turn)
+            case Verb.CANCEL:
+                return self._jobs.cancel(turn)
+            case Verb.HOLD:
+                return self._jobs.hold(turn)
+            case Verb.REQUEUE:
+                return self._jobs.requeue(turn)
+            case Verb.SUBMIT:
+                return self._jobs.submit(turn)
+            case Verb.EXCLUDE:
+                return self._jobs.exclude(turn)
+            case Verb.DRAIN:
+                return self._nodes.drain(turn)
+            case Verb.RESUME:
+                return self._nodes.resume(turn)
+            case Verb.MARK:
+                return self._nodes.mark(turn)
+            case Verb.REBOOT:
+                return self._nodes.reboot(turn)
+            case Verb.STACKS:
+                return refused(NO_STACKS)
+            case Verb.READ:
+                return self._read(turn)
+        assert_never(turn.order.verb)
+
+    def _read(self, turn: Turn) -> Result:
+        token = turn.order.token
+        asked = self._asked.setdefault(token, self._reread.ask())
+        if not self._reread.has_finished(asked):
+            raise NotYet("Slurm is being read")
+        del self._asked[token]
+        return done("Slurm was read; what changed is on its way to the whiteboard")

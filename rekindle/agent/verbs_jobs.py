@@ -1,0 +1,262 @@
+"""Orders about jobs; the table in `verbs` says when each counts as done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from rekindle.agent.ports import Slurm, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.verbs import (
+    ACTIVE,
+    ENDED,
+    NotYet,
+    Present,
+    Result,
+    Specs,
+    Turn,
+    done,
+    present,
+    refused,
+    stale,
+)
+from rekindle.headnode.documents import AttemptDoc, SlurmState
+from rekindle.headnode.names import parse_attempt
+from rekindle.headnode.orders import Outcome
+
+# slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
+# that is not found may have been submitted, have ended, and be forgotten.
+SETTLED_WITHIN: Final = timedelta(seconds=240)
+
+
+class JobHands:
+    def __init__(self, slurm: Slurm, specs: Specs) -> None:
+        self._slurm = slurm
+        self._specs = specs
+
+    def signal(self, turn: Turn) -> Result:
+        """Refused rather than sent where it would be lost, or would kill what does not catch it."""
+        order = turn.order
+        assert order.signal is not None, "orders.NEEDED"  # noqa: S101
+        if turn.was_begun:
+            return Result(
+                outcome=Outcome.FAILED,
+                detail="it is not known whether the signal was sent; a second one could end the run",
+            )
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return refused(f"slurmctld does not know job {order.slurm_job}")
+        if found.lead or doc.state in ENDED:
+            return stale(order, doc)
+        if doc.state is not SlurmState.RUNNING:
+            return refused(f"job {doc.slurm_job} is {doc.state}: a signal now would be lost")
+        if doc.is_ready is False:
+            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
+        if doc.signal is not None and doc.signal.removeprefix("SIG") != order.signal.value:
+            return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
+        if self._slurm.steps(doc.slurm_job) == 0:
+            return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
+        turn.begin()
+        self._slurm.signal(doc.slurm_job, order.signal)
+        return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
+
+    def cancel(self, turn: Turn) -> Result:
+        found = present(self._slurm, turn.order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return turn.there(f"slurmctld does not know job {turn.order.slurm_job} any more")
+        if doc.state in ENDED:
+            return turn.there(f"job {doc.slurm_job} has ended: {doc.state}")
+        if found.lead:
+            return stale(turn.order, doc)
+        if doc.state is SlurmState.COMPLETING:
+            return self._ending(turn, doc)
+        turn.begin()
+        try:
+            self._slurm.cancel(doc.slurm_job)
+        except SlurmRefused as err:
+            return self._ended_meanwhile(turn, err)
+        return done(f"job {doc.slurm_job} was cancelled while {doc.state}")
+
+    def hold(self, turn: Turn) -> Result:
+        found = present(self._slurm, turn.order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return turn.there(f"slurmctld does not know job {turn.order.slurm_job} any more")
+        if doc.state in ENDED:
+            return turn.there(f"the start is over: job {doc.slurm_job} has ended, {doc.state}")
+        if doc.state is SlurmState.PENDING and doc.held:
+            return turn.there(f"job {doc.slurm_job} waits, held")
+        if found.lead:
+            return stale(turn.order, doc)
+        if doc.state is SlurmState.COMPLETING:
+            return self._ending(turn, doc)
+        turn.begin()
+        try:
+            if doc.state is SlurmState.PENDING:
+                self._slurm.hold(doc.slurm_job)
+            else:
+                self._slurm.requeue_hold(doc.slurm_job)
+        except SlurmRefused as err:
+            return self._ended_meanwhile(turn, err)
+        return done(f"job {doc.slurm_job} was {doc.state} and goes back into the queue, held")
+
+    def requeue(self, turn: Turn) -> Result:
+        order = turn.order
+        assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
+        assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
+        new, old = parse_attempt(order.new_attempt), parse_attempt(order.attempt)
+        if new.base != old.base or new.restart <= old.restart:
+            return refused(f"{order.new_attempt} is no later start of {order.attempt}")
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return turn.failed_or_refused(f"slurmctld does not know job {order.slurm_job} any more: submit it again")
+        restart = old.restart + found.lead
+        if restart > new.restart:
+            return turn.there(f"it has started since: {doc.attempt}") if turn.was_begun else stale(order, doc)
+        if restart == new.restart:
+            return self._let_go(turn, doc)
+        if doc.state is SlurmState.COMPLETING:
+            raise NotYet(f"job {doc.slurm_job} is still completing")
+        if restart < new.restart - 1:
+            return refused(f"{order.new_attempt} is not the next start: job {doc.slurm_job} is {doc.attempt}")
+        if doc.state not in ENDED:
+            return refused(f"job {doc.slurm_job} has not ended, it is {doc.state}: stop it first")
+        turn.begin()
+        self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
+        again = self._slurm.job(doc.slurm_job)
+        if again is None or parse_attempt(again.attempt).restart != new.restart:
+            raise NotYet(f"job {doc.slurm_job} was put back into the queue and is not there yet")
+        self._start(again, order.exclude)
+        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued")
+
+    def submit(self, turn: Turn) -> Result:
+        order = turn.order
+        assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
+        assert order.spec is not None, "orders.NEEDED"  # noqa: S101
+        there = self._slurm.find_by_attempt(order.new_attempt)
+        if there is not None:
+            note = self._repoint(order.slurm_job, there.slurm_job)
+            return turn.there(f"job {there.slurm_job} is {order.new_attempt}{note}", there.slurm_job)
+        away = turn.now - (turn.tried_at or turn.now)
+        if turn.was_begun and away > SETTLED_WITHIN:
+            return Result(
+                outcome=Outcome.FAILED,
+                detail=f"begun, then this agent was away for {away.total_seconds():.0f} s: if the job was submitted, "
+                "it has ended and is forgotten; it is not submitted again",
+            )
+        if (unfinished := self._still_there(turn)) is not None:
+            return unfinished
+        try:
+            spec = self._specs.get(order.spec)
+        except LookupError as err:
+            return turn.failed_or_refused(str(err))
+        turn.begin()
+        slurm_job = self._slurm.submit(spec, order)
+        note = self._repoint(order.slurm_job, slurm_job)
+        return done(f"job {slurm_job} was submitted{note}", slurm_job)
+
+    def exclude(self, turn: Turn) -> Result:
+        order = turn.order
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return refused(f"slurmctld does not know job {order.slurm_job}")
+        if doc.state is not SlurmState.PENDING:
+            return refused(f"job {doc.slurm_job} is {doc.state}: only a pending job's nodes can be excluded")
+        if set(doc.exclude) == set(order.exclude):
+            return turn.there(f"job {doc.slurm_job} has just this list")
+        turn.begin()
+        self._slurm.exclude(doc.slurm_job, order.exclude)
+        return done(f"job {doc.slurm_job} gets none of {len(order.exclude)} nodes" if order.exclude else "lifted")
+
+    # ---- parts
+
+    def _let_go(self, turn: Turn, doc: AttemptDoc) -> Result:
+        """The new start is in the queue, or further."""
+        if doc.state is not SlurmState.PENDING:
+            return turn.there(f"{doc.attempt} is {doc.state}")
+        wanted = set(turn.order.exclude) - set(doc.exclude)
+        if not doc.held and not wanted and not turn.was_begun:
+            turn.begin()
+            self._at_once(doc.slurm_job)
+            return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
+        turn.begin()
+        self._start(doc, turn.order.exclude)
+        return done(f"job {doc.slurm_job} was let go as {doc.attempt}")
+
+    def _start(self, doc: AttemptDoc, exclude: tuple[str, ...]) -> None:
+        """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""
+        if not set(exclude) <= set(doc.exclude):
+            try:
+                self._slurm.exclude(doc.slurm_job, dict.fromkeys((*doc.exclude, *exclude)))
+            except SlurmRefused as err:
+                held = "; it is left held" if doc.held else ""
+                raise SlurmRefused(f"job {doc.slurm_job} cannot do without those nodes: {err}{held}") from err
+        if doc.held:
+            self._slurm.release(doc.slurm_job)
+        self._at_once(doc.slurm_job)
+
+    def _at_once(self, slurm_job: int) -> None:
+        """Without this it starts some seconds later (cred_expire), which is no reason to fail."""
+        try:
+            self._slurm.start_now(slurm_job)
+        except SlurmError:
+            return
+
+    def _ending(self, turn: Turn, doc: AttemptDoc) -> Result:
+        """COMPLETING: over, or on its way back into the queue. A command now would be refused or lost."""
+        if turn.was_begun:
+            return done(f"job {doc.slurm_job} is completing")
+        raise NotYet(f"job {doc.slurm_job} is completing")
+
+    def _ended_meanwhile(self, turn: Turn, err: SlurmRefused) -> Result:
+        """Slurm said no to a stop: fine where the start is over by now."""
+        found = present(self._slurm, turn.order)
+        if isinstance(found, Present):
+            doc = found.doc
+            if doc is None or found.lead or doc.state in ENDED | {SlurmState.COMPLETING}:
+                return Result(outcome=Outcome.ALREADY, detail=f"it ended meanwhile; {err}")
+        return refused(str(err))
+
+    def _still_there(self, turn: Turn) -> Result | None:
+        """A refusal where the attempt that this one takes the place of could still run beside it."""
+        order = turn.order
+        if order.slurm_job is None or order.attempt is None:
+            return None
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return None  # the id is another's by now
+        doc = found.doc
+        if doc is None or doc.state in ENDED or (doc.state is SlurmState.PENDING and doc.held):
+            return None
+        if doc.state is SlurmState.COMPLETING:
+            raise NotYet(f"job {doc.slurm_job} is still completing")
+        if doc.state in ACTIVE or doc.state is SlurmState.PENDING:
+            return turn.failed_or_refused(
+                f"job {doc.slurm_job} is {doc.state} as {doc.attempt}: the run would be there twice"
+            )
+        return None
+
+    def _repoint(self, slurm_job: int | None, new_job: int) -> str:
+        """The new job runs whether or not this works, so a failure is told, not made the order's."""
+        if slurm_job is None or slurm_job == new_job:
+            return ""
+        try:
+            moved = self._slurm.repoint(slurm_job, new_job)
+        except UnknownJob:
+            return ""
+        except SlurmError as err:
+            return f"; jobs that waited for {slurm_job} could not be pointed at it: {err}"
+        return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
