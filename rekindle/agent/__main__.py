@@ -7,6 +7,7 @@ settings, 3 another agent runs on the same state directory.
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import signal
@@ -22,9 +23,8 @@ from rekindle.agent.aws import Clients, make_clients
 from rekindle.agent.check import check
 from rekindle.agent.clock import SystemClock
 from rekindle.agent.lock import Taken, take
-from rekindle.agent.process import Agent
+from rekindle.agent.process import Agent, Build
 from rekindle.agent.settings import Settings, SettingsError
-from rekindle.agent.slurm.build import build
 
 OK: Final = 0
 NOT_OK: Final = 1
@@ -33,6 +33,7 @@ SECOND: Final = 3
 LOCK_WAIT_S: Final = 120.0  # longer than any command that a killed forerunner can have left behind
 
 log = logging.getLogger("rekindle.agent")
+build: Build = lambda ground: importlib.import_module("rekindle.agent.slurm.build").build(ground)  # noqa: E731
 
 
 def parser() -> argparse.ArgumentParser:

@@ -142,7 +142,7 @@ class Agent:
         self.publisher.wake()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set. An order that is being carried out then is finished; what waits is sent, if it can be."""
+        """Until `stop` is set. An order that is being carried out is finished; what waits is sent, if it can be."""
         self.announce()
         loops: list[tuple[str, Callable[[threading.Event], None]]] = [
             ("watcher", self.watch.run),
