@@ -62,6 +62,10 @@ class Clusters:
         self.clusters: dict[str, Cluster] = {}
         self.plans: dict[str, dict[str, Any]] = {}
         self._failing_replacements: list[str] = []
+        # What becomes of the machines themselves, where they are more than records (localcloud/slurm_hyperpod.py):
+        self.on_gone: Callable[[str, Node], None] | None = None  # (cluster, node): it ends, to be replaced or rebooted
+        self.on_reboot: Callable[[str, Node], None] | None = None  # (cluster, node): it is back
+        self.on_replace: Callable[[str, str, str, Node], None] | None = None  # (cluster, old id, new id, fresh node)
 
     # ---- what tests do to the world --------------------------------------------------------------------------------
 
@@ -407,10 +411,14 @@ class Clusters:
         self._tell(
             cluster, "Info", f"Reboot of EC2 Instance {node.instance_id} is currently in progress {where}", node=node
         )
+        if self.on_gone is not None:
+            self.on_gone(cluster.name, node)
         self._run_again(cluster, node, self.timings.reboot)
 
     def _run_again(self, cluster: Cluster, node: Node, delay: timedelta) -> None:
         def running() -> None:
+            if node.busy_with == "reboot" and self.on_reboot is not None:
+                self.on_reboot(cluster.name, node)
             node.busy_with = None
             if node.instance_id in cluster.nodes:
                 self._set_status(node, "Running")
@@ -422,6 +430,8 @@ class Clusters:
         node.busy_with = "replacement"
         self._set_status(node, "ShuttingDown")
         operation_id = str(uuid.uuid4())
+        if self.on_gone is not None:
+            self.on_gone(cluster.name, node)
 
         def launch() -> None:
             with self._lock:
@@ -432,13 +442,13 @@ class Clusters:
             self._tell(cluster, "Info", text, node=fresh, operation_id=operation_id)
             self._clock.after(
                 self.timings.replace - self.timings.shut_down,
-                lambda: self._replaced(cluster, fresh, operation_id),
+                lambda: self._replaced(cluster, node.instance_id, fresh, operation_id),
                 label=f"{fresh.instance_id} replaces {node.instance_id}",
             )
 
         self._clock.after(self.timings.shut_down, launch, label=f"{node.instance_id} goes")
 
-    def _replaced(self, cluster: Cluster, fresh: Node, operation_id: str) -> None:
+    def _replaced(self, cluster: Cluster, old_id: str, fresh: Node, operation_id: str) -> None:
         fresh.busy_with = None
         if self._failing_replacements:
             message = self._failing_replacements.pop(0)
@@ -447,6 +457,8 @@ class Clusters:
             for text in (f"Failed to provision EC2 Instance {where}", f"Instance creation {where} failed"):
                 self._tell(cluster, "Error", text, node=fresh, failure=message, operation_id=operation_id)
             return
+        if self.on_replace is not None:
+            self.on_replace(cluster.name, old_id, fresh.instance_id, fresh)
         self._set_status(fresh, "Running")
         text = f"Instance {fresh.instance_id} creation completed successfully as part of instance replacement"
         self._tell(cluster, "Info", text, node=fresh, operation_id=operation_id)
