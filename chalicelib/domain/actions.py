@@ -10,6 +10,15 @@ from typing import Any, assert_never
 
 from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.known import Maybe, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.node_actions import (
+    CheckNode,
+    NodeAction,
+    RebootNode,
+    ReplaceNode,
+    UncordonNode,
+    node_action_from_wire,
+    node_action_to_wire,
+)
 from chalicelib.domain.slurm import Submission
 
 
@@ -119,7 +128,15 @@ class Notify:
 
 
 Action = (
-    RequestCheckpoint | StopJob | ResubmitJob | AdoptAttempt | CordonNode | ReportNode | QuarantineCheckpoint | Notify
+    RequestCheckpoint
+    | StopJob
+    | ResubmitJob
+    | AdoptAttempt
+    | CordonNode
+    | ReportNode
+    | QuarantineCheckpoint
+    | Notify
+    | NodeAction
 )
 
 
@@ -205,6 +222,8 @@ def action_to_wire(action: Action) -> dict[str, Any]:
             body = {"root": action.root, "why": action.why}
         case Notify():
             body = {"severity": action.severity.value, "title": action.title, "text": action.text}
+        case RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
+            body = node_action_to_wire(action)
         case _:
             assert_never(action)
     return {"action": action_name(action), **body}
@@ -254,5 +273,5 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
             return QuarantineCheckpoint(root=wire["root"], why=wire["why"])
         case "Notify":
             return Notify(severity=Severity(wire["severity"]), title=wire["title"], text=wire["text"])
-        case other:
-            raise ValueError(f"unknown action {other!r}")
+        case _:
+            return node_action_from_wire(wire)

@@ -21,6 +21,7 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
+from chalicelib.domain.rules_node import decide_node
 from chalicelib.domain.rules_open import decide_open
 from chalicelib.domain.rules_resubmit import decide_resubmitting
 from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
@@ -46,6 +47,8 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
         )
     if not seen.paused:
         incident = incident.unpaused(now=now)
+    if incident.node is not None:
+        return decide_node(Look(incident=incident, seen=seen, now=now, policy=policy))
     ordered_before = incident.order
     look = Look(incident=diagnose(incident, seen), seen=seen, now=now, policy=policy)
     common = _common(look)
@@ -65,6 +68,8 @@ def _by_phase(look: Look) -> Decision:
             return decide_stopping(look)
         case Phase.RESUBMITTING:
             return decide_resubmitting(look)
+        case Phase.DRAINING | Phase.REPAIRING | Phase.CHECKING | Phase.RETURNING:
+            return look.hand_over("node.misplaced", f"an Incident that is about no node cannot be {look.incident.phase}")
         case _:
             return decide_verifying(look)
 

@@ -25,6 +25,7 @@ from chalicelib.domain.evidence import (
 )
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.node_repair import NodeRepair
 from chalicelib.domain.signals import Signal
 
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
@@ -40,6 +41,10 @@ class Phase(StrEnum):
     STOPPING = "stopping"
     RESUBMITTING = "resubmitting"
     VERIFYING = "verifying"
+    DRAINING = "draining"  # a node's own Incident, as the next three
+    REPAIRING = "repairing"
+    CHECKING = "checking"
+    RETURNING = "returning"
     RECOVERED = "recovered"
     STOPPED = "stopped"
     HANDED_OVER = "handed_over"
@@ -52,16 +57,21 @@ class Phase(StrEnum):
 
 _CLOSED = frozenset({Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER})
 _WORK = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING})
+NODE_PHASES = frozenset({Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.RETURNING})
 
 # The only way an Incident moves. docs/architecture.md's diagram is generated from this table.
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
-    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING, Phase.WATCHING},
-    Phase.HOLDING: _WORK | _CLOSED | {Phase.WATCHING},
+    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING, Phase.WATCHING, Phase.DRAINING, Phase.RETURNING},
+    Phase.HOLDING: _WORK | _CLOSED | {Phase.WATCHING, Phase.DRAINING, Phase.RETURNING},
     Phase.WATCHING: _WORK | _CLOSED | {Phase.HOLDING},
     Phase.CHECKPOINTING: _CLOSED | {Phase.STOPPING, Phase.RESUBMITTING, Phase.HOLDING, Phase.VERIFYING},
     Phase.STOPPING: _CLOSED | {Phase.RESUBMITTING},
     Phase.RESUBMITTING: frozenset({Phase.STOPPED, Phase.HANDED_OVER, Phase.VERIFYING}),
     Phase.VERIFYING: _CLOSED | _WORK,
+    Phase.DRAINING: _CLOSED | {Phase.HOLDING, Phase.REPAIRING, Phase.RETURNING},
+    Phase.REPAIRING: _CLOSED | {Phase.CHECKING, Phase.RETURNING},
+    Phase.CHECKING: _CLOSED | {Phase.REPAIRING, Phase.RETURNING},
+    Phase.RETURNING: _CLOSED | {Phase.DRAINING},
     Phase.RECOVERED: frozenset(),
     Phase.STOPPED: frozenset(),
     Phase.HANDED_OVER: frozenset(),
@@ -133,7 +143,8 @@ class Incident:
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
-    `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name in Slurm.
+    `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name in Slurm; `repair` is
+    what such a one remembers.
     `onset_fault` is what began at `onset_step`; `onsets` are those rolled back for, in order; `bout` is a bad loss that
     is watched; `verify_to` is a step that a new attempt must pass besides the target, where one is set.
     `stretches` and `suspicions` are what later Incidents and people need to know (see evidence.py), `conclusion` what
@@ -195,6 +206,7 @@ class Incident:
     closed_at: datetime | None = None
     outcome: str = ""
     node: str | None = None
+    repair: NodeRepair | None = None
 
     @property
     def scope(self) -> str | None:
@@ -232,6 +244,10 @@ class Incident:
                 unseen_since=self.bout.unseen_since and _moved_on(self.bout.unseen_since, began, now),
             ),
             not_before=self.not_before and self.not_before + (now - began),
+            repair=self.repair
+            and dataclasses.replace(
+                self.repair, changed_at=self.repair.changed_at and _moved_on(self.repair.changed_at, began, now)
+            ),
             ask=ask,
             tries=tries,
             paused_since=None,
@@ -356,6 +372,7 @@ class Incident:
             "closed_at": _at(self.closed_at),
             "outcome": self.outcome,
             "node": self.node,
+            "repair": self.repair.to_wire() if self.repair else None,
         }
 
     @classmethod
@@ -410,6 +427,7 @@ class Incident:
             closed_at=_from_at(wire["closed_at"]),
             outcome=wire["outcome"],
             node=wire.get("node"),
+            repair=NodeRepair.from_wire(wire["repair"]) if wire.get("repair") else None,
         )
 
 

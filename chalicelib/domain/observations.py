@@ -11,6 +11,7 @@ from typing import Any
 from chalicelib.domain.actions import ActionResult
 from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.nodes import NodeView
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import SlurmView
 
@@ -227,6 +228,7 @@ class Observation:
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
     results: tuple[ActionResult, ...] = ()
+    node: Maybe[NodeView] = Unknown("not about a node")
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
@@ -250,6 +252,7 @@ class Observation:
             "next_number": self.next_number,
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
+            "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
         }
 
     @classmethod
@@ -259,6 +262,7 @@ class Observation:
         checkpoints = maybe_from_wire(wire["checkpoints"])
         reply = maybe_from_wire(wire["reply"])
         suspicion = maybe_from_wire(wire.get("suspicion") or {"unknown": "not asked for"})
+        node = maybe_from_wire(wire.get("node") or {"unknown": "not about a node"})
         return cls(
             observed_at=datetime.fromisoformat(wire["observed_at"]),
             has_job=bool(wire["has_job"]),
@@ -275,6 +279,7 @@ class Observation:
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
             results=results,
+            node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
         )
 
 

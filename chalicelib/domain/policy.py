@@ -63,8 +63,8 @@ class Policy:
     tell_open             how long an Incident without an allowed action stays open to collect its echoes
     node_repair           how far node repair may go: off, tell, reboot, replace
     repair_route          how a repair is asked for: auto, api, slurm_reason, slurm_reboot
-    hma_grace             how long HyperPod's own repair is waited for before ours begins (HMA marks in 5-30 s; aws: 10 min)
-    drain_limit           how long jobs may stay on a cordoned node, or a repair wait for its turn, before a person is told
+    hma_grace             how long HyperPod's own repair is waited for before ours begins (aws-facts §12)
+    drain_limit           how long jobs may stay on a cordoned node, or a repair wait for its turn
     reboot_limit          how long a reboot may take until the node is well, before the next rung
     node_stuck_limit      how long a repair may stand still before a person is called (aws-facts §3.3: 60-90 min)
     deep_health_check     check a repaired instance before it gets jobs again (1 to 2 hours)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.errors import InvalidPolicy
@@ -28,6 +29,17 @@ def flag(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidPolicy(key, "must be true or false")
     return value
+
+
+def word(kind: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
+    """A reader of one of a few words."""
+
+    def read(key: str, value: Any) -> StrEnum:
+        if value not in list(kind):
+            raise InvalidPolicy(key, f"must be one of {', '.join(kind)}")
+        return kind(value)
+
+    return read
 
 
 def count(low: int, high: int) -> Callable[[str, Any], int]:

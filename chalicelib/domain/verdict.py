@@ -178,7 +178,7 @@ def detail(look: Look) -> str:
 
 def subject(look: Look) -> str:
     """What the Incident is about, for a title."""
-    return look.incident.job_id or look.incident.cluster or look.incident.incident_id
+    return look.incident.scope or look.incident.incident_id
 
 
 def story(look: Look) -> str:

@@ -1,0 +1,268 @@
+"""A node's own Incident: cordon, wait until no job is on it, repair, wait until both views say well, give it back.
+
+Level-triggered: each look re-reads the instance's state and Slurm's, and decides; waiting costs nothing. Never: repair
+a controller or login node, act while somebody else repairs, repair a node with jobs on it, undo a drain that is not
+ours. The later phases stand in rules_node_repair. docs/node-repair.md explains every rule.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from chalicelib.domain.actions import CordonNode, Severity
+from chalicelib.domain.first_steps import shadow
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.node_actions import UncordonNode
+from chalicelib.domain.node_findings import FindingKind
+from chalicelib.domain.node_memory import (
+    facts_of,
+    findings_about_now,
+    has_our_drain,
+    instance_seen,
+    is_back_in_service,
+    is_replaced,
+    is_well,
+    note,
+    remember,
+    repair_of,
+    state_of_the_node,
+    tell_once,
+    unchanged_for,
+    unread,
+    view_of,
+    wait,
+)
+from chalicelib.domain.node_repair import Allowed, first_rung, leading, next_rung
+from chalicelib.domain.nodes import (
+    GroupRole,
+    InstanceState,
+    NodeRecovery,
+    Platform,
+    held_by,
+    is_marked,
+    is_rebooting,
+)
+from chalicelib.domain.rules_node_repair import checking, draining, repairing, returning
+from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.verdict import Decision, Look, newest, span_word
+
+# A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
+TICKET_AGE = timedelta(seconds=10)
+_OTHERS_AT_WORK = {
+    InstanceState.SHUTTING_DOWN: "is shutting down",
+    InstanceState.PENDING: "is being launched or rebooted",
+    InstanceState.SYSTEM_UPDATING: "is being updated",
+    InstanceState.CHECKING: "is in a deep health check",
+    InstanceState.NOT_FOUND: "is not found",
+}
+
+
+def decide_node(look: Look) -> Decision:
+    """The verdict on one look at a node's Incident. Total."""
+    cancel = newest(look.seen.new_signals, SignalKind.ORDER_CANCEL)
+    look = remember(look)
+    if cancel is not None:
+        who = str(cancel.evidence.get("who", "an operator"))
+        reason = f"cancelled by {who} while {look.incident.phase}. {state_of_the_node(look)}"
+        return look.close("order.cancel", reason, Phase.STOPPED, severity=Severity.WARNING)
+    if look.seen.paused:
+        since = look.incident.paused_since or look.now
+        reason = "a global pause is set: nothing is done, and no limit runs, until it is lifted"
+        return look.stay("guard.paused", reason, paused_since=since)
+    match look.incident.phase:
+        case Phase.OPEN | Phase.HOLDING:
+            return _begin(look)
+        case Phase.DRAINING:
+            theirs = others_at_work(look)
+            if theirs is not None:
+                return _leave_to_them(look, theirs)
+            return draining(look)
+        case Phase.REPAIRING:
+            return repairing(look)
+        case Phase.CHECKING:
+            return checking(look)
+        case Phase.RETURNING:
+            return returning(look)
+        case _:
+            return look.hand_over("node.misplaced", f"a node's Incident cannot be {look.incident.phase}")
+
+
+def others_at_work(look: Look) -> str | None:
+    """What somebody else does about the node, or has done: HyperPod, or a person. Asked only before an act of ours."""
+    view, repair = view_of(look), repair_of(look)
+    facts, instance = facts_of(look), instance_seen(look)
+    if instance is not None and instance.state in _OTHERS_AT_WORK:
+        return f"instance {instance.instance_id} {_OTHERS_AT_WORK[instance.state]}"
+    if is_replaced(look):
+        now_id = instance.instance_id if instance else facts.instance_id if facts else "another instance"
+        return f"{now_id} has taken the place of {repair.instance_id}"
+    if isinstance(view.instance, Known) and view.instance.value is None and view.platform is Platform.HYPERPOD:
+        return "no list of HyperPod names an instance for it"
+    if facts is not None and is_marked(facts) and view.recovery is not NodeRecovery.NONE:
+        return f"HyperPod has marked it: {facts.reason}"
+    if facts is not None and is_rebooting(facts):
+        return "Slurm is about to reboot it"
+    return None
+
+
+def _begin(look: Look) -> Decision:
+    """OPEN and HOLDING: whose is it, and is anything to be done?"""
+    if look.policy.node_repair is Allowed.OFF:
+        reason = f"the policy leaves nodes alone. {state_of_the_node(look)}"
+        return look.close("node.off", reason, Phase.STOPPED, severity=Severity.INFO)
+    missing = unread(look, "node")
+    if missing is not None:
+        return missing
+    if view_of(look).role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
+        reason = f"it is a {view_of(look).role} node, which is never rebooted or replaced by a program."
+        return look.hand_over("node.controller", f"{_story(look)} {reason}")
+    theirs = others_at_work(look)
+    if theirs is not None:
+        return _leave_to_them(look, theirs)
+    return _of_itself(look) or _deferred(look) or _allowed(look) or _queued(look) or _cordon(look)
+
+
+def _leave_to_them(look: Look, theirs: str) -> Decision:
+    """Two actors never repair one node. What they did is theirs, and recorded so."""
+    look = note(look, theirs=theirs, wanted_at=None)
+    is_done = is_replaced(look) or "node.theirs" in repair_of(look).told
+    if is_done and is_back_in_service(look):
+        return _recovered_by_them(look, theirs)
+    if is_done and is_well(look, after_reboot=True) and has_our_drain(look):
+        return give_back(look, "node.theirs_done", f"{theirs}, not by us; it is well again, and our drain is lifted")
+    if unchanged_for(look) >= look.policy.node_stuck_limit:
+        stuck = f"{theirs}, not by us, and nothing has changed for {span_word(unchanged_for(look))}."
+        return look.hand_over("node.theirs_stuck", f"{stuck} {state_of_the_node(look)}")
+    look, told = tell_once(look, "node.theirs", f"{_story(look)} {theirs}: it is left to them.")
+    reason = f"{theirs}: somebody else repairs it, and two actors must not repair one node"
+    return wait(look, "node.theirs", reason, *told, phase=Phase.HOLDING)
+
+
+def _recovered_by_them(look: Look, theirs: str) -> Decision:
+    reason = f"{theirs}, not by us; both HyperPod and Slurm say that it is well. {state_of_the_node(look)}"
+    return look.close("node.theirs_done", reason, Phase.RECOVERED, severity=Severity.INFO)
+
+
+def give_back(look: Look, rule: str, reason: str) -> Decision:
+    """Lift our own drain."""
+    action = UncordonNode(cluster=look.incident.cluster or "", node=look.incident.node or "", why=rule)
+    serial = repair_of(look).serial + 1
+    return wait(note(look, serial=serial, refusals=0), rule, reason, action, phase=Phase.RETURNING)
+
+
+def _of_itself(look: Look) -> Decision | None:
+    """It is well without us: what they began has ended, the agent took its word back, or it was away for a moment."""
+    repair = repair_of(look)
+    lead = leading(findings_about_now(look))
+    if repair.theirs:
+        rule, what = "node.theirs_done", f"{repair.theirs}, not by us"
+    elif lead is None and repair.cleared:
+        rule, what = "node.healed", "the health agent has taken its word back"
+    elif lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED):
+        rule, what = "node.healed", "it was away, and is back by itself"
+    else:
+        return None
+    if is_back_in_service(look):
+        reason = f"{what}; it is well by every view. {state_of_the_node(look)}"
+        return look.close(rule, reason, Phase.RECOVERED, severity=Severity.INFO)
+    if has_our_drain(look) and is_well(look, after_reboot=True):
+        return give_back(look, rule, f"{what}; it is well, and our drain is lifted")
+    return None
+
+
+def _deferred(look: Look) -> Decision | None:
+    """HyperPod's own recovery gets its grace, for what it sees itself; so does whoever drained the node."""
+    view, facts = view_of(look), facts_of(look)
+    age = look.now - look.incident.opened_at
+    lead = leading(findings_about_now(look))
+    is_blind = isinstance(view.instance, Unknown) and view.platform is Platform.HYPERPOD
+    if is_blind or view.platform is Platform.UNKNOWN:
+        said = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
+        if unchanged_for(look) >= look.policy.node_stuck_limit:
+            return look.hand_over("node.blind_limit", f"{_story(look)} {said}, for too long. {state_of_the_node(look)}")
+        return wait(look, "node.blind", f"its instance cannot be read: {said}; nothing is assumed", phase=Phase.HOLDING)
+    is_theirs = lead is not None and (lead.by_platform or lead.kind is FindingKind.DOWN)
+    acts_itself = view.platform is Platform.HYPERPOD and view.recovery is not NodeRecovery.NONE
+    if acts_itself and is_theirs and age < look.policy.hma_grace:
+        reason = f"NodeRecovery is {view.recovery}: HyperPod gets {span_word(look.policy.hma_grace)} to act by itself"
+        return wait(look, "node.defer", reason, phase=Phase.HOLDING)
+    other = held_by(facts) if facts is not None else None
+    if other is None:
+        return None
+    if acts_itself and age < look.policy.hma_grace:
+        return wait(look, "node.defer", f"somebody took it out ({other}); waiting to see for what", phase=Phase.HOLDING)
+    return look.hand_over(
+        "node.held_by_other",
+        f"{_story(look)} Somebody else has taken it out of service: {other}. It is left alone.",
+        severity=Severity.WARNING,
+    )
+
+
+def _allowed(look: Look) -> Decision | None:
+    """Does anything ask for a repair, and does the policy allow one?"""
+    lead = leading(findings_about_now(look))
+    if lead is None or first_rung(lead.kind) is None:
+        return _told(look, "node.omen", "nothing that was found asks for a repair")
+    if look.policy.node_repair is Allowed.TELL:
+        return _told(look, "node.tell", "the policy says to tell, and no more")
+    rung, _ = next_rung(repair_of(look), findings_about_now(look), now=look.now)
+    if look.policy.shadow:
+        return shadow(look, f"cordon {look.incident.node}, and then {rung or 'call a person'}")
+    return None
+
+
+def _told(look: Look, rule: str, reason: str) -> Decision:
+    """Tell it, stay open for its echoes, and close."""
+    look, told = tell_once(look, rule, f"{_story(look)} {reason}.")
+    if not told and look.in_phase >= look.policy.tell_open:
+        return look.close(rule, f"{reason}. {state_of_the_node(look)}", Phase.STOPPED, severity=Severity.INFO)
+    return wait(look, rule, f"{reason}; collecting what else is reported", *told, phase=Phase.HOLDING)
+
+
+def _queued(look: Look) -> Decision | None:
+    """No bug and no storm may take a whole cluster: nodes are repaired in their turn, and so many in a day."""
+    repair, load = repair_of(look), view_of(look).load
+    if repair.wanted_at is None:
+        reason = "a repair is wanted; its turn is looked up next"
+        return wait(note(look, wanted_at=look.now), "node.queue", reason, phase=Phase.HOLDING, soon=TICKET_AGE)
+    if look.now - repair.wanted_at < TICKET_AGE:
+        return wait(look, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
+    if not isinstance(load, Known):
+        if look.now - repair.wanted_at >= look.policy.node_stuck_limit:
+            return look.hand_over("node.queue_limit", f"{_story(look)} The other repairs cannot be read: {load.why}")
+        return wait(look, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
+    room = room_for(view_of(look).total, look.policy.max_nodes_in_repair_percent)
+    if load.value.last_day >= look.policy.max_repairs_per_day:
+        reason = f"{load.value.last_day} repairs in this cluster within 24 h: something else is wrong there."
+        return look.hand_over("node.day_limit", f"{_story(look)} {reason} {state_of_the_node(look)}")
+    if load.value.ahead < room:
+        return None
+    reason = f"{load.value.ahead} nodes are before it, and the policy allows {room} of {view_of(look).total} at once"
+    if look.now - repair.wanted_at >= look.policy.drain_limit:
+        return look.hand_over("node.queue_limit", f"{_story(look)} {reason}. {state_of_the_node(look)}")
+    look, told = tell_once(look, "node.full", f"{_story(look)} {reason}.")
+    return wait(look, "node.full", reason, *told, phase=Phase.HOLDING)
+
+
+def room_for(total: int, percent: float) -> int:
+    """How many of a cluster's nodes may be in repair at once: the share, rounded down, but always one."""
+    return max(1, int(total * percent / 100))
+
+
+def _cordon(look: Look) -> Decision:
+    action = CordonNode(
+        cluster=look.incident.cluster or "", node=look.incident.node or "", why=look.incident.fault_rule
+    )
+    actions = () if has_our_drain(look) else (action,)
+    reason = f"{_story(look)} It gets no more jobs; it is repaired when none is on it."
+    return wait(
+        note(look, refusals=0), "node.cordon", reason, *actions, phase=Phase.DRAINING, soon=look.policy.look_min
+    )
+
+
+def _story(look: Look) -> str:
+    lead = leading(repair_of(look).findings)
+    return (
+        f"{look.incident.fault} ({look.incident.fault_rule}): {lead.said}." if lead else "Nothing was found against it."
+    )
