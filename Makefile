@@ -7,7 +7,7 @@ STAGE ?= prod
 PYTEST_WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-frameworks test-crash check bench package deploy undeploy clean format help
+.PHONY: demo test test-frameworks e2e-slurm test-crash check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -29,6 +29,11 @@ $(VENV)/.frameworks: $(VENV)/.ready requirements-frameworks.txt
 	} >$(VENV)/frameworks.log 2>&1 || { cat $(VENV)/frameworks.log >&2; exit 1; }
 	touch $@
 
+# A real Slurm: through apt as root, else the same packages unpacked under $(VENV)/slurm. The file names that folder.
+$(VENV)/.slurm: $(VENV)/.ready
+	$(BIN)/python -m localcloud.slurm_install --root $(VENV)/slurm >$@.new
+	mv $@.new $@
+
 demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
@@ -37,6 +42,9 @@ test: $(VENV)/.ready  ## all tests, no network
 
 test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
 	$(BIN)/python -m pytest tests/frameworks -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+e2e-slurm: $(VENV)/.slurm $(VENV)/.frameworks  ## a real Slurm, its agent, real jobs killed, frozen, cancelled; the batch scripts of the examples
+	SLURM_ROOT="$$(cat $(VENV)/.slurm)" $(BIN)/python -m pytest tests/slurm -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
 	REKINDLE_CRASH=all $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal \
