@@ -1,0 +1,62 @@
+"""Puts the Slurm side together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from rekindle.agent.clock import SystemClock
+from rekindle.agent.ports import Ground, Parts
+from rekindle.agent.slurm.commands import Commands
+from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.reads import Reads
+from rekindle.agent.slurm.relay import MailboxRelay
+from rekindle.agent.slurm.roster import Roster
+from rekindle.agent.slurm.run import Runner
+from rekindle.agent.slurm.watch import Watch
+from rekindle.headnode.documents import AttemptDoc
+
+
+def build(ground: Ground) -> Parts:
+    """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
+    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd)
+    reads = Reads(runner)
+    node_map = NodeMap(ground.resource_config)
+    roster = Roster()
+    watch = Watch(
+        cluster=ground.cluster,
+        reads=reads,
+        node_map=node_map,
+        memory=ground.memory,
+        deeds=ground.deeds,
+        roster=roster,
+        published=_Published(ground.s3, ground.bucket),
+    )
+    commands = Commands(
+        cluster=ground.cluster,
+        runner=runner,
+        reads=reads,
+        node_map=node_map,
+        settings=watch.current_settings,
+        now=SystemClock().now,
+    )
+    relay = MailboxRelay(
+        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster
+    )
+    return Parts(slurm=commands, watcher=watch, relay=relay)
+
+
+class _Published:
+    """What stands on the whiteboard, None where it cannot be told: it is then written as seen."""
+
+    def __init__(self, s3: Any, bucket: str) -> None:
+        self._s3 = s3
+        self._bucket = bucket
+
+    def __call__(self, key: str) -> bytes | None:
+        try:
+            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(AttemptDoc.LIMIT_BYTES + 1)
+        except (ClientError, BotoCoreError):
+            return None
+        return raw

@@ -1,0 +1,139 @@
+"""What is needed to submit a job again: its script, arguments, options and environment, and what of it is missing.
+
+The script comes from `scontrol write batch_script`. Its arguments stand, word by word, only in slurmctld's own state
+file (`job_state`: a count, then length-prefixed strings); `Command=` joins them with blanks, so an argument with a
+blank in it cannot be told from two. The environment is the file `environment` beside the script in StateSaveLocation:
+a count of 32 bits in the machine's order, then NUL-terminated pairs (slurm src/slurmctld/job_mgr.c, read_data_array).
+Both are readable by root or SlurmUser only; where they are not, that is said, and never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rekindle.agent.slurm.jobs import Job
+
+MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
+MAX_STATE_BYTES: Final = 512 * 1024 * 1024
+MAX_ARGUMENTS: Final = 4096
+SUBMIT_DIR: Final = "SLURM_SUBMIT_DIR"  # where sbatch was called, which scripts use; kept for the next call
+UMASK: Final = "SLURM_UMASK"
+# Names that are secrets more often than not. A value that is left out must be there again by other means: the job's own
+# environment file while slurmctld keeps the job, else its script or the cluster's own secret store.
+_SECRET: Final = re.compile(
+    r"SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE_?KEY|(?:^|_)TOKEN|TOKEN$|API_?KEY|ACCESS_?KEY|AUTH(?:_|$)|_PAT$|COOKIE",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(r"TOKENIZERS|XAUTHORITY|SSH_AUTH_SOCK|_FILE$|_DIR$|_PATH$|TOKENS$", re.IGNORECASE)
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|BASH_FUNC_[^=\0]{1,200}(?:%%|\(\))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A job's environment: what is kept, and the names of what looked like a secret. `kept` None: it cannot be read."""
+
+    kept: Mapping[str, str] | None
+    left_out: tuple[str, ...] = ()
+    all: Mapping[str, str] | None = None
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value should not leave the machine."""
+    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
+
+
+def parse_environment(raw: bytes) -> dict[str, str]:
+    """Total: whatever a pair is not is passed over."""
+    found: dict[str, str] = {}
+    body = raw[4:] if len(raw) >= 4 else b""
+    for pair in body.split(b"\0"):
+        name, equals, given = pair.decode("utf-8", "surrogateescape").partition("=")
+        if equals and _NAME.fullmatch(name):
+            found.setdefault(name, given)
+    return found
+
+
+def environment_of(state_location: str, job: int) -> Captured:
+    """The environment that a job was submitted with. Never raises."""
+    path = Path(state_location or "/nonexistent") / f"hash.{job % 10}" / f"job.{job}" / "environment"
+    try:
+        if path.stat().st_size > MAX_ENVIRONMENT_BYTES:
+            return Captured(kept=None)
+        whole = parse_environment(path.read_bytes())
+    except OSError:
+        return Captured(kept=None)
+    kept = {name: given for name, given in whole.items() if not is_secret(name) and _is_text(given)}
+    left_out = tuple(sorted(name for name in whole if name not in kept))
+    return Captured(kept=kept, left_out=left_out, all=whole)
+
+
+def _is_text(given: str) -> bool:
+    """JSON and S3 carry no surrogates: a value that is no UTF-8 is left out, and said."""
+    try:
+        given.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what sbatch sets anew, and without what would change its options a second time."""
+    kept = ("SLURM_CONF", "SLURM_CONF_SERVER", SUBMIT_DIR, UMASK)
+    return {
+        name: given
+        for name, given in environment.items()
+        if name in kept or not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_"))
+    }
+
+
+def arguments_of(state_location: str, job: Job) -> tuple[str, ...] | None:
+    """The script's arguments, word by word. None where there may be some and they cannot be told apart."""
+    if " " not in job.command:
+        return ()
+    try:
+        path = Path(state_location or "/nonexistent") / "job_state"
+        if path.stat().st_size > MAX_STATE_BYTES:
+            return None
+        state = path.read_bytes()
+    except OSError:
+        return None
+    return find_arguments(state, job.command)
+
+
+def find_arguments(state: bytes, command: str) -> tuple[str, ...] | None:
+    """The list of strings in slurmctld's state whose words, joined, are `command`; None where none or several fit."""
+    wanted = command.encode("utf-8", "surrogateescape")
+    found: set[tuple[bytes, ...]] = set()
+    cut = wanted.find(b" ")
+    while cut != -1:  # the program's own path may hold blanks
+        first = wanted[:cut]
+        packed = struct.pack(">I", len(first) + 1) + first + b"\0"
+        at = state.find(packed)
+        while at != -1 and len(found) < 2:
+            words = _strings(state, at, wanted)
+            if words is not None and at >= 4 and struct.unpack(">I", state[at - 4 : at])[0] == len(words):
+                found.add(words)
+            at = state.find(packed, at + 1)
+        cut = wanted.find(b" ", cut + 1)
+    if len(found) != 1:
+        return None
+    return tuple(word.decode("utf-8", "replace") for word in found.pop()[1:])
+
+
+def _strings(state: bytes, at: int, wanted: bytes) -> tuple[bytes, ...] | None:
+    words: list[bytes] = []
+    size = -1
+    while size < len(wanted) and at + 4 <= len(state) and len(words) < MAX_ARGUMENTS:
+        (length,) = struct.unpack(">I", state[at : at + 4])
+        word = state[at + 4 : at + 4 + length]
+        if not 0 < length <= len(wanted) + 1 or len(word) != length or word[-1:] != b"\0":
+            return None
+        words.append(word[:-1])
+        size += length
+        at += 4 + length
+    return tuple(words) if b" ".join(words) == wanted else None

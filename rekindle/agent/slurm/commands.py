@@ -1,0 +1,201 @@
+"""Carries out what the agent's core asks of Slurm: `ports.Slurm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from rekindle.agent.ports import NodeNow, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.slurm import comment, history
+from rekindle.agent.slurm.docs import Shown, base_of
+from rekindle.agent.slurm.jobs import Job, repointed
+from rekindle.agent.slurm.nodemap import NodeMap, gpus_of
+from rekindle.agent.slurm.nodes import Settings
+from rekindle.agent.slurm.reads import Reads
+from rekindle.agent.slurm.ready import is_ready
+from rekindle.agent.slurm.run import Runner
+from rekindle.agent.slurm.script import read as read_script
+from rekindle.agent.slurm.spec import submit
+from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
+from rekindle.headnode.orders import MAX_SLURM_JOB, Order, Repair, Signal, check_node
+from rekindle.wire import MAX_TEXT_CHARS, MailboxError
+
+_SEEN_NOTHING: Final = None
+
+
+class Commands:
+    """`settings` gives slurmctld's, as the watcher last read them."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        runner: Runner,
+        reads: Reads,
+        node_map: NodeMap,
+        settings: Callable[[], Settings],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._runner = runner
+        self._reads = reads
+        self._map = node_map
+        self._settings = settings
+        self._now = now
+
+    # ---- reads
+
+    def job(self, slurm_job: int) -> AttemptDoc | None:
+        job = self._reads.job(_job(slurm_job))
+        return None if job is None else self._doc(job)
+
+    def _doc(self, job: Job) -> AttemptDoc | None:
+        said = comment.parse(job.comment) or comment.Comment()
+        try:
+            detail = self._reads.detail(job)
+        except UnknownJob:
+            return None
+        shown = Shown(job=job, base=base_of(self._cluster, job, said), said=said, detail=detail)
+        if job.state is SlurmState.RUNNING:
+            steps = self._reads.steps("--jobs", str(job.job)).get(job.job, 0)
+            shown = Shown(job=job, base=shown.base, said=said, detail=detail, is_ready=is_ready(shown, steps))
+        return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
+
+    def steps(self, slurm_job: int) -> int:
+        """A job whose comment says that its batch shell catches the signal has one where it runs: that shell."""
+        try:
+            found = self._reads.steps("--jobs", str(_job(slurm_job))).get(slurm_job, 0)
+        except UnknownJob:
+            return 0
+        if found:
+            return found
+        job = self._reads.job(slurm_job)
+        said = comment.parse(job.comment) if job is not None else None
+        return int(job is not None and said is not None and said.signal_batch and job.state is SlurmState.RUNNING)
+
+    def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
+        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+            said = comment.parse(job.comment)
+            if said is not None and said.attempt == attempt and not job.is_lump:
+                return self._doc(job)
+        return None
+
+    def node(self, name: str) -> NodeNow | None:
+        found = self._reads.node(name)
+        if found is None:
+            return None
+        place = self._map.read().place_of(found)
+        return NodeNow(
+            facts=NodeFacts(
+                name=found.name,
+                state=found.state,
+                flags=found.flags,
+                reason=found.reason,
+                instance_id=place.instance_id if place else None,
+                group=place.group if place else None,
+                jobs=self._reads.jobs_on(found.name),
+                gpus=gpus_of(found),
+            ),
+            booted_at=found.booted,
+        )
+
+    # ---- jobs
+
+    def signal(self, slurm_job: int, signal: Signal) -> None:
+        """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
+        shell that passes it on."""
+        more = ["--batch"] if self._is_for_the_shell(_job(slurm_job), signal) else []
+        self._runner.change(["scancel", f"--signal={signal.value}", *more, str(slurm_job)])
+
+    def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
+        job = self._reads.job(slurm_job)
+        said = comment.parse(job.comment) if job is not None else None
+        if said is not None and said.signal == signal.value:
+            return said.signal_batch
+        try:
+            facts = read_script(self._reads.script(slurm_job))
+        except SlurmError:
+            return False
+        return facts.warned_batch and signal.value in facts.traps
+
+    def cancel(self, slurm_job: int) -> None:
+        self._runner.change(["scancel", str(_job(slurm_job))])
+
+    def hold(self, slurm_job: int) -> None:
+        self._runner.change(["scontrol", "hold", str(_job(slurm_job))])
+
+    def requeue_hold(self, slurm_job: int) -> None:
+        self._runner.change(["scontrol", "requeuehold", str(_job(slurm_job))])
+
+    def release(self, slurm_job: int) -> None:
+        self._runner.change(["scontrol", "release", str(_job(slurm_job))])
+
+    def start_now(self, slurm_job: int) -> None:
+        self._update_job(slurm_job, "starttime=now")
+
+    def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
+        self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes)}")
+
+    def submit(self, spec: JobSpec, order: Order) -> int:
+        return submit(self._runner, spec, order, self._settings().state_location)
+
+    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+        changed = []
+        for job in self._reads.jobs():
+            if job.state is not SlurmState.PENDING or job.job == new_job:
+                continue
+            expression = repointed(job.dependency, _job(slurm_job), _job(new_job))
+            if expression is not None:
+                self._update_job(job.job, f"dependency={expression}")
+                changed.append(job.job)
+        return tuple(changed)
+
+    def _update_job(self, slurm_job: int, change: str) -> None:
+        self._runner.change(["scontrol", "update", f"jobid={_job(slurm_job)}", change])
+
+    # ---- nodes
+
+    def drain(self, node: str, reason: str) -> None:
+        self._update_node(node, "state=drain", f"reason={_reason(reason)}")
+
+    def resume(self, node: str) -> None:
+        self._update_node(node, "state=resume")
+
+    def mark(self, node: str, repair: Repair) -> None:
+        self._update_node(node, "state=fail", f"reason={repair.value}")
+
+    def reboot(self, node: str, reason: str) -> None:
+        self._runner.change(["scontrol", "reboot", "ASAP", f"reason={_reason(reason)}", _node(node)])
+
+    def _update_node(self, node: str, *changes: str) -> None:
+        self._runner.change(["scontrol", "update", f"nodename={_node(node)}", *changes])
+
+
+class _NoDeeds:
+    """Reads of one job say what Slurm shows; who asked for it is the watcher's to tell."""
+
+    def has_ended(self, attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+    def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+
+def _job(slurm_job: int) -> int:
+    if type(slurm_job) is not int or not 0 < slurm_job <= MAX_SLURM_JOB:
+        raise SlurmRefused(f"{slurm_job!r} is no Slurm job's id")
+    return slurm_job
+
+
+def _node(name: str) -> str:
+    try:
+        return check_node(name)
+    except MailboxError as err:
+        raise SlurmRefused(str(err)) from err
+
+
+def _reason(reason: str) -> str:
+    if not 0 < len(reason) <= MAX_TEXT_CHARS or not reason.isprintable():
+        raise SlurmRefused("a node's reason must be one line of text")
+    return reason

@@ -1,0 +1,117 @@
+"""What the watcher remembers of a job between looks, and across restarts of the agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rekindle.agent.slurm.jobs import ENDED, Job
+from rekindle.agent.slurm.spec import Taken
+from rekindle.headnode.documents import JobSpec
+from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
+
+VERSION: Final = 1
+MAX_TRIES: Final = 5  # looks at which a capture that lacks something is tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A job's capture, without the spec itself. `asked_for` changes when the job's own options do."""
+
+    sha256: str | None
+    cannot: tuple[str, ...]
+    has_auto_resume: bool | None
+    exclude: str
+    asked_for: str
+    mailbox: str
+    checkpoints: str
+    tries: int
+    is_final: bool
+
+    @classmethod
+    def of(cls, taken: Taken, asked_for: str, exclude: str, tries: int) -> Known:
+        environment = taken.spec.environment if taken.spec is not None else {}
+        return cls(
+            sha256=taken.sha256,
+            cannot=taken.cannot,
+            has_auto_resume=taken.facts.has_auto_resume if taken.facts is not None else None,
+            exclude=exclude,
+            asked_for=asked_for,
+            mailbox=_place(environment.get(ENV_MAILBOX)),
+            checkpoints=_place(environment.get(ENV_CHECKPOINT_URI) or environment.get(ENV_CHECKPOINT_DIR)),
+            tries=tries,
+            is_final=taken.is_final or tries >= MAX_TRIES,
+        )
+
+    def to_json(self) -> bytes:
+        return json.dumps({"v": VERSION} | asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Known | None:
+        """None for what another version of this agent kept: it is captured again."""
+        try:
+            found: Any = json.loads(raw)
+            if not isinstance(found, dict) or found.pop("v", None) != VERSION:
+                return None
+            return cls(**{**found, "cannot": tuple(found["cannot"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def _place(given: str | None) -> str:
+    return given if given and len(given) <= 2048 and given.isprintable() else ""
+
+
+def asked_for(job: Job, detail: Mapping[str, str]) -> str:
+    """What a user or operator may change of a job that matters to a resubmission. Excluded nodes are not in it: those
+    that we add must not become part of what the user asked for."""
+    keys = ("Account", "QOS", "Reservation", "Features", "Licenses", "Nice", "NumTasks", "OverSubscribe", "ReqNodeList")
+    own = (job.name, job.partition, job.limit_s, job.may_requeue, job.comment)
+    return json.dumps([*own, *(detail.get(key) for key in keys)])
+
+
+def with_exclude(taken: Taken, exclude: str) -> Taken:
+    """The same capture with the nodes that the user excluded, as they were when the job was first seen."""
+    if taken.spec is None or (taken.spec.options.get("exclude") or "") == exclude:
+        return taken
+    options = {name: given for name, given in taken.spec.options.items() if name != "exclude"}
+    if exclude:
+        options["exclude"] = exclude
+    spec = taken.spec
+    return Taken(
+        spec=JobSpec(
+            script=spec.script,
+            arguments=spec.arguments,
+            workdir=spec.workdir,
+            user=spec.user,
+            options=options,
+            environment=spec.environment,
+            left_out=spec.left_out,
+            dependency=spec.dependency,
+        ),
+        cannot=taken.cannot,
+        facts=taken.facts,
+        is_final=taken.is_final,
+    )
+
+
+def print_of(job: Job) -> tuple[object, ...]:
+    """What must change before a job is looked at more closely. A pending job's expected start and priority are left
+    out: the scheduler moves them at every pass."""
+    return (
+        job.restart,
+        job.word,
+        job.reason,
+        job.node_list,
+        job.ends if job.state in ENDED else None,
+        job.limit_s,
+        job.may_requeue,
+        job.partition,
+        job.dependency,
+        job.comment,
+        job.name,
+        job.is_held,
+        job.is_taken_down,
+    )

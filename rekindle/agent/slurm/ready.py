@@ -1,0 +1,39 @@
+"""Whether a signal would be understood by a run.
+
+On the head node nobody sees whether a process catches a signal. What can be seen: whether a step runs at all (a signal
+without one is lost, with status 0), and, where the mailbox lies on a shared path, the monitor's beat, which is written
+after its handlers are installed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rekindle.agent.slurm import userfs
+from rekindle.agent.slurm.docs import Shown
+from rekindle.mailbox import MAX_MESSAGE_BYTES, Beat, MailboxError, Place, RunPhase, beat_key
+
+_READY: Final = frozenset({RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING, RunPhase.STALLED})
+
+
+def is_ready(shown: Shown, steps: int) -> bool | None:
+    """None where steps run and nothing tells more."""
+    if steps == 0 and not shown.said.signal_batch:
+        return False
+    beat = beat_of(shown)
+    if beat is None:
+        return None
+    return True if beat.phase in _READY else None
+
+
+def beat_of(shown: Shown) -> Beat | None:
+    """The start's beat in a mailbox on a shared path."""
+    try:
+        place = Place.parse(shown.said.mailbox) if shown.said.mailbox else None
+        if place is None or place.bucket is not None:
+            return None
+        with userfs.as_user(shown.job.uid, shown.job.gid):
+            raw = userfs.read(place.join(beat_key(shown.attempt.name)).path, MAX_MESSAGE_BYTES)
+        return Beat.from_json(raw) if raw is not None else None
+    except (MailboxError, OSError):
+        return None

@@ -1,0 +1,245 @@
+"""Carries mailboxes that lie on shared paths to S3 and back, and tells which checkpoints lie there: `ports.Relay`.
+
+From S3 to the path: what the service writes (requests, plans, the fence, quarantine marks, the doorbell last). From the
+path to S3: what the run writes (beats, replies, manifests, reports), each only as a whole message that its own reader
+accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file is
+touched as the job's user (see userfs.py).
+
+The doorbell says whether there is something new in S3: one GET a turn, and a LIST when it rang or once a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from rekindle.agent.ports import Memory, Reading
+from rekindle.agent.slurm import found, userfs
+from rekindle.agent.slurm.roster import Member, Roster
+from rekindle.checkpoints.marks import quarantine_prefix
+from rekindle.headnode.names import found_key, relay_prefix
+from rekindle.mailbox import (
+    FOLDER,
+    MAX_MANIFEST_BYTES,
+    MAX_MESSAGE_BYTES,
+    Beat,
+    CheckpointReply,
+    KeyKind,
+    MailboxError,
+    Manifest,
+    Place,
+    doorbell_key,
+    parse_key,
+)
+from rekindle.reports import MAX_REPORT_BYTES, RankReport, parse_report_key
+
+log = logging.getLogger(__name__)
+
+LIST_EVERY: Final = timedelta(seconds=60)
+FOUND_EVERY: Final = timedelta(seconds=60)
+MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
+MAX_FILES: Final = 20_000  # of one folder of a mailbox
+SENT: Final = "relay/sent/"
+FOUND: Final = "relay/found/"
+_DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
+_MARKS: Final = quarantine_prefix()
+
+
+@dataclass(slots=True)
+class _Box:
+    """What is known of one Job's mailbox. `sent` are stamps of files in S3, `taken` ETags of what was brought here."""
+
+    sent: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
+    rang: str | None = None
+    listed_at: datetime | None = None
+    judged_at: datetime | None = None
+    told: str = ""
+
+
+class MailboxRelay:
+    def __init__(self, *, cluster: str, bucket: str, s3: Any, memory: Memory, roster: Roster) -> None:
+        self._cluster = cluster
+        self._bucket = bucket
+        self._s3 = s3
+        self._roster = roster
+        self._boxes: dict[str, _Box] = {}
+        for key, raw in memory.items(SENT).items():
+            self._boxes[key[len(SENT) :]] = _Box(sent=_stamps(raw))
+
+    def turn(self, now: datetime) -> Reading:
+        documents: dict[str, bytes] = {}
+        memory: dict[str, bytes | None] = {}
+        problems: list[str] = []
+        for member in self._roster.members():
+            try:
+                self._carry(member, now, documents, memory)
+            except (OSError, MailboxError, ClientError, BotoCoreError) as err:
+                problems.append(f"mailbox of {member.job_id}: {type(err).__name__}: {err}"[:300])
+        return Reading(documents=documents, memory=memory, problems=tuple(problems[:20]))
+
+    def _carry(
+        self, member: Member, now: datetime, documents: dict[str, bytes], memory: dict[str, bytes | None]
+    ) -> None:
+        root = shared_path(member.mailbox)
+        checkpoints = shared_path(member.checkpoints)
+        if root is None and checkpoints is None:
+            return
+        box = self._boxes.setdefault(member.job_id, _Box())
+        manifests: dict[str, Manifest] = {}
+        if root is not None:
+            self._down(member, root, box, now)
+            sent = dict(box.sent)
+            with userfs.as_user(member.uid, member.gid):
+                for key, stamp, body in _fresh(root, box.sent):
+                    documents[f"{relay_prefix(self._cluster, member.job_id)}/{key}"] = body
+                    sent[key] = stamp
+            if sent != box.sent:
+                box.sent = sent
+                memory[f"{SENT}{member.job_id}"] = _packed(sent)
+        if box.judged_at is None or now - box.judged_at >= FOUND_EVERY:
+            box.judged_at = now
+            with userfs.as_user(member.uid, member.gid):
+                manifests = found.manifests_in(root) if root is not None else {}
+                doc = found.judge(member.job_id, checkpoints, manifests, now)
+            told = json.dumps([one.to_wire() for one in doc.checkpoints])
+            if told != box.told:
+                box.told = told
+                documents[found_key(self._cluster, member.job_id)] = doc.to_json()
+
+    # ---- from S3 to the path
+
+    def _down(self, member: Member, root: str, box: _Box, now: datetime) -> None:
+        prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
+        bell = self._tag(prefix + doorbell_key())
+        is_due = box.listed_at is None or now - box.listed_at >= LIST_EVERY
+        if bell == box.rang and not is_due:
+            return
+        for key, tag in self._listed(prefix):
+            if box.taken.get(key) != tag:
+                self._bring(member, root, key, self._get(prefix + key))
+                box.taken[key] = tag
+        if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
+            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key()))
+        box.rang, box.listed_at = bell, now
+
+    def _bring(self, member: Member, root: str, key: str, body: bytes | None) -> None:
+        if body is None:
+            return
+        *folders, name = key.split("/")
+        with userfs.as_user(member.uid, member.gid):
+            at = root
+            for one in folders:  # at most rekindle/ and one below; the last is made by `write`
+                at = f"{at}/{one}"
+                if one is not folders[-1]:
+                    userfs.folder(at)
+            userfs.write(at, name, body)
+
+    def _listed(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Keys relative to the mailbox, with what changes when they do; only what the service writes."""
+        more: dict[str, str] = {}
+        count = 0
+        while count < MAX_OBJECTS:
+            page = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{prefix}{FOLDER}/", **more)
+            for item in page.get("Contents", []):
+                count += 1
+                key = item["Key"][len(prefix) :]
+                if is_for_the_run(key) and item.get("Size", 0) <= MAX_MESSAGE_BYTES:
+                    yield key, item.get("ETag", "")
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _tag(self, key: str) -> str | None:
+        try:
+            tag: str = self._s3.head_object(Bucket=self._bucket, Key=key)["ETag"]
+        except ClientError as err:
+            if err.response.get("Error", {}).get("Code") in ("404", "NoSuchKey", "NotFound", "403"):
+                return None
+            raise
+        return tag
+
+    def _get(self, key: str) -> bytes | None:
+        try:
+            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_MESSAGE_BYTES + 1)
+        except ClientError as err:
+            if err.response.get("Error", {}).get("Code") in ("404", "NoSuchKey"):
+                return None
+            raise
+        return raw if len(raw) <= MAX_MESSAGE_BYTES else None
+
+
+def shared_path(uri: str) -> str | None:
+    """The directory, where the URI names one on a file system; None for S3, for nothing, and for what is wrong."""
+    if not uri:
+        return None
+    try:
+        place = Place.parse(uri)
+    except MailboxError:
+        return None
+    return place.path if place.bucket is None and len(place.path) > 1 else None
+
+
+def is_for_the_run(key: str) -> bool:
+    """Whether the service writes objects of that name, for the run to read."""
+    parsed = parse_key(key)
+    if parsed is not None:
+        return parsed.prefix == "" and parsed.kind in _DOWN
+    name = key[len(_MARKS) :]
+    return key.startswith(_MARKS) and len(name) == 45 and name.endswith(".json") and name[:40].isalnum()
+
+
+def _fresh(root: str, sent: Mapping[str, tuple[int, int, int]]) -> Iterator[tuple[str, tuple[int, int, int], bytes]]:
+    """The run's messages that changed: key, stamp, body. A file that is no whole message is left for the next turn."""
+    for key, limit, read in _of_the_run(root):
+        path = f"{root}/{key}"
+        stamp = userfs.stamp(path)
+        if stamp is None or sent.get(key) == stamp:
+            continue
+        body = userfs.read(path, limit)
+        if body is None:
+            continue
+        try:
+            read(body)
+        except MailboxError:
+            continue
+        yield key, stamp, body
+
+
+def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]]]:
+    """Every name of a message of the run's in the mailbox, with its size limit and reader."""
+    readers: dict[str, tuple[KeyKind, int, Callable[[bytes], object]]] = {
+        "beats": (KeyKind.BEAT, MAX_MESSAGE_BYTES, Beat.from_json),
+        "replies": (KeyKind.REPLY, MAX_MESSAGE_BYTES, CheckpointReply.from_json),
+        "manifests": (KeyKind.MANIFEST, MAX_MANIFEST_BYTES, Manifest.from_json),
+    }
+    for folder, (kind, limit, read) in readers.items():
+        for name in userfs.names(f"{root}/{FOLDER}/{folder}")[:MAX_FILES]:
+            key = f"{FOLDER}/{folder}/{name}"
+            parsed = parse_key(key)
+            if parsed is not None and parsed.kind is kind:
+                yield key, limit, read
+    for attempt in userfs.names(f"{root}/{FOLDER}/reports")[:MAX_FILES]:
+        for name in userfs.names(f"{root}/{FOLDER}/reports/{attempt}")[:MAX_FILES]:
+            key = f"{FOLDER}/reports/{attempt}/{name}"
+            if parse_report_key(key) is not None:
+                yield key, MAX_REPORT_BYTES, RankReport.from_json
+
+
+def _packed(sent: Mapping[str, tuple[int, int, int]]) -> bytes:
+    newest = sorted(sent.items(), key=lambda one: one[1][0])[-MAX_FILES:]
+    return json.dumps(dict(newest), separators=(",", ":")).encode()
+
+
+def _stamps(raw: bytes) -> dict[str, tuple[int, int, int]]:
+    try:
+        kept = json.loads(raw)
+        return {str(key): (int(one[0]), int(one[1]), int(one[2])) for key, one in kept.items()}
+    except (ValueError, TypeError, AttributeError, IndexError):
+        return {}

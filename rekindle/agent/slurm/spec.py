@@ -1,0 +1,239 @@
+"""A job's `JobSpec`: what is needed to submit it again, what is missing for that, and the sbatch that does it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rekindle.agent.ports import SlurmError, SlurmRefused, SlurmUnavailable
+from rekindle.agent.slurm import comment as comments
+from rekindle.agent.slurm.capture import SUBMIT_DIR, UMASK, Captured, arguments_of, environment_of, for_submission
+from rekindle.agent.slurm.jobs import Job, plain_dependency
+from rekindle.agent.slurm.options import expand, options_of
+from rekindle.agent.slurm.reads import Reads
+from rekindle.agent.slurm.run import As, Runner
+from rekindle.agent.slurm.script import ScriptFacts
+from rekindle.agent.slurm.script import read as read_script
+from rekindle.headnode.documents import JobSpec
+from rekindle.headnode.names import ENV_SLURM_ATTEMPT, parse_attempt
+from rekindle.headnode.orders import Order
+from rekindle.mailbox import (
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+)
+
+# Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
+STALE: Final = (
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    ENV_SLURM_ATTEMPT,
+)
+INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
+ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
+HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted again as one"
+NO_SCRIPT: Final = "its script cannot be read (the agent must run as root or SlurmUser)"
+NO_ENVIRONMENT: Final = "the environment of its submission cannot be read (the agent must run as root on the head node)"
+NO_ARGUMENTS: Final = "its script's arguments are known only as one line, in which blanks cannot be told apart"
+HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What was captured. `facts` is None where the script could not be read; `is_final` False: worth another try."""
+
+    spec: JobSpec | None
+    cannot: tuple[str, ...]
+    facts: ScriptFacts | None
+    is_final: bool
+
+    @property
+    def body(self) -> bytes | None:
+        """The spec's bytes, as they are stored."""
+        return self.spec.to_json() if self.spec is not None else None
+
+    @property
+    def sha256(self) -> str | None:
+        """What the spec is addressed by."""
+        body = self.body
+        return hashlib.sha256(body).hexdigest() if body is not None else None
+
+
+def take(reads: Reads, state_location: str, job: Job, detail: Mapping[str, str]) -> Taken:
+    """Capture a job. Raises: SlurmUnavailable; what else is missing is told in `cannot`."""
+    if not job.is_batch:
+        return Taken(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
+    try:
+        script: str | None = reads.script(job.job)
+    except SlurmUnavailable as err:
+        if "no batch script" not in str(err):
+            raise
+        script = None
+    except SlurmError:
+        script = None
+    environment = environment_of(state_location, job.job)
+    arguments = arguments_of(state_location, job)
+    return make(job, detail, script=script, environment=environment, arguments=arguments)
+
+
+def make(
+    job: Job,
+    detail: Mapping[str, str],
+    *,
+    script: str | None,
+    environment: Captured,
+    arguments: tuple[str, ...] | None,
+) -> Taken:
+    """The spec, from what could be read. Pure."""
+    cannot = []
+    if job.is_array_task:
+        cannot.append(ARRAY)
+    if job.het_job:
+        cannot.append(HETEROGENEOUS)
+    if detail.get("Deadline", "N/A") not in ("N/A", "None", "Unknown", "(null)", ""):
+        cannot.append(HAS_DEADLINE)
+    if script is None:
+        return Taken(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
+    if environment.kept is None:
+        cannot.append(NO_ENVIRONMENT)
+    if arguments is None:
+        cannot.append(NO_ARGUMENTS)
+    stdout, stderr = expand(job.stdout, job), expand(job.stderr, job)
+    options = options_of(job, detail, environment.kept, stdout, stderr)
+    options["comment"] = job.comment
+    spec = JobSpec(
+        script=script,
+        arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
+        workdir=job.workdir,
+        user=job.user,
+        options=options,
+        environment=for_submission(environment.kept or {}),
+        left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
+        dependency=plain_dependency(job.dependency),
+    )
+    return Taken(
+        spec=spec,
+        cannot=tuple(cannot),
+        facts=read_script(script),
+        is_final=environment.kept is not None and arguments is not None,
+    )
+
+
+def comment_of(spec: JobSpec, order: Order) -> str:
+    """The new submission's comment: the old one's policy and keys, the Job it belongs to and its attempt's name."""
+    said = comments.parse(spec.options.get("comment") or "") or comments.Comment()
+    old = parse_attempt(order.attempt) if order.attempt else None
+    job = order.environment.get(ENV_JOB_ID) or said.job or (old.restarted(0).name if old else None)
+    keys = {
+        "job": job,
+        "attempt": order.new_attempt,
+        "mailbox": said.mailbox,
+        "checkpoints": said.checkpoints,
+        "signal": said.signal,
+    }
+    return comments.render(said.policy, keys, said.others, said.signal_batch)
+
+
+def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str, ...]) -> list[str]:
+    """The argument list. `names` are the variables that are added; with `--export` of the user's own they are named."""
+    options = {name: given for name, given in spec.options.items() if name not in ("comment", "export")}
+    barred = set(order.exclude)
+    wanted = [name for name in (options.get("nodelist") or "").split(",") if name and name not in barred]
+    if "nodelist" in options and "[" not in (options["nodelist"] or ""):
+        options["nodelist"] = ",".join(wanted)
+    exclude = [name for name in [options.get("exclude") or "", *order.exclude] if name]
+    options["exclude"] = ",".join(exclude)
+    args = [
+        f"--{name}" if given is None else f"--{name}={given}" for name, given in sorted(options.items()) if given != ""
+    ]
+    exported = spec.options.get("export") or "ALL"
+    if exported == "NONE":
+        exported = ",".join(names)
+    elif exported != "ALL":
+        exported = ",".join(dict.fromkeys([*exported.split(","), *names]))
+    args += [f"--export={exported or 'NONE'}", "--open-mode=append", "--propagate=NONE"]
+    if spec.workdir:
+        args.append(f"--chdir={spec.workdir}")
+    if spec.dependency:
+        args.append(f"--dependency={spec.dependency}")
+    return ["sbatch", "--parsable", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
+
+
+def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> int:
+    """sbatch, as the job's user; the new job's id. Raises: SlurmError.
+
+    It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
+    program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), for the agent's are nobody's wish.
+    """
+    who, home = _whom(spec)
+    environment = _environment(runner, spec, order, state_location)
+    names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT}))
+    where = spec.environment.get(SUBMIT_DIR) or spec.workdir or home
+    with _script_file(spec.script, who) as script:
+        args = sbatch_arguments(spec, order, script, names)
+        printed = runner.change(["env", f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
+    number = printed.strip().splitlines()[-1].partition(";")[0].strip() if printed.strip() else ""
+    if not number.isdigit():
+        raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
+    return int(number)
+
+
+def _environment(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> dict[str, str]:
+    kept = {name: given for name, given in spec.environment.items() if name not in (SUBMIT_DIR, UMASK)}
+    if spec.left_out and order.slurm_job is not None:  # what never left this machine is there while the old job is
+        whole = environment_of(state_location, order.slurm_job).all or {}
+        kept |= {name: whole[name] for name in spec.left_out if name in whole}
+    base = runner.environment()
+    own = {name: base[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in base}
+    fresh = {name: given for name, given in kept.items() if name not in STALE}
+    named = {ENV_SLURM_ATTEMPT: order.new_attempt} if order.new_attempt else {}
+    return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)
+
+
+def _whom(spec: JobSpec) -> tuple[As | None, str]:
+    try:
+        entry = pwd.getpwnam(spec.user)
+    except KeyError as err:
+        raise SlurmRefused(f"sbatch: this head node knows no user {spec.user!r}") from err
+    mask = spec.environment.get(UMASK, "")
+    umask = int(mask, 8) if mask and all(char in "01234567" for char in mask) and len(mask) < 6 else -1
+    if entry.pw_uid == os.geteuid():
+        return None, entry.pw_dir
+    if os.geteuid() != 0:
+        raise SlurmRefused(f"sbatch: the agent is not root and cannot submit as {spec.user}")
+    groups = tuple(os.getgrouplist(spec.user, entry.pw_gid))
+    return As(uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, umask=umask), entry.pw_dir
+
+
+@contextmanager
+def _script_file(script: str, who: As | None) -> Iterator[str]:
+    """The script in a folder that only its user can read, for as long as sbatch needs it."""
+    folder = Path(tempfile.mkdtemp(prefix="rekindle-"))
+    try:
+        path = folder / "batch"
+        path.write_text(script, encoding="utf-8", errors="surrogateescape")
+        path.chmod(0o700)
+        if who is not None:
+            os.chown(path, who.uid, who.gid)
+            os.chown(folder, who.uid, who.gid)
+        yield str(path)
+    except OSError as err:
+        raise SlurmUnavailable(f"sbatch: the script cannot be written down: {err}"[:300]) from err
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
