@@ -59,21 +59,23 @@ def settled(
     if is_untold and plan.uri is None:
         sealed, barred = (None, ()) if box is None else _newest_sealed(box, job_id, upload, clients or Clients())
         found = _newest(plan, directory, upload, box, at_most=None, but=barred) if directory else plan
-        if sealed is None or (found.step is not None and sealed.step < found.step):
-            return found
-        logger.warning("Resuming at step %d from %s, by its manifest", sealed.step, sealed.root)
-        uri = (box.uri if box is not None else "").rstrip("/")
-        return replace(plan, step=sealed.step, uri=sealed.root, manifest_uri=f"{uri}/{sealed.key}")
+        if sealed is not None and box is not None and (found.step is None or found.step <= sealed.step):
+            manifest_uri = f"{box.uri.rstrip('/')}/{sealed.key}"
+            found = replace(plan, step=sealed.step, uri=sealed.root, manifest_uri=manifest_uri)
+        return _told(plan, found)
     path = local_path(plan.uri, upload)
     if plan.uri is None:
-        return _newest(plan, directory, upload, box, at_most=None) if directory and is_repeat else plan
+        if not directory or not is_repeat:
+            return plan
+        return _told(plan, _newest(plan, directory, upload, box, at_most=None))
     if path is None or not os.path.exists(path):
         return plan  # in S3, and the script's own business
     problems = _problems(plan, path, box)
     if not problems:
         return plan
     logger.warning("The checkpoint to resume from (%s) is not whole: %s", path, "; ".join(problems))
-    return _newest(plan, directory or os.path.dirname(path), upload, box, at_most=plan.step, but=(path,))
+    folder = directory or os.path.dirname(path)
+    return _told(plan, _newest(plan, folder, upload, box, at_most=plan.step, but=(path,)))
 
 
 def _newest(
@@ -91,9 +93,13 @@ def _newest(
     found = newest_complete(directory, at_most=at_most, is_barred=lambda path: path in but or is_marked(path))
     if found is None:
         return plan
-    path = path_of(directory, found)
-    logger.warning("Resuming at step %s from %s, found on disk", found.step, path)
-    return replace(plan, step=found.step, uri=path, manifest_uri=None)
+    return replace(plan, step=found.step, uri=path_of(directory, found), manifest_uri=None)
+
+
+def _told(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
+    if found.uri != plan.uri:
+        logger.warning("Resuming at step %s from %s, found here", found.step, found.uri)
+    return found
 
 
 def _newest_sealed(
