@@ -120,21 +120,21 @@ class Desk:
         behind: set[str] = set()
         for entry in self._journal.open():
             subject = subject_of(entry.order)
-            if subject not in behind and entry.due_at <= self._clock.now():
-                self._try(entry)
-            behind.add(subject)
+            if subject in behind or entry.due_at > self._clock.now() or not self._try(entry):
+                behind.add(subject)
         left = [entry.due_at for entry in self._journal.open()]
         return max(0.0, (min(left) - self._clock.now()).total_seconds()) if left else None
 
-    def _try(self, entry: Entry) -> None:
+    def _try(self, entry: Entry) -> bool:
+        """True: it is answered."""
         order, now = entry.order, self._clock.now()
-        if entry.state is State.TAKEN and (refusal := self._refusal(order, now)) is not None:
-            self._finish(order, refusal)
-            return
-        with self.busy:
-            result = self._result(entry, now)
+        result = self._refusal(order, now) if entry.state is State.TAKEN else None
+        if result is None:
+            with self.busy:
+                result = self._result(entry, now)
         if result is not None:
             self._finish(order, result)
+        return result is not None
 
     def _result(self, entry: Entry, now: datetime) -> Result | None:
         """None: not yet."""

@@ -1,0 +1,165 @@
+"""A slurmctld in this process, as the agent's core sees one through `ports.Slurm`: it keeps jobs and nodes, changes
+them as Slurm does, counts what it was asked, and can be away, lose its answers, or refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from rekindle.agent.ports import NodeNow, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.agent.verbs import ENDED
+from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
+from rekindle.headnode.names import parse_attempt
+from rekindle.headnode.orders import Order, Repair, Signal
+
+START = datetime(2035, 1, 1, tzinfo=UTC)
+
+
+def job(slurm_job: int = 7, restart: int = 0, state: SlurmState = SlurmState.RUNNING, **changes: object) -> AttemptDoc:
+    """A job of cluster `lab` under its plain name."""
+    name = f"slurm.lab.{slurm_job}" + (f".r{restart}" if restart else "")
+    doc = AttemptDoc(
+        attempt=name, cluster="lab", slurm_job=slurm_job, restart=restart, state=state, seen_at=START, is_ready=True
+    )
+    return replace(doc, **changes)  # type: ignore[arg-type]
+
+
+class Ctld:
+    """`ports.Slurm`. `commands` are those that changed something."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, AttemptDoc] = {}
+        self.nodes: dict[str, NodeNow] = {}
+        self.running_steps: dict[int, int] = {}
+        self.submitted: dict[str, int] = {}
+        self.waiting_for: dict[int, tuple[int, ...]] = {}
+        self.commands: list[str] = []
+        self.is_away = False
+        self.loses_answers = 0  # so many commands take effect and then seem to have failed
+        self.refuses: str | None = None
+        self.requeue_completes = True
+
+    def put(self, doc: AttemptDoc, steps: int = 1) -> AttemptDoc:
+        self.jobs[doc.slurm_job] = doc
+        self.running_steps[doc.slurm_job] = steps
+        return doc
+
+    def put_node(self, name: str, state: str = "idle", *flags: str, reason: str = "") -> None:
+        self.nodes[name] = NodeNow(facts=NodeFacts(name=name, state=state, flags=flags, reason=reason))
+
+    # ---- reads
+
+    def _look(self) -> None:
+        if self.is_away:
+            raise SlurmUnavailable("Unable to contact slurm controller")
+
+    def job(self, slurm_job: int) -> AttemptDoc | None:
+        self._look()
+        return self.jobs.get(slurm_job)
+
+    def steps(self, slurm_job: int) -> int:
+        self._look()
+        return self.running_steps.get(slurm_job, 0)
+
+    def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
+        self._look()
+        found = self.submitted.get(attempt)
+        return None if found is None else self.jobs.get(found)
+
+    def node(self, name: str) -> NodeNow | None:
+        self._look()
+        return self.nodes.get(name)
+
+    # ---- changes
+
+    def _change(self, command: str) -> None:
+        self._look()
+        if self.refuses is not None:
+            raise SlurmRefused(self.refuses)
+        self.commands.append(command)
+
+    def _answered(self) -> None:
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise SlurmUnavailable("Socket timed out on send/recv operation")
+
+    def _set(self, slurm_job: int, **changes: object) -> None:
+        if slurm_job not in self.jobs:
+            raise UnknownJob("Invalid job id specified")
+        self.jobs[slurm_job] = replace(self.jobs[slurm_job], **changes)  # type: ignore[arg-type]
+
+    def signal(self, slurm_job: int, signal: Signal) -> None:
+        self._change(f"signal {slurm_job} {signal}")
+        self._answered()
+
+    def cancel(self, slurm_job: int) -> None:
+        if self.jobs[slurm_job].state in ENDED:
+            raise SlurmRefused("Job/step already completing or completed")
+        self._change(f"cancel {slurm_job}")
+        self._set(slurm_job, state=SlurmState.CANCELLED)
+        self._answered()
+
+    def hold(self, slurm_job: int) -> None:
+        self._change(f"hold {slurm_job}")
+        self._set(slurm_job, held=True)
+        self._answered()
+
+    def requeue_hold(self, slurm_job: int) -> None:
+        self._change(f"requeue_hold {slurm_job}")
+        restart = self.jobs[slurm_job].restart + 1
+        name = parse_attempt(self.jobs[slurm_job].attempt).restarted(restart).name
+        self._set(slurm_job, state=SlurmState.PENDING, held=True, restart=restart, attempt=name)
+        self._answered()
+
+    def release(self, slurm_job: int) -> None:
+        self._change(f"release {slurm_job}")
+        self._set(slurm_job, held=False)
+        self._answered()
+
+    def start_now(self, slurm_job: int) -> None:
+        self._change(f"start_now {slurm_job}")
+        self._answered()
+
+    def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
+        listed = tuple(nodes)
+        self._change(f"exclude {slurm_job} {','.join(listed)}")
+        self._set(slurm_job, exclude=listed)
+        self._answered()
+
+    def submit(self, spec: JobSpec, order: Order) -> int:
+        self._change(f"submit {order.new_attempt}")
+        assert order.new_attempt is not None
+        new = max(self.jobs, default=100) + 1
+        self.jobs[new] = replace(job(new), attempt=order.new_attempt, state=SlurmState.PENDING)
+        self.submitted[order.new_attempt] = new
+        self._answered()
+        return new
+
+    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+        self._look()
+        moved = self.waiting_for.pop(slurm_job, ())
+        if moved:
+            self.waiting_for[new_job] = moved
+        return moved
+
+    def drain(self, node: str, reason: str) -> None:
+        self._change(f"drain {node} {reason}")
+        self.put_node(node, "idle", "drain", reason=reason)
+        self._answered()
+
+    def resume(self, node: str) -> None:
+        self._change(f"resume {node}")
+        self.put_node(node)
+        self._answered()
+
+    def mark(self, node: str, repair: Repair) -> None:
+        self._change(f"mark {node} {repair}")
+        self.put_node(node, "idle", "fail", reason=repair.value)
+        self._answered()
+
+    def reboot(self, node: str, reason: str) -> None:
+        self._change(f"reboot {node} {reason}")
+        self.put_node(node, "idle", "reboot_requested", reason=reason)
+        self._answered()

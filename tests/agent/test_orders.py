@@ -1,0 +1,323 @@
+"""Orders come at least once, late, broken or for somebody else; Slurm answers, does not, or did without saying so."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from localcloud.cloud import Cloud
+from rekindle.agent.publisher import HEARTBEAT
+from rekindle.headnode.documents import SlurmState
+from rekindle.headnode.orders import Order, Outcome, Verb
+from tests.agent.ctld import job
+from tests.agent.world import World
+
+AWAY = EndpointConnectionError(endpoint_url="https://sqs.us-west-2.amazonaws.com")
+
+
+def cancel(world: World, **changes: object) -> Order:
+    return world.order(Verb.CANCEL, attempt="slurm.lab.7", slurm_job=7, **changes)
+
+
+def submit(world: World, **changes: object) -> Order:
+    names = {"attempt": "slurm.lab.7", "new_attempt": "slurm.lab.7-a2", "spec": world.spec(), "slurm_job": 7}
+    return world.order(Verb.SUBMIT, **(names | changes))
+
+
+def test_an_order_is_carried_out_once_answered_on_whiteboard_and_bus_and_its_message_deleted(world: World) -> None:
+    world.ctld.put(job())
+    answer = world.carry_out(cancel(world, incident_id="inc-1"))
+    assert answer.outcome is Outcome.DONE
+    assert (answer.slurm_job, answer.attempt, answer.incident_id) == (7, "slurm.lab.7", "inc-1")
+    assert world.ctld.commands == ["cancel 7"]
+    assert [one["token"] for one in world.told()] == ["order-1"]
+    assert world.left() == 0
+
+
+def test_an_order_delivered_again_is_answered_again_and_not_run_again(world: World) -> None:
+    world.ctld.put(job())
+    order = cancel(world)
+    first = world.carry_out(order)
+    world.ctld.put(job())  # as if somebody had started it again: a second run of the order would harm
+    world.send(order)
+    world.send(order)
+    world.turn()
+    assert world.ctld.commands == ["cancel 7"]
+    assert world.answer() == first
+    assert [one["outcome"] for one in world.told()] == ["done", "done", "done"]
+    assert world.left() == 0
+
+
+def test_an_order_that_is_late_is_refused_and_never_run(world: World) -> None:
+    world.ctld.put(job())
+    answer = world.carry_out(cancel(world, expires_at=world.clock.now()))
+    assert answer.outcome is Outcome.REFUSED
+    assert "expired" in answer.detail
+    assert world.ctld.commands == []
+
+
+def test_an_order_for_another_cluster_is_refused_under_our_own_name(world: World) -> None:
+    world.ctld.put(job())
+    answer = world.carry_out(cancel(world, cluster="other"))
+    assert answer.outcome is Outcome.REFUSED
+    assert answer.cluster == "lab"
+    assert world.read("clusters/other/answers/order-1.json") is None
+    assert world.ctld.commands == []
+
+
+def test_another_order_under_a_used_token_is_refused_and_the_first_ones_answer_stands(world: World) -> None:
+    world.ctld.put(job())
+    world.ctld.put(job(8))
+    first = world.carry_out(cancel(world))
+    world.send(world.order(Verb.CANCEL, attempt="slurm.lab.8", slurm_job=8))
+    world.turn()
+    assert world.ctld.commands == ["cancel 7"]
+    assert world.answer() == first
+    assert [one["outcome"] for one in world.told()] == ["done", "refused"]
+    assert world.left() == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("", False),
+        ("not json", False),
+        ("[1]", False),
+        ("{" * 3000, False),
+        (json.dumps({"v": 1, "token": "../x", "verb": "cancel"}), False),
+        (json.dumps({"v": 1, "token": "order-1", "verb": ["cancel"]}), False),
+        (json.dumps({"v": 1, "token": "order-1", "verb": "explode"}), False),
+        (json.dumps({"v": 2, "token": "order-1", "verb": "cancel"}), True),
+        (json.dumps({"v": 1, "token": "order-1", "verb": "drain", "node": "a;reboot"}), True),
+    ],
+)
+def test_a_message_that_is_no_order_is_put_aside_and_told_where_it_can_be(
+    world: World, body: str, is_told: bool
+) -> None:
+    world.send(body or " ")
+    world.turn()
+    assert world.left() == 0
+    assert [kept for _, kept in world.agent.journal.quarantined()] == [body or " "]
+    answer = world.answer()
+    assert (answer is not None) is is_told
+    assert answer is None or (answer.outcome is Outcome.REFUSED and answer.detail.startswith("malformed"))
+    world.clock.forward(HEARTBEAT.total_seconds())
+    world.turn()
+    heartbeat = world.heartbeat()
+    assert heartbeat is not None
+    assert any("no order" in line for line in heartbeat.problems)
+
+
+def test_a_broken_message_under_the_token_of_an_order_does_not_touch_its_answer(world: World) -> None:
+    world.ctld.put(job())
+    first = world.carry_out(cancel(world))
+    world.send(json.dumps({"v": 1, "token": "order-1", "verb": "cancel"}))
+    world.turn()
+    assert world.answer() == first
+
+
+def test_a_submission_whose_answer_was_lost_is_found_by_its_name_and_not_made_again(world: World) -> None:
+    world.ctld.put(job(state=SlurmState.FAILED))
+    world.ctld.loses_answers = 1
+    answer = world.carry_out(submit(world))
+    assert answer.outcome is Outcome.DONE
+    assert answer.slurm_job == world.ctld.submitted["slurm.lab.7-a2"]
+    assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+
+
+@pytest.mark.parametrize("loses", [True, False], ids=["after the command", "before the command"])
+def test_an_agent_killed_around_a_submission_submits_exactly_once(world: World, loses: bool) -> None:
+    """Killed between sbatch and the answer, or between the journal and sbatch."""
+    world.ctld.put(job(state=SlurmState.FAILED))
+    order = submit(world)
+    world.send(order)
+    world.agent.orders.poll(0)
+    world.agent.journal.begin(order.token, now=world.clock.now())
+    if loses:
+        world.ctld.submit(None, order)  # type: ignore[arg-type]  # the child did it, and nobody was there to hear
+    world.start()
+    answer = world.carry_out(order)
+    assert answer.outcome is Outcome.DONE
+    assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+    assert answer.slurm_job == world.ctld.submitted["slurm.lab.7-a2"]
+
+
+def test_a_submission_begun_by_an_agent_that_was_away_for_long_is_not_guessed_about(world: World) -> None:
+    """The job may have run, ended, and been forgotten by slurmctld."""
+    world.ctld.put(job(state=SlurmState.FAILED))
+    order = submit(world)
+    world.send(order)
+    world.agent.orders.poll(0)
+    world.agent.journal.begin(order.token, now=world.clock.now())
+    world.clock.forward(600)
+    world.start()
+    answer = world.carry_out(order)
+    assert answer.outcome is Outcome.FAILED
+    assert world.ctld.commands == []
+
+
+def test_even_without_its_journal_the_agent_does_not_submit_twice(world: World, tmp_path: Path) -> None:
+    """A head node that was replaced while the order was in the queue."""
+    world.ctld.put(job(state=SlurmState.FAILED))
+    order = submit(world)
+    first = world.carry_out(order)
+    world.settings = world.settings.read(
+        {"REKINDLE_BUCKET": world.settings.bucket, "REKINDLE_CLUSTER": "lab"}, {"state_dir": str(tmp_path / "new")}
+    )
+    (tmp_path / "new").mkdir()
+    world.start()
+    world.send(order)
+    world.turn()
+    again = world.answer()
+    assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+    assert again is not None
+    assert (again.outcome, again.slurm_job) == (Outcome.ALREADY, first.slurm_job)
+
+
+def test_an_agent_killed_after_the_answer_was_kept_tells_it_at_the_next_start(world: World) -> None:
+    world.ctld.put(job())
+    world.send(cancel(world))
+    world.agent.orders.poll(0)
+    world.agent.desk.work()
+    assert world.answer() is None
+    world.start()
+    world.agent.publisher.turn()
+    answer = world.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.DONE
+    assert world.ctld.commands == ["cancel 7"]
+
+
+def test_while_slurmctld_is_away_an_order_waits_and_is_carried_out_when_it_is_back(world: World) -> None:
+    world.ctld.put(job())
+    world.ctld.is_away = True
+    world.send(cancel(world))
+    for _ in range(10):
+        world.turn()
+        world.agent.watch.turn()
+        world.clock.forward(60)
+    world.turn()
+    assert world.answer() is None
+    heartbeat = world.heartbeat()
+    assert heartbeat is not None
+    assert any("slurm: Unable to contact" in line for line in heartbeat.problems)
+    assert heartbeat.read_at is None
+    world.ctld.is_away = False
+    world.clock.forward(60)
+    world.turn()
+    answer = world.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.DONE
+    assert world.ctld.commands == ["cancel 7"]
+
+
+@pytest.mark.parametrize("minutes", [5, 600], ids=["until it expires", "for so many tries"])
+def test_an_order_that_slurm_never_answers_fails_in_the_end(world: World, minutes: int) -> None:
+    world.ctld.put(job())
+    world.ctld.is_away = True
+    order = cancel(world, expires_at=world.clock.now() + timedelta(minutes=minutes))
+    answer = world.carry_out(order)
+    assert answer.outcome in {Outcome.FAILED, Outcome.REFUSED}
+    assert world.ctld.commands == []
+    assert world.clock.now() < order.issued_at + timedelta(hours=2)
+
+
+def test_what_slurm_refuses_is_refused_with_its_words(world: World) -> None:
+    world.ctld.put_node("node1")
+    world.ctld.refuses = "Access/permission denied"
+    answer = world.carry_out(world.order(Verb.DRAIN, node="node1"))
+    assert answer.outcome is Outcome.REFUSED
+    assert "permission denied" in answer.detail
+
+
+def test_two_orders_about_one_job_are_carried_out_one_after_the_other(world: World) -> None:
+    world.ctld.put(job(state=SlurmState.COMPLETING))
+    hold = world.order(Verb.HOLD, "a-hold", attempt="slurm.lab.7", slurm_job=7)
+    requeue = world.order(Verb.REQUEUE, "b-requeue", attempt="slurm.lab.7", slurm_job=7, new_attempt="slurm.lab.7.r1")
+    world.send(hold)
+    world.turn()
+    world.send(requeue)
+    world.turn()
+    assert world.answer("b-requeue") is None
+    world.ctld.put(job())
+    world.clock.forward(5)
+    world.turn()
+    assert world.ctld.commands == ["requeue_hold 7", "release 7", "start_now 7"]
+    held, started = world.answer("a-hold"), world.answer("b-requeue")
+    assert held is not None
+    assert started is not None
+    assert (held.outcome, started.outcome) == (Outcome.DONE, Outcome.DONE)
+
+
+def test_a_fault_in_one_order_ends_neither_the_loop_nor_the_others(world: World) -> None:
+    world.ctld.put(job(8))
+    world.ctld.jobs[7] = "no job at all"  # type: ignore[assignment]
+    world.send(cancel(world))
+    world.send(world.order(Verb.CANCEL, "order-2", attempt="slurm.lab.8", slurm_job=8))
+    for _ in range(3):
+        world.turn()
+    first, second = world.answer(), world.answer("order-2")
+    assert first is not None
+    assert second is not None
+    assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.DONE)
+    assert "internal error" in first.detail
+
+
+def test_while_aws_is_away_orders_go_on_and_everything_is_told_when_it_is_back(world: World) -> None:
+    world.ctld.put(job())
+    world.send(cancel(world))
+    world.agent.orders.poll(0)
+    world.cut(AWAY)
+    world.agent.desk.work()
+    for _ in range(5):
+        assert world.agent.orders.poll(0) is False
+        world.agent.publisher.turn()
+        world.clock.forward(60)
+    assert world.ctld.commands == ["cancel 7"]
+    world.cut(None)
+    world.turn()
+    answer = world.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.DONE
+    assert world.left() == 0
+
+
+def test_without_a_queue_the_agent_says_that_it_is_there_until_it_has_one(cloud: Cloud, tmp_path: Path) -> None:
+    world = World(cloud, tmp_path / "state", has_queue=False)
+    world.agent.announce()
+    for _ in range(3):
+        assert world.agent.orders.poll(0) is False
+        world.agent.publisher.turn()
+        world.clock.forward(61)
+    started = world.told("Rekindle Agent Started")
+    assert len(started) == 4
+    assert all(one["cluster"] == "lab" and one["v"] == 1 for one in started)
+    assert any("queue" in line for line in world.agent.problems.lines())
+    world.make_queue()
+    world.ctld.put(job())
+    assert world.carry_out(cancel(world)).outcome is Outcome.DONE
+    assert world.agent.problems.lines() == ()
+
+
+def test_read_is_done_after_a_look_that_began_after_it(world: World) -> None:
+    world.agent.watch.turn()
+    world.send(world.order(Verb.READ))
+    world.turn()
+    assert world.answer() is None
+    world.agent.watch.turn()
+    world.clock.forward(2)
+    world.turn()
+    answer = world.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.DONE
+
+
+def test_stacks_are_refused_with_where_they_are_found(world: World) -> None:
+    world.ctld.put(job())
+    answer = world.carry_out(world.order(Verb.STACKS, attempt="slurm.lab.7", slurm_job=7))
+    assert answer.outcome is Outcome.REFUSED
+    assert "reports/" in answer.detail

@@ -1,0 +1,230 @@
+"""Each verb against each state of what it is about: what is run, and how it is answered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rekindle.agent.ports import NodeNow
+from rekindle.headnode.documents import AttemptDoc, SlurmState
+from rekindle.headnode.orders import Outcome, Repair, Signal, Verb
+from tests.agent.ctld import job
+from tests.agent.world import World
+
+DONE, ALREADY, REFUSED, FAILED = Outcome.DONE, Outcome.ALREADY, Outcome.REFUSED, Outcome.FAILED
+S = SlurmState
+OURS, THEIRS = "rekindle:inc-9", "NHC: check_hw_ib failed"
+
+
+def about_job(**changes: Any) -> dict[str, Any]:
+    return {"attempt": "slurm.lab.7", "slurm_job": 7, **changes}
+
+
+JOBS: list[tuple[str, Verb, dict[str, Any], AttemptDoc | None, Outcome, list[str]]] = [
+    ("cancel running", Verb.CANCEL, {}, job(), DONE, ["cancel 7"]),
+    ("cancel pending", Verb.CANCEL, {}, job(state=S.PENDING), DONE, ["cancel 7"]),
+    ("cancel ended", Verb.CANCEL, {}, job(state=S.FAILED), ALREADY, []),
+    ("cancel unknown", Verb.CANCEL, {}, None, ALREADY, []),
+    ("cancel a start that is over", Verb.CANCEL, {}, job(restart=1), REFUSED, []),
+    ("cancel a start that is over, job ended", Verb.CANCEL, {}, job(restart=1, state=S.COMPLETED), ALREADY, []),
+    ("cancel a start to come", Verb.CANCEL, {"attempt": "slurm.lab.7.r3"}, job(restart=1), REFUSED, []),
+    ("cancel another's job", Verb.CANCEL, {"attempt": "slurm.lab.6-a2"}, job(), REFUSED, []),
+    ("hold running", Verb.HOLD, {}, job(), DONE, ["requeue_hold 7"]),
+    ("hold pending", Verb.HOLD, {}, job(state=S.PENDING), DONE, ["hold 7"]),
+    ("hold held", Verb.HOLD, {}, job(restart=1, state=S.PENDING, held=True), ALREADY, []),
+    ("hold ended", Verb.HOLD, {}, job(state=S.NODE_FAIL), ALREADY, []),
+    ("hold requeued by Slurm", Verb.HOLD, {}, job(restart=1), REFUSED, []),
+    ("requeue held", Verb.REQUEUE, {}, job(restart=1, state=S.PENDING, held=True), DONE, ["release 7", "start_now 7"]),
+    (
+        "requeue held without bad nodes",
+        Verb.REQUEUE,
+        {"exclude": ("node2",)},
+        job(restart=1, state=S.PENDING, held=True, exclude=("node9",)),
+        DONE,
+        ["exclude 7 node9,node2", "release 7", "start_now 7"],
+    ),
+    (
+        "requeue ended",
+        Verb.REQUEUE,
+        {"exclude": ("node2",)},
+        job(state=S.FAILED),
+        DONE,
+        ["requeue_hold 7", "exclude 7 node2", "release 7", "start_now 7"],
+    ),
+    ("requeue queued by Slurm", Verb.REQUEUE, {}, job(restart=1, state=S.PENDING), ALREADY, ["start_now 7"]),
+    ("requeue started by Slurm", Verb.REQUEUE, {}, job(restart=1), ALREADY, []),
+    ("requeue running", Verb.REQUEUE, {}, job(), REFUSED, []),
+    ("requeue never started", Verb.REQUEUE, {}, job(state=S.PENDING, held=True), REFUSED, []),
+    ("requeue further on", Verb.REQUEUE, {}, job(restart=2), REFUSED, []),
+    ("requeue unknown", Verb.REQUEUE, {}, None, REFUSED, []),
+    ("requeue not the next", Verb.REQUEUE, {"new_attempt": "slurm.lab.7.r2"}, job(state=S.FAILED), REFUSED, []),
+    ("requeue as another", Verb.REQUEUE, {"new_attempt": "slurm.lab.8.r1"}, job(state=S.FAILED), REFUSED, []),
+    ("submit after the end", Verb.SUBMIT, {}, job(state=S.CANCELLED), DONE, ["submit slurm.lab.7-a2"]),
+    ("submit after it is forgotten", Verb.SUBMIT, {}, None, DONE, ["submit slurm.lab.7-a2"]),
+    ("submit beside a running one", Verb.SUBMIT, {}, job(), REFUSED, []),
+    ("submit beside a waiting one", Verb.SUBMIT, {}, job(restart=1, state=S.PENDING), REFUSED, []),
+    ("submit without its spec", Verb.SUBMIT, {"spec": "0" * 64}, job(state=S.FAILED), REFUSED, []),
+    ("exclude", Verb.EXCLUDE, {"exclude": ("node2",)}, job(state=S.PENDING), DONE, ["exclude 7 node2"]),
+    ("exclude lifted", Verb.EXCLUDE, {}, job(state=S.PENDING, exclude=("node2",)), DONE, ["exclude 7 "]),
+    ("exclude the same", Verb.EXCLUDE, {"exclude": ("b", "a")}, job(state=S.PENDING, exclude=("a", "b")), ALREADY, []),
+    ("exclude running", Verb.EXCLUDE, {"exclude": ("node2",)}, job(), REFUSED, []),
+    ("signal running", Verb.SIGNAL, {}, job(), DONE, ["signal 7 USR1"]),
+    ("signal, whether it is caught unknown", Verb.SIGNAL, {}, job(is_ready=None), DONE, ["signal 7 USR1"]),
+    ("signal not ready", Verb.SIGNAL, {}, job(is_ready=False), REFUSED, []),
+    ("signal another than it traps", Verb.SIGNAL, {}, job(signal="USR2"), REFUSED, []),
+    ("signal pending", Verb.SIGNAL, {}, job(state=S.PENDING), REFUSED, []),
+    ("signal ended", Verb.SIGNAL, {}, job(state=S.COMPLETED), REFUSED, []),
+    ("signal a start that is over", Verb.SIGNAL, {}, job(restart=1), REFUSED, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "changes", "there", "outcome", "commands"), [row[1:] for row in JOBS], ids=[r[0] for r in JOBS]
+)
+def test_orders_about_jobs(
+    world: World, verb: Verb, changes: dict[str, Any], there: AttemptDoc | None, outcome: Outcome, commands: list[str]
+) -> None:
+    if there is not None:
+        world.ctld.put(there)
+    needed: dict[Verb, dict[str, Any]] = {
+        Verb.REQUEUE: {"new_attempt": "slurm.lab.7.r1"},
+        Verb.SUBMIT: {"new_attempt": "slurm.lab.7-a2", "spec": world.spec()},
+        Verb.SIGNAL: {"signal": Signal.USR1},
+    }
+    answer = world.carry_out(world.order(verb, **about_job(**needed.get(verb, {}) | changes)))
+    assert (answer.outcome, world.ctld.commands) == (outcome, commands), answer.detail
+    assert answer.detail
+
+
+@pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT])
+def test_an_order_about_a_completing_job_waits_until_slurm_knows_how_it_ended(world: World, verb: Verb) -> None:
+    world.ctld.put(job(state=S.COMPLETING))
+    names = {"new_attempt": "slurm.lab.7.r1" if verb is Verb.REQUEUE else "slurm.lab.7-a2", "spec": world.spec()}
+    world.send(world.order(verb, **about_job(**names)))
+    for _ in range(5):
+        world.turn()
+        world.clock.forward(2)
+    assert world.answer() is None
+    assert world.ctld.commands == []
+    world.ctld.put(job(state=S.FAILED))
+    world.turn()
+    answer = world.answer()
+    assert answer is not None
+    assert answer.outcome is (ALREADY if verb in {Verb.CANCEL, Verb.HOLD} else DONE)
+
+
+def test_a_job_that_completes_until_the_order_expires_gets_nothing(world: World) -> None:
+    world.ctld.put(job(state=S.COMPLETING))
+    answer = world.carry_out(world.order(Verb.CANCEL, **about_job()))
+    assert answer.outcome is REFUSED
+    assert world.ctld.commands == []
+
+
+def test_a_signal_while_no_step_runs_is_refused_since_it_would_be_lost(world: World) -> None:
+    world.ctld.put(job(is_ready=None), steps=0)
+    answer = world.carry_out(world.order(Verb.SIGNAL, signal=Signal.USR1, **about_job()))
+    assert answer.outcome is REFUSED
+    assert "lost" in answer.detail
+
+
+def test_a_signal_whose_answer_was_lost_is_not_sent_again(world: World) -> None:
+    world.ctld.put(job())
+    world.ctld.loses_answers = 1
+    answer = world.carry_out(world.order(Verb.SIGNAL, signal=Signal.USR1, **about_job()))
+    assert answer.outcome is FAILED
+    assert world.ctld.commands == ["signal 7 USR1"]
+
+
+def test_jobs_that_waited_for_the_old_one_wait_for_the_new_one(world: World) -> None:
+    world.ctld.put(job(state=S.FAILED))
+    world.ctld.waiting_for[7] = (20, 21)
+    names = {"new_attempt": "slurm.lab.7-a2", "spec": world.spec()}
+    answer = world.carry_out(world.order(Verb.SUBMIT, **about_job(**names)))
+    assert world.ctld.waiting_for == {answer.slurm_job: (20, 21)}
+    assert "20, 21" in answer.detail
+
+
+@pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.HOLD, Verb.REQUEUE])
+def test_a_command_whose_answer_was_lost_counts_as_done_by_what_it_did(world: World, verb: Verb) -> None:
+    world.ctld.put(job(state=S.FAILED if verb is Verb.REQUEUE else S.RUNNING))
+    world.ctld.loses_answers = 1
+    new = {"new_attempt": "slurm.lab.7.r1"} if verb is Verb.REQUEUE else {}
+    answer = world.carry_out(world.order(verb, **about_job(**new)))
+    assert answer.outcome is DONE
+    first = {Verb.CANCEL: "cancel 7", Verb.HOLD: "requeue_hold 7", Verb.REQUEUE: "requeue_hold 7"}[verb]
+    assert world.ctld.commands.count(first) == 1
+    if verb is Verb.REQUEUE:
+        assert world.ctld.commands == ["requeue_hold 7", "release 7", "start_now 7"]
+
+
+Node = tuple[str, tuple[str, ...], str]
+NODES: list[tuple[str, Verb, Node | None, Outcome, list[str]]] = [
+    ("drain idle", Verb.DRAIN, ("idle", (), ""), DONE, ["drain n1 rekindle:inc-1"]),
+    ("drain silent", Verb.DRAIN, ("down", (), "Not responding"), DONE, ["drain n1 rekindle:inc-1"]),
+    ("drain drained by us", Verb.DRAIN, ("idle", ("drain",), OURS), ALREADY, []),
+    ("drain drained by others", Verb.DRAIN, ("idle", ("drain",), THEIRS), ALREADY, []),
+    ("drain downed by others", Verb.DRAIN, ("down", (), THEIRS), ALREADY, []),
+    ("drain failing", Verb.DRAIN, ("mixed", ("fail",), "Action:Replace"), ALREADY, []),
+    ("drain unknown", Verb.DRAIN, None, REFUSED, []),
+    ("resume ours", Verb.RESUME, ("idle", ("drain",), OURS), DONE, ["resume n1"]),
+    ("resume ours, down", Verb.RESUME, ("down", ("drain",), OURS), DONE, ["resume n1"]),
+    ("resume in service", Verb.RESUME, ("idle", (), ""), ALREADY, []),
+    ("resume theirs", Verb.RESUME, ("idle", ("drain",), THEIRS), REFUSED, []),
+    ("resume without reason", Verb.RESUME, ("idle", ("drain",), ""), REFUSED, []),
+    ("resume HyperPod's", Verb.RESUME, ("idle", ("fail",), "Action:Replace"), REFUSED, []),
+    ("mark idle", Verb.MARK, ("idle", (), ""), DONE, ["mark n1 Action:Replace"]),
+    ("mark ours", Verb.MARK, ("idle", ("drain",), OURS), DONE, ["mark n1 Action:Replace"]),
+    ("mark marked", Verb.MARK, ("idle", ("fail",), "Action:Replace"), ALREADY, []),
+    ("mark otherwise marked", Verb.MARK, ("idle", ("fail",), "Action:Reboot"), REFUSED, []),
+    ("mark theirs", Verb.MARK, ("idle", ("drain",), THEIRS), REFUSED, []),
+    ("reboot ours", Verb.REBOOT, ("idle", ("drain",), OURS), DONE, ["reboot n1 rekindle:inc-1"]),
+    ("reboot rebooting", Verb.REBOOT, ("idle", ("reboot_issued",), ""), ALREADY, []),
+    ("reboot theirs", Verb.REBOOT, ("idle", ("drain",), THEIRS), REFUSED, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "there", "outcome", "commands"), [row[1:] for row in NODES], ids=[r[0] for r in NODES]
+)
+def test_orders_about_nodes(
+    world: World, verb: Verb, there: Node | None, outcome: Outcome, commands: list[str]
+) -> None:
+    if there is not None:
+        state, flags, reason = there
+        world.ctld.put_node("n1", state, *flags, reason=reason)
+    repair = Repair.REPLACE if verb is Verb.MARK else None
+    answer = world.carry_out(world.order(verb, node="n1", repair=repair, incident_id="inc-1"))
+    assert (answer.outcome, world.ctld.commands) == (outcome, commands), answer.detail
+    assert answer.node == "n1"
+
+
+def test_somebody_elses_reason_is_told(world: World) -> None:
+    world.ctld.put_node("n1", "idle", "drain", reason=THEIRS)
+    assert THEIRS in world.carry_out(world.order(Verb.DRAIN, node="n1")).detail
+
+
+def test_a_reboot_that_was_over_before_the_agent_was_back_is_seen_by_the_boot(world: World) -> None:
+    world.ctld.put_node("n1")
+    order = world.order(Verb.REBOOT, node="n1")
+    world.send(order)
+    world.agent.orders.poll(0)
+    world.agent.journal.begin(order.token, now=world.clock.now())
+    world.ctld.nodes["n1"] = NodeNow(
+        facts=world.ctld.nodes["n1"].facts, booted_at=world.clock.now() + timedelta(minutes=3)
+    )
+    world.clock.forward(600)
+    world.start()
+    answer = world.carry_out(order)
+    assert answer.outcome is DONE
+    assert world.ctld.commands == []
+
+
+@pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.MARK, Verb.REBOOT])
+def test_a_node_order_whose_answer_was_lost_is_not_run_twice(world: World, verb: Verb) -> None:
+    world.ctld.put_node("n1")
+    world.ctld.loses_answers = 1
+    answer = world.carry_out(world.order(verb, node="n1", repair=Repair.REBOOT))
+    assert answer.outcome is DONE
+    assert len(world.ctld.commands) == 1

@@ -1,0 +1,181 @@
+"""The agent's core between the embedded cloud and a slurmctld in this process, turn by turn, on a clock of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from localcloud.cloud import STACK, Cloud
+from rekindle.agent.aws import Clients
+from rekindle.agent.outbox import Outbox
+from rekindle.agent.ports import Ground, Parts, Reading, SlurmUnavailable
+from rekindle.agent.process import Agent
+from rekindle.agent.settings import Settings
+from rekindle.headnode.documents import AgentDoc, JobSpec
+from rekindle.headnode.names import agent_key, answer_key, queue_name, spec_key
+from rekindle.headnode.orders import Answer, Order, Verb
+from tests.agent.ctld import START, Ctld
+
+CLUSTER = "lab"
+BUCKET = f"{STACK}-mailbox"
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return (self.at - START).total_seconds() + 1000.0
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@dataclass
+class Seen:
+    """`ports.Watcher`: says what the test wants it to have read."""
+
+    ctld: Ctld
+    readings: list[Reading] = field(default_factory=list)
+    slurm_version: str = "22.05.8"
+    cluster_arn: str = ""
+
+    def read(self, now: datetime) -> Reading:
+        if self.ctld.is_away:
+            raise SlurmUnavailable("Unable to contact slurm controller")
+        return self.readings.pop(0) if self.readings else Reading()
+
+
+@dataclass
+class Network:
+    """Stands before a boto3 client: the road to AWS, which can be cut, and which counts what passes."""
+
+    client: Any
+    error: Exception | None = None
+    calls: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**arguments: Any) -> Any:
+            if self.error is not None:
+                raise self.error
+            self.calls.append(name)
+            return getattr(self.client, name)(**arguments)
+
+        return call
+
+
+class World:
+    def __init__(self, cloud: Cloud, folder: Path, *, has_queue: bool = True) -> None:
+        self.cloud = cloud
+        self.clock = ManualClock()
+        self.ctld = Ctld()
+        self.watcher = Seen(self.ctld)
+        self.network = {name: Network(cloud.client(name)) for name in ("sqs", "s3", "events")}
+        self.settings = Settings.read(
+            {"REKINDLE_BUCKET": BUCKET, "REKINDLE_CLUSTER": CLUSTER}, {"state_dir": str(folder)}
+        )
+        folder.mkdir(exist_ok=True, parents=True)
+        self.agent = self.start()
+        if has_queue:
+            self.make_queue()
+
+    def make_queue(self) -> None:
+        self.url = self.cloud.client("sqs").create_queue(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
+
+    def start(self) -> Agent:
+        """A new process on the same state directory; the old one is simply gone, as after kill -9."""
+        clients = Clients(sqs=self.network["sqs"], s3=self.network["s3"], events=self.network["events"])
+        self.agent = Agent(settings=self.settings, clients=clients, clock=self.clock, build=self._build, guard_fd=None)
+        return self.agent
+
+    def _build(self, ground: Ground) -> Parts:
+        assert isinstance(ground.memory, Outbox)
+        return Parts(slurm=self.ctld, watcher=self.watcher)
+
+    # ---- the service's side
+
+    def order(self, verb: Verb, token: str = "order-1", **changes: Any) -> Order:  # noqa: S107
+        order = Order(
+            token=token,
+            verb=verb,
+            cluster=CLUSTER,
+            issued_at=self.clock.now(),
+            expires_at=self.clock.now() + timedelta(minutes=30),
+        )
+        return replace(order, **changes)
+
+    def send(self, message: Order | str) -> None:
+        body = message if isinstance(message, str) else message.to_json().decode()
+        self.cloud.client("sqs").send_message(QueueUrl=self.url, MessageBody=body)
+
+    def spec(self) -> str:
+        """A spec on the whiteboard; its sha256."""
+        raw = JobSpec(script="#!/bin/sh\nsrun train\n").to_json()
+        sha = hashlib.sha256(raw).hexdigest()
+        self.cloud.client("s3").put_object(Bucket=BUCKET, Key=spec_key(CLUSTER, sha), Body=raw)
+        return sha
+
+    def answer(self, token: str = "order-1") -> Answer | None:  # noqa: S107
+        raw = self.read(answer_key(CLUSTER, token))
+        return None if raw is None else Answer.from_json(raw)
+
+    def heartbeat(self) -> AgentDoc | None:
+        raw = self.read(agent_key(CLUSTER))
+        return None if raw is None else AgentDoc.from_json(raw)
+
+    def read(self, key: str) -> bytes | None:
+        s3 = self.cloud.client("s3")
+        listed = s3.list_objects_v2(Bucket=BUCKET, Prefix=key).get("Contents", [])
+        if not any(one["Key"] == key for one in listed):
+            return None
+        return bytes(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+
+    def told(self, detail_type: str = "Rekindle Order Answered") -> list[dict[str, Any]]:
+        """Details of the agent's events so far."""
+        return [
+            json.loads(json.dumps(event["detail"]))
+            for bus, event in self.cloud.events.put
+            if bus == STACK and event["detail-type"] == detail_type and event["source"] == "rekindle.agent"
+        ]
+
+    def left(self) -> int:
+        """Messages in the queue, those that are hidden too."""
+        found = self.cloud.client("sqs").get_queue_attributes(
+            QueueUrl=self.url,
+            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+        )["Attributes"]
+        return sum(int(value) for value in found.values())
+
+    # ---- the agent's turns
+
+    def turn(self) -> None:
+        """One poll, what is due, what is to be told."""
+        self.agent.orders.poll(0)
+        self.agent.desk.work()
+        self.agent.publisher.turn()
+
+    def carry_out(self, order: Order) -> Answer:
+        """Send it, and have turns until it is answered."""
+        self.send(order)
+        for _ in range(100):
+            self.turn()
+            if (answer := self.answer(order.token)) is not None:
+                return answer
+            self.agent.watch.turn()
+            self.clock.forward(30)
+        raise AssertionError(f"{order.token} was never answered: {self.agent.problems.lines()}")
+
+    def cut(self, error: Exception | None) -> None:
+        for one in self.network.values():
+            one.error = error
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
