@@ -1,0 +1,108 @@
+"""`rekindle doctor cluster`: what is wrong with a cluster's files, a live cluster, a batch script.
+
+Every finding is told, never only the first. The exit code is 1 if one of them is an error, else 0: a warning works
+until something fails, and what could not be looked at is neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rekindle.cli.errors import Exit, Misused
+from rekindle.cli.table import Column, Style, clean, render
+from rekindle.cli.target import DEFAULT_STACK
+from rekindle.doctor.account import Account
+from rekindle.doctor.examine import Given, examine
+from rekindle.doctor.findings import Finding, Severity, has_errors
+
+_COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))
+_TONES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNKNOWN: "dim"}
+
+
+def register(commands: Any) -> None:
+    """Add the command. It asks AWS, never a Rekindle API, so it takes none of the options that choose one."""
+    help_ = "look for trouble before it comes"
+    doctor = commands.add_parser("doctor", help=help_, description=help_, allow_abbrev=False)
+    inner = doctor.add_subparsers(dest="what", required=True, metavar="cluster")
+    help_ = "check a HyperPod cluster's files, a live cluster, and a batch script"
+    parser = inner.add_parser("cluster", help=help_, description=help_, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a CreateCluster request (create_cluster.json)")
+    parser.add_argument("--provisioning", type=Path, metavar="FILE", help="provisioning_parameters.json")
+    parser.add_argument("--script", type=Path, metavar="FILE", help="a batch script")
+    parser.add_argument("--live", metavar="CLUSTER", help="a live cluster's name or ARN")
+    parser.add_argument("--offline", action="store_true", help="do not ask AWS anything")
+    parser.add_argument("--region", metavar="NAME", help="AWS region (default: as the AWS CLI has it)")
+    parser.add_argument("--profile", metavar="NAME", help="AWS profile (default: as the AWS CLI has it)")
+    parser.add_argument("--stack", metavar="NAME", help=f"Rekindle's stack (or REKINDLE_STACK; {DEFAULT_STACK})")
+    parser.add_argument("--bucket", metavar="NAME", help="Rekindle's bucket (or REKINDLE_BUCKET; default: the stack's)")
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine what was given. Raises: Misused, where nothing was."""
+    if args.config is None and args.provisioning is None and args.script is None and args.live is None:
+        raise Misused("nothing to look at: give --config, --provisioning, --script or --live")
+    if args.live is not None and args.offline:
+        raise Misused("--live asks AWS, which --offline forbids")
+    needs_aws = args.config is not None or args.provisioning is not None or args.live is not None
+    given = Given(
+        now=datetime.now(UTC),
+        config=args.config,
+        provisioning=args.provisioning,
+        script=args.script,
+        live=args.live,
+        stack=args.stack or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
+        bucket=args.bucket or os.environ.get("REKINDLE_BUCKET") or None,
+    )
+    found = examine(given, _account(args) if needs_aws else Account())
+    if args.json:
+        for finding in found:
+            print(json.dumps(finding.to_json()))
+    else:
+        print(_told(found, Style.of(sys.stdout)))
+    return int(Exit.FAILED if has_errors(found) else Exit.OK)
+
+
+def _account(args: argparse.Namespace) -> Account:
+    """The account that the operator's own credentials lead to. Raises: Misused for a profile that does not exist."""
+    if args.offline:
+        return Account(why_none="--offline")
+    # Only here: boto3's import takes longer than a script's check.
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ProfileNotFound
+
+    quick = Config(connect_timeout=3, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 3})
+    try:
+        session = boto3.session.Session(profile_name=args.profile, region_name=args.region)
+        if session.get_credentials() is None:
+            return Account()
+    except ProfileNotFound as err:
+        raise Misused(f"--profile: {clean(err)}") from err
+    except BotoCoreError as err:
+        return Account(why_none=clean(err)[:200])
+    if not session.region_name:
+        return Account(why_none="no AWS region (--region)")
+    return Account(clients=lambda service: session.client(service, config=quick), region=session.region_name)
+
+
+def _told(found: list[Finding], style: Style) -> str:
+    """A line per finding, worst first, and the sum."""
+    counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
+    total = f"{counts[Severity.ERROR]} errors, {counts[Severity.WARNING]} warnings, {counts[Severity.UNKNOWN]} unknown"
+    if not found:
+        return "nothing found"
+    rows = [(one.severity.value, one.check.value, one.path, one.message) for one in found]
+    lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
+    painted = [
+        line.replace(one.severity.value, style.paint(one.severity.value, _TONES[one.severity]), 1)
+        for line, one in zip(lines[1:], found, strict=True)
+    ]
+    return "\n".join([lines[0], *painted, "", total])

@@ -1,0 +1,184 @@
+"""All checks together, on what was given: files, a live cluster, a batch script. Nothing stops at a first finding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from rekindle.doctor import gather as reads
+from rekindle.doctor import provisioning as legacy
+from rekindle.doctor import whiteboard
+from rekindle.doctor.access import role_findings
+from rekindle.doctor.account import Account
+from rekindle.doctor.batch import Batch, read_batch
+from rekindle.doctor.batch_rules import batch_findings
+from rekindle.doctor.capacity import plan_findings, quota_findings
+from rekindle.doctor.facts import AccountFacts, Missing, ScriptFacts, Unread
+from rekindle.doctor.findings import Finding, error, in_order, quoted, unknown
+from rekindle.doctor.ids import Id
+from rekindle.doctor.live import agent_findings, cluster_findings, difference_findings
+from rekindle.doctor.network import network_findings
+from rekindle.doctor.provisioning import Provisioning
+from rekindle.doctor.reading import Unreadable, json_object, read_file
+from rekindle.doctor.request import cluster_rules, request_rules
+from rekindle.doctor.shapes import request_findings
+from rekindle.doctor.storage import PROVISIONING_NAME, fsx_findings, script_findings
+from rekindle.doctor.subject import Kind, Subject, from_described, from_request
+
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What to examine. None: not given. `now` is the moment that ends of plans and silence are measured from."""
+
+    now: datetime
+    config: Path | None = None
+    provisioning: Path | None = None
+    script: Path | None = None
+    live: str | None = None
+    stack: str = "rekindle"
+    bucket: str | None = None
+
+
+def examine(given: Given, account: Account) -> list[Finding]:
+    """Every finding, errors first."""
+    return in_order(_examine(given, account))
+
+
+def _examine(given: Given, account: Account) -> Iterator[Finding]:
+    batch = subject = None
+    if given.script is not None:
+        batch, findings = _script(given.script)
+        yield from findings
+    if given.config is not None:
+        request, findings = _json(given.config)
+        yield from findings
+        if request is not None:
+            subject = from_request(request, given.config.name)
+            yield from request_findings(request, subject.label)
+            yield from request_rules(request, subject)
+    wire = provisioning = None
+    if given.provisioning is not None:
+        wire, findings = _json(given.provisioning)
+        yield from findings
+        if wire is not None:
+            provisioning = legacy.from_wire(wire, given.provisioning.name)
+            yield from legacy.provisioning_findings(wire, provisioning.label)
+    live, findings = _live(given, account)
+    yield from findings
+    if provisioning is not None:
+        yield from legacy.pair_findings(provisioning, subject or live)
+    run_time = batch.time_limit if batch is not None else None
+    for one in (subject, live):
+        if one is not None:
+            yield from _account(one, provisioning, wire, given, account, run_time)
+    if subject is None and live is None and provisioning is not None:
+        alone = Subject(label=provisioning.label)
+        facts = reads.gather(account, alone, provisioning.mounts)
+        yield from fsx_findings(alone, facts, tuple((provisioning.label, mount) for mount in provisioning.mounts))
+    if subject is not None and live is not None:
+        yield from difference_findings(subject, live)
+
+
+def _json(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
+    try:
+        return json_object(read_file(path, path.name), path.name), []
+    except Unreadable as err:
+        return None, [err.finding]
+
+
+def _script(path: Path) -> tuple[Batch | None, list[Finding]]:
+    try:
+        content = read_file(path, path.name)
+    except Unreadable as err:
+        return None, [err.finding]
+    batch = read_batch(content, path.name)
+    return batch, [*batch_findings(batch)]
+
+
+def _live(given: Given, account: Account) -> tuple[Subject | None, list[Finding]]:
+    if given.live is None:
+        return None, []
+    label = f"cluster {given.live[:80]}"
+    answer = account.ask("sagemaker", "describe_cluster", ClusterName=given.live)
+    if isinstance(answer, Missing):
+        return None, [error(Id.CLUSTER_EXISTS, label, f"does not exist in {account.region or 'this region'}")]
+    if isinstance(answer, Unread):
+        found = [unknown(Id.CLUSTER_EXISTS, label, f"was not looked at: {answer.why}")]
+        return None, [*found, *_own_side(given.live, label, given, account)]
+    subject = from_described(answer, label)
+    name = subject.name or given.live
+    findings = [
+        *cluster_rules(subject),
+        *cluster_findings(subject, reads.read_nodes(account, given.live)),
+        *(_own_side(name, label, given, account) if subject.kind is Kind.SLURM else ()),
+    ]
+    return subject, findings
+
+
+def _own_side(name: str, label: str, given: Given, account: Account) -> Iterator[Finding]:
+    if _CLUSTER.fullmatch(name) is None:
+        yield unknown(Id.AGENT_HEARTBEAT, label, f"the agent was not looked for: {quoted(name)} is no cluster's name")
+        return
+    bucket = whiteboard.find_bucket(account, given.stack, given.bucket)
+    yield from agent_findings(
+        label,
+        whiteboard.read_agent(account, bucket, name),
+        whiteboard.read_queue(account, given.stack, name),
+        whiteboard.read_slurm_nodes(account, bucket, name),
+        now=given.now,
+    )
+
+
+def _account(
+    subject: Subject,
+    provisioning: Provisioning | None,
+    wire: dict[str, Any] | None,
+    given: Given,
+    account: Account,
+    run_time: timedelta | None,
+) -> Iterator[Finding]:
+    """The checks that need the account, for a request or for a live cluster."""
+    mounts = provisioning.mounts if provisioning is not None and not subject.is_live else ()
+    facts = reads.gather(account, subject, mounts)
+    if provisioning is None and subject.kind is Kind.SLURM and not subject.has_slurm_config:
+        provisioning, findings = _from_bucket(subject, facts)
+        yield from findings
+        if provisioning is not None:
+            more = {one.dns: reads.read_file_system(account, one.dns) for one in provisioning.mounts}
+            facts = replace(facts, file_systems={**facts.file_systems, **more})
+            mounts = provisioning.mounts
+    label = provisioning.label if provisioning is not None else ""
+    yield from network_findings(subject, facts)
+    yield from script_findings(subject, facts, wire)
+    yield from role_findings(subject, facts)
+    yield from fsx_findings(subject, facts, tuple((label, mount) for mount in mounts))
+    yield from plan_findings(subject, facts, now=given.now, run_time=run_time)
+    yield from quota_findings(subject, facts)
+
+
+def _from_bucket(subject: Subject, facts: AccountFacts) -> tuple[Provisioning | None, list[Finding]]:
+    """The copy beside the lifecycle scripts, where no local one was given: it is the one that counts."""
+    for uri, found in facts.scripts.items():
+        content = found.contents.get(PROVISIONING_NAME) if isinstance(found, ScriptFacts) else None
+        if not isinstance(content, bytes):
+            continue
+        label = f"{uri.rstrip('/')}/{PROVISIONING_NAME}"
+        try:
+            wire = json_object(content, label)
+        except Unreadable as err:
+            return None, [err.finding]
+        read = legacy.from_wire(wire, label)
+        return read, [*legacy.provisioning_findings(wire, label), *legacy.pair_findings(read, subject)]
+    if subject.is_live:
+        return None, []
+    where = subject.path("InstanceGroups")
+    said = (
+        f"{PROVISIONING_NAME} was neither given (--provisioning) nor read from S3, so its group names are not compared"
+    )
+    return None, [unknown(Id.PROVISIONING_GROUPS, where, said)]
