@@ -97,6 +97,16 @@ class CordonNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludeNodes:
+    """Set the whole list of nodes that a pending Slurm job must not get; what is left out of it is lifted."""
+
+    attempt: str
+    slurm_job: int
+    nodes: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportNode:
     """Hand a suspected node on: it opens the node's own Incident or joins it. Whoever repairs it, it is only one."""
 
@@ -133,6 +143,7 @@ Action = (
     | ResubmitJob
     | AdoptAttempt
     | CordonNode
+    | ExcludeNodes
     | ReportNode
     | QuarantineCheckpoint
     | Notify
@@ -210,6 +221,13 @@ def action_to_wire(action: Action) -> dict[str, Any]:
             }
         case CordonNode():
             body = {"cluster": action.cluster, "node": action.node, "why": action.why}
+        case ExcludeNodes():
+            body = {
+                "attempt": action.attempt,
+                "slurm_job": action.slurm_job,
+                "nodes": list(action.nodes),
+                "why": action.why,
+            }
         case ReportNode():
             body = {
                 "cluster": action.cluster,
@@ -261,6 +279,13 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
             )
         case "CordonNode":
             return CordonNode(cluster=wire["cluster"], node=wire["node"], why=wire["why"])
+        case "ExcludeNodes":
+            return ExcludeNodes(
+                attempt=wire["attempt"],
+                slurm_job=int(wire["slurm_job"]),
+                nodes=tuple(wire["nodes"]),
+                why=wire["why"],
+            )
         case "ReportNode":
             return ReportNode(
                 cluster=wire["cluster"],

@@ -4,7 +4,8 @@ Total: every phase x observation gives a Decision, and the Decision names the ru
 clock, the environment or the network; the same inputs give the same verdict, so an operator can re-derive it.
 
 The rules are grouped by phase in rules_open, rules_stop, rules_resubmit and rules_verify; rules_ended says what the
-end of an attempt leads to, rules_loss what a bad loss does, and first_steps how the playbooks' responses begin.
+end of an attempt leads to, rules_loss what a bad loss does, rules_slurm what only a Slurm job does, and first_steps how
+the playbooks' responses begin.
 Rules common to all phases (cancel,
 pause, no Job) stand here and come first. A rule's name is stable: it is what the timeline, `rekindle replay` and the
 tests call it.
@@ -16,6 +17,7 @@ import dataclasses
 from datetime import datetime
 
 from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.bad_nodes import told_of_nodes, with_bad_nodes
 from chalicelib.domain.diagnosis import diagnose
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
@@ -24,6 +26,7 @@ from chalicelib.domain.policy import Policy
 from chalicelib.domain.rules_node import decide_node
 from chalicelib.domain.rules_open import decide_open
 from chalicelib.domain.rules_resubmit import decide_resubmitting
+from chalicelib.domain.rules_slurm import platform_restarted
 from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
 from chalicelib.domain.rules_verify import decide_verifying
 from chalicelib.domain.signals import SignalKind
@@ -50,11 +53,13 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     if incident.node is not None:
         return decide_node(Look(incident=incident, seen=seen, now=now, policy=policy))
     ordered_before = incident.order
-    look = Look(incident=diagnose(incident, seen), seen=seen, now=now, policy=policy)
+    incident = with_bad_nodes(diagnose(incident, seen), seen)
+    look = Look(incident=incident, seen=seen, now=now, policy=policy)
     common = _common(look)
     if common is not None:
         return common
-    decision = _carried_on(look, _by_phase(look))
+    decision = platform_restarted(look) or _carried_on(look, _by_phase(look))
+    decision = told_of_nodes(decision, shadow=policy.shadow)
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 
 
@@ -69,7 +74,9 @@ def _by_phase(look: Look) -> Decision:
         case Phase.RESUBMITTING:
             return decide_resubmitting(look)
         case Phase.DRAINING | Phase.REPAIRING | Phase.CHECKING | Phase.RETURNING:
-            return look.hand_over("node.misplaced", f"an Incident that is about no node cannot be {look.incident.phase}")
+            return look.hand_over(
+                "node.misplaced", f"an Incident that is about no node cannot be {look.incident.phase}"
+            )
         case _:
             return decide_verifying(look)
 

@@ -15,11 +15,14 @@ from chalicelib.domain.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.playbooks import FAULT_RANK
 from chalicelib.domain.signals import Signal, SignalKind
+from rekindle.headnode.documents import SlurmState
 
 _ORDERS = {SignalKind.ORDER_CHECKPOINT: "checkpoint", SignalKind.ORDER_RESUBMIT: "resubmit"}
 ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL})
 # What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
-STATE_KINDS = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING})
+STATE_KINDS = frozenset(
+    {SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING}
+)
 _BAD_LOSS = ("nan", "inf")
 
 
@@ -159,7 +162,9 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
     if loss_fault is not None and not view.status.has_ended:
         found.append((FAULT_RANK[loss_fault], loss_fault, f"beat.{view.loss_health}"))
     if view.status is AttemptStatus.EXPIRED:
-        found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, "platform.time_limit"))
+        is_preempted = view.slurm is not None and view.slurm.state is SlurmState.PREEMPTED
+        rule = "platform.preempted" if is_preempted else "platform.time_limit"
+        found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, rule))
     if view.status is AttemptStatus.GONE and not incident.tries:
         found.append((FAULT_RANK[FaultClass.JOB_MISSING], FaultClass.JOB_MISSING, "platform.gone"))
     return found

@@ -6,11 +6,13 @@ import dataclasses
 from typing import Any
 
 from chalicelib.domain.actions import RequestCheckpoint, Severity, StopJob
+from chalicelib.domain.before_stop import before_stop
 from chalicelib.domain.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.loss import noted_bad
 from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.submission import holds_at_stop
 from chalicelib.domain.verdict import Decision, Look, span_word, story, suspicion_about
 
 _GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
@@ -57,20 +59,22 @@ def begin_stop(look: Look, rule: str, reason: str) -> Decision:
     """
     if look.policy.shadow:  # the last gate before the first thing that cannot be undone
         return shadow(look, f"stop {look.incident.attempt}")
-    waiting = _evidence_first(look)
+    waiting = before_stop(look) or _evidence_first(look)
     if waiting is not None:
         return waiting
     look = dataclasses.replace(look, incident=noted_bad(look.incident))
     attempt = look.attempt
     name = attempt.name if attempt else look.incident.attempt or ""
+    hold = holds_at_stop(attempt.slurm if attempt else None, look.incident)
     suspicion = suspicion_about(look.incident, name)
     blamed = f" Suspected: {suspect_word(suspicion)} ({suspicion.said})." if suspicion and suspicion.ranks else ""
     return look.move(
         rule,
-        f"{reason}{blamed} Stopping {name}.",
+        f"{reason}{blamed} Stopping {name}{'; it stays in the queue, held' if hold else ''}.",
         Phase.STOPPING,
-        StopJob(attempt=name, why=f"{look.incident.fault}: {rule}"),
+        StopJob(attempt=name, why=f"{look.incident.fault}: {rule}", hold=hold),
         stop_asked_at=look.now,
+        stop_hold=hold,
         stopped_attempts=(*(one for one in look.incident.stopped_attempts if one != name), name),
     )
 

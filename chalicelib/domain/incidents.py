@@ -27,6 +27,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.node_repair import NodeRepair
 from chalicelib.domain.signals import Signal
+from chalicelib.domain.slurm import BadNode, Submission
 
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
 
@@ -61,11 +62,11 @@ NODE_PHASES = frozenset({Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.
 
 # The only way an Incident moves. docs/architecture.md's diagram is generated from this table.
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
-    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING, Phase.WATCHING, Phase.DRAINING, Phase.RETURNING},
-    Phase.HOLDING: _WORK | _CLOSED | {Phase.WATCHING, Phase.DRAINING, Phase.RETURNING},
-    Phase.WATCHING: _WORK | _CLOSED | {Phase.HOLDING},
+    Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING, Phase.WATCHING, Phase.VERIFYING, Phase.DRAINING, Phase.RETURNING},
+    Phase.HOLDING: _WORK | _CLOSED | {Phase.WATCHING, Phase.VERIFYING, Phase.DRAINING, Phase.RETURNING},
+    Phase.WATCHING: _WORK | _CLOSED | {Phase.HOLDING, Phase.VERIFYING},
     Phase.CHECKPOINTING: _CLOSED | {Phase.STOPPING, Phase.RESUBMITTING, Phase.HOLDING, Phase.VERIFYING},
-    Phase.STOPPING: _CLOSED | {Phase.RESUBMITTING},
+    Phase.STOPPING: _CLOSED | {Phase.RESUBMITTING, Phase.VERIFYING},
     Phase.RESUBMITTING: frozenset({Phase.STOPPED, Phase.HANDED_OVER, Phase.VERIFYING}),
     Phase.VERIFYING: _CLOSED | _WORK,
     Phase.DRAINING: _CLOSED | {Phase.HOLDING, Phase.REPAIRING, Phase.RETURNING},
@@ -104,7 +105,8 @@ class Try:
     """One resubmission made in this Incident.
 
     `no_room`: it failed for want of capacity before it ever ran. `died_at_load`: it failed before it had made a step
-    past the checkpoint that it was given.
+    past the checkpoint that it was given. `is_theirs`: the platform started it by itself. `leaves` is a held start of
+    the old Slurm job that must be cancelled once this one, a new submission, is there.
     """
 
     number: int
@@ -119,6 +121,11 @@ class Try:
     resume_root: str | None = None
     no_room: bool = False
     died_at_load: bool = False
+    went_back: bool = False
+    how: Submission = Submission.CLONE
+    exclude: tuple[str, ...] = ()
+    is_theirs: bool = False
+    leaves: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +157,9 @@ class Incident:
     `stretches` and `suspicions` are what later Incidents and people need to know (see evidence.py), `conclusion` what
     came out of them. `needs` is what the next look must read, asked for since `needs_since`; `evidence_since` is when
     the ranks' own reports about the attempt under care began to be waited for.
+    On Slurm: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
+    `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: it said no to that.
+    `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
     """
 
     incident_id: str
@@ -205,6 +215,11 @@ class Incident:
     paused_since: datetime | None = None
     closed_at: datetime | None = None
     outcome: str = ""
+    bad_nodes: tuple[BadNode, ...] = ()
+    stop_hold: bool = False
+    deferred_since: datetime | None = None
+    requeue_refused: bool = False
+    fruitless_before: int = 0
     node: str | None = None
     repair: NodeRepair | None = None
 
@@ -238,6 +253,7 @@ class Incident:
             capacity_since=self.capacity_since and _moved_on(self.capacity_since, began, now),
             needs_since=self.needs_since and _moved_on(self.needs_since, began, now),
             evidence_since=self.evidence_since and _moved_on(self.evidence_since, began, now),
+            deferred_since=self.deferred_since and _moved_on(self.deferred_since, began, now),
             bout=self.bout
             and dataclasses.replace(
                 self.bout,
@@ -371,6 +387,11 @@ class Incident:
             "paused_since": _at(self.paused_since),
             "closed_at": _at(self.closed_at),
             "outcome": self.outcome,
+            "bad_nodes": [item.to_wire() for item in self.bad_nodes],
+            "stop_hold": self.stop_hold,
+            "deferred_since": _at(self.deferred_since),
+            "requeue_refused": self.requeue_refused,
+            "fruitless_before": self.fruitless_before,
             "node": self.node,
             "repair": self.repair.to_wire() if self.repair else None,
         }
@@ -426,6 +447,11 @@ class Incident:
             paused_since=_from_at(wire.get("paused_since")),
             closed_at=_from_at(wire["closed_at"]),
             outcome=wire["outcome"],
+            bad_nodes=tuple(BadNode.from_wire(item) for item in wire.get("bad_nodes", ())),
+            stop_hold=bool(wire.get("stop_hold", False)),
+            deferred_since=_from_at(wire.get("deferred_since")),
+            requeue_refused=bool(wire.get("requeue_refused", False)),
+            fruitless_before=int(wire.get("fruitless_before", 0)),
             node=wire.get("node"),
             repair=NodeRepair.from_wire(wire["repair"]) if wire.get("repair") else None,
         )
@@ -559,6 +585,11 @@ def _try_to_wire(item: Try) -> dict[str, Any]:
         "resume_root": item.resume_root,
         "no_room": item.no_room,
         "died_at_load": item.died_at_load,
+        "went_back": item.went_back,
+        "how": item.how.value,
+        "exclude": list(item.exclude),
+        "is_theirs": item.is_theirs,
+        "leaves": item.leaves,
     }
 
 
@@ -576,6 +607,11 @@ def _try_from_wire(wire: Mapping[str, Any]) -> Try:
         resume_root=wire.get("resume_root"),
         no_room=bool(wire["no_room"]),
         died_at_load=bool(wire.get("died_at_load", False)),
+        went_back=bool(wire.get("went_back", False)),
+        how=Submission(wire.get("how", Submission.CLONE)),
+        exclude=tuple(wire.get("exclude", ())),
+        is_theirs=bool(wire.get("is_theirs", False)),
+        leaves=wire.get("leaves"),
     )
 
 

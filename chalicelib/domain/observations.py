@@ -14,6 +14,8 @@ from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, mayb
 from chalicelib.domain.nodes import NodeView
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import SlurmView
+from rekindle.headnode.documents import NodeFacts
+from rekindle.wire import Reader
 
 
 class AttemptStatus(StrEnum):
@@ -213,6 +215,9 @@ class Observation:
     `fruitless_before` how many attempts in a row, the newest of them included, ended without passing what had been
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
+    On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
+    `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
+    the Incident holds to be broken, as Slurm shows them.
     """
 
     observed_at: datetime
@@ -227,6 +232,9 @@ class Observation:
     next_number: int = 1
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
+    current: str = ""
+    successor: Maybe[AttemptView] = Unknown("none that is known")
+    nodes: Maybe[tuple[NodeFacts, ...]] = Unknown("not needed")
     results: tuple[ActionResult, ...] = ()
     node: Maybe[NodeView] = Unknown("not about a node")
 
@@ -252,6 +260,13 @@ class Observation:
             "next_number": self.next_number,
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
+            "current": self.current,
+            "successor": maybe_to_wire(
+                Known(self.successor.value.to_wire()) if isinstance(self.successor, Known) else self.successor
+            ),
+            "nodes": maybe_to_wire(
+                Known([node.to_wire() for node in self.nodes.value]) if isinstance(self.nodes, Known) else self.nodes
+            ),
             "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
         }
 
@@ -262,6 +277,8 @@ class Observation:
         checkpoints = maybe_from_wire(wire["checkpoints"])
         reply = maybe_from_wire(wire["reply"])
         suspicion = maybe_from_wire(wire.get("suspicion") or {"unknown": "not asked for"})
+        successor = maybe_from_wire(wire.get("successor") or {"unknown": "none that is known"})
+        nodes = maybe_from_wire(wire.get("nodes") or {"unknown": "not needed"})
         node = maybe_from_wire(wire.get("node") or {"unknown": "not about a node"})
         return cls(
             observed_at=datetime.fromisoformat(wire["observed_at"]),
@@ -278,6 +295,11 @@ class Observation:
             next_number=int(wire["next_number"]),
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
+            current=wire.get("current", ""),
+            successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,
+            nodes=Known(tuple(NodeFacts.from_reader(Reader(node)) for node in nodes.value))
+            if isinstance(nodes, Known)
+            else nodes,
             results=results,
             node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import timedelta
 
-from chalicelib.domain.actions import QuarantineCheckpoint
+from chalicelib.domain.actions import QuarantineCheckpoint, Severity
 from chalicelib.domain.diagnosis import died_at, died_at_most, failure_signature
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
@@ -18,6 +18,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import Response
 from chalicelib.domain.rollback import account_rollback, has_skipped_enough
 from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story, whole_story
+from rekindle.headnode.documents import SlurmState
 
 # What is only told while a run lives says nothing about why it died.
 _ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
@@ -28,6 +29,9 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
     incident = look.incident
     if incident.fault in _ADVISORY:
         incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
+    untouched = left_alone(look, attempt)
+    if untouched is not None:
+        return untouched
     row = look.policy.playbook(incident.fault)
     failure = Failure(
         attempt=attempt.name,
@@ -59,6 +63,20 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
     if verdict.rule == "capacity" and not isinstance(attempt.last_step, Known):
         return _no_room(look, attempt)
     return prepare_resubmit(look)
+
+
+def left_alone(look: Look, attempt: AttemptView) -> Decision | None:
+    """Ends that are nobody's to undo: a sibling of a federation runs instead, or the job's own deadline has passed."""
+    if attempt.slurm is None:
+        return None
+    if attempt.slurm.state is SlurmState.REVOKED:
+        reason = f"{attempt.name} was revoked: another cluster of the federation runs it"
+        return look.close("slurm.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
+    if attempt.slurm.state is SlurmState.DEADLINE:
+        return look.hand_over(
+            "slurm.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
+        )
+    return None
 
 
 def _died_bad(incident: Incident) -> Incident:
@@ -110,7 +128,7 @@ def prepare_resubmit(look: Look) -> Decision:
     incident = account_rollback(incident, look.policy)
     incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
     look = dataclasses.replace(look, incident=incident)
-    verdict = _over_budget(look)
+    verdict = over_budget(look)
     if verdict is not None:
         return verdict
     if incident.skips != before.skips and has_skipped_enough(before, look.policy):
@@ -178,7 +196,8 @@ def _gained(last: Maybe[int], target: Maybe[int]) -> bool | None:
     return None
 
 
-def _over_budget(look: Look) -> Decision | None:
+def over_budget(look: Look) -> Decision | None:
+    """The hand-over that is due once the policy's budgets are spent; None while they are not."""
     incident, policy = look.incident, look.policy
     if incident.rollbacks > policy.max_rollbacks:
         return look.hand_over(
@@ -187,7 +206,8 @@ def _over_budget(look: Look) -> Decision | None:
         )
     tries = policy.playbook(incident.fault).tries
     limit = policy.max_no_progress if tries is None else min(tries, policy.max_no_progress)
-    fruitless = max(incident.no_progress, _fruitless_of_job(look))
+    carried = 0 if any(item.gained for item in incident.tries) else incident.fruitless_before
+    fruitless = max(incident.no_progress + carried, fruitless_of_job(look))
     if fruitless >= limit:  # a try that gained a step renews the budget
         return look.hand_over(
             "budget.no_progress",
@@ -203,7 +223,7 @@ def _over_budget(look: Look) -> Decision | None:
     return None
 
 
-def _fruitless_of_job(look: Look) -> int:
+def fruitless_of_job(look: Look) -> int:
     """Attempts of the Job, across Incidents, that ended without passing what had been reached; Unknown counts none."""
     if look.incident.tries or look.incident.order is not None or look.attempt is None:
         return 0  # this Incident's own tries are counted by themselves

@@ -15,6 +15,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
+from chalicelib.domain.rules_slurm import suspended, waiting_in_queue
 from chalicelib.domain.verdict import (
     Decision,
     Look,
@@ -77,7 +78,8 @@ def decide_open(look: Look) -> Decision:
         return _defer(look, attempt)
     if attempt.status.has_ended:
         return attempt_died(look, attempt)
-    return _attempt_lives(look, attempt)
+    at_rest = waiting_in_queue(look, attempt, group="open") or suspended(look, attempt)
+    return at_rest if at_rest is not None and look.ordered is None else _attempt_lives(look, attempt)
 
 
 def _ordered_after_end(look: Look, attempt: AttemptView) -> Decision:
@@ -105,11 +107,11 @@ def _defer(look: Look, attempt: AttemptView) -> Decision:
     if look.incident.phase in _UNTOLD:
         return look.move(
             "defer.platform_repair",
-            f"SageMaker repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
+            f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
             Phase.HOLDING,
         )
     if look.in_state < look.policy.repair_grace:
-        return look.stay("defer.platform_repair", f"SageMaker still repairs {attempt.name}")
+        return look.stay("defer.platform_repair", f"the platform still repairs {attempt.name}")
     if look.ordered == "checkpoint":
         return _no_checkpoint_now(look, attempt)
     if row.response is Response.HAND_OVER:
@@ -170,12 +172,12 @@ def _after_repair(look: Look, attempt: AttemptView) -> Decision:
     elif back_for >= look.policy.repair_grace:
         return look.close(
             "defer.repaired_unseen",
-            f"SageMaker repaired {attempt.name}, and it has run for {span_word(back_for)} since. Whether it passed the "
-            "step it was at cannot be seen",
+            f"the platform repaired {attempt.name}, and it has run for {span_word(back_for)} since. Whether it passed "
+            "the step it was at cannot be seen",
             Phase.STOPPED,
             severity=Severity.WARNING,
         )
-    rule, reason = "defer.repaired", f"{attempt.name} runs again after SageMaker's repair; watching its steps"
+    rule, reason = "defer.repaired", f"{attempt.name} runs again after the platform's repair; watching its steps"
     if look.incident.phase in _UNTOLD:
         return look.move(rule, reason, Phase.HOLDING)
     return look.stay(rule, reason)
@@ -216,16 +218,18 @@ def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:
 
 def heal(look: Look, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs nobody."""
-    healable = _HEALABLE if look.incident.repaired_at is None else _HEALED_BY_REPAIR
+    was_mended = look.incident.repaired_at is not None or look.incident.deferred_since is not None
+    healable = _HEALED_BY_REPAIR if was_mended else _HEALABLE
     if look.incident.fault not in healable or look.incident.order is not None:
         return None
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(look, attempt):
         return None
     if not has_passed(attempt.last_step, look.incident.target_step) or _beat_is_older(look, attempt):
         return None
+    by_whom = "by its own auto-resume" if look.incident.deferred_since is not None else "by itself"
     return look.close(
         "healed",
-        f"{attempt.name} moves again by itself: step {step_word(attempt.last_step)} is past "
+        f"{attempt.name} moves again {by_whom}: step {step_word(attempt.last_step)} is past "
         f"{step_word(look.incident.target_step)}",
         Phase.RECOVERED,
         severity=Severity.INFO,

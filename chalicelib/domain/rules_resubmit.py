@@ -7,8 +7,10 @@ import dataclasses
 from chalicelib.domain.actions import Done, QuarantineCheckpoint, ResubmitJob
 from chalicelib.domain.incidents import Incident, Phase, Try
 from chalicelib.domain.known import Known
-from chalicelib.domain.resume import attempt_name, choose_resume_point, left_in_doubt
+from chalicelib.domain.resume import choose_resume_point, left_in_doubt
 from chalicelib.domain.rules_ended import back_off_for_capacity
+from chalicelib.domain.slurm import Submission
+from chalicelib.domain.starts import again, left_behind, old_unseen, requeue_refused, way_to_start
 from chalicelib.domain.verdict import Decision, Look, detail, result, span_word, story, why
 from chalicelib.domain.watch import unwatched
 
@@ -23,12 +25,17 @@ def decide_resubmitting(look: Look) -> Decision:
         fresh = look.changed(
             seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **unwatched()
         )
-        begun = fresh.move("resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING)
+        begun = fresh.move(
+            "resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING, *left_behind(incident.pending)
+        )
         return dataclasses.replace(begun, look_again_in=look.policy.look_max)  # it has to start first
     answered = _refusals(look)
     if answered is not None:
         return answered
-    if result(look, "ResubmitJob", Done.NAME_TAKEN) is not None:
+    is_taken = result(look, "ResubmitJob", Done.NAME_TAKEN) is not None
+    if incident.pending is not None and incident.pending.how is not Submission.CLONE and not is_taken:
+        return again(look, incident.pending)
+    if is_taken:
         look = dataclasses.replace(
             look, incident=dataclasses.replace(undo_try(incident), name_salt=incident.name_salt + 1)
         )
@@ -58,6 +65,8 @@ def _has_started(look: Look, pending: Try) -> bool:
 def _refusals(look: Look) -> Decision | None:
     incident = look.incident
     refused = result(look, "ResubmitJob", Done.REFUSED)
+    if refused is not None and incident.pending is not None and incident.pending.how is Submission.REQUEUE:
+        return requeue_refused(dataclasses.replace(look, incident=undo_try(incident)), refused.detail)
     if refused is not None:
         look = dataclasses.replace(look, incident=undo_try(incident))
         return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {refused.detail}")
@@ -98,6 +107,9 @@ def _resubmit(look: Look) -> Decision:
             f"{old.name} is {old.status} after all: a second copy must not start",
             Phase.VERIFYING,
         )
+    unseen = old_unseen(look)
+    if unseen is not None:
+        return unseen
     checkpoints = look.seen.checkpoints
     if not isinstance(checkpoints, Known):
         return _checkpoints_unseen(look, resent)
@@ -123,7 +135,10 @@ def _resubmit(look: Look) -> Decision:
             f"{point.said}. Which of them to take is for a person to choose; an order to resubmit takes the older",
         )
     number = resent.number if resent else max(look.seen.next_number, incident.attempt_number + 1)
-    name = resent.name if resent else attempt_name(look.seen.job_name, number, incident.name_salt)
+    way = way_to_start(look, number, point, checkpoints.value)
+    if isinstance(way, Decision):
+        return way
+    name = resent.name if resent else way.name
     clone_of = incident.attempt or ""
     action = ResubmitJob(
         clone_of=clone_of,
@@ -135,6 +150,8 @@ def _resubmit(look: Look) -> Decision:
         skips=incident.skips,
         why=f"{incident.fault}: {point.rule}",
         goes_back=point.goes_back,
+        how=way.how,
+        exclude=way.exclude,
     )
     attempt = Try(
         number=number,
@@ -144,11 +161,15 @@ def _resubmit(look: Look) -> Decision:
         resume_step=point.step,
         resume_manifest=point.key,
         resume_root=point.root,
+        went_back=point.goes_back,
+        how=way.how,
+        exclude=way.exclude,
+        leaves=way.leaves,
     )
     skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.skips)
     return look.move(
         "resubmit.now",
-        f"{name} resumes {point.said}.{skipping}",
+        f"{name} resumes {point.said}.{skipping}{way.said}",
         Phase.RESUBMITTING,
         *_quarantine_again(look),
         action,

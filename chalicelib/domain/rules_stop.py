@@ -18,6 +18,7 @@ from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules_open import heal
 from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
 from chalicelib.domain.watch import unwatched
+from rekindle.headnode.documents import EndedBy
 
 # --- checkpointing --------------------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move(
             "defer.platform_repair",
-            f"SageMaker repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
+            f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
             to,
         )
     if not look.incident.tries:
@@ -195,8 +196,16 @@ def decide_stopping(look: Look) -> Decision:
             severity=Severity.INFO,
         )
     if attempt is not None and look.has_ended(attempt):
-        return prepare_resubmit(look)
+        return _cancelled_meanwhile(look, attempt) or prepare_resubmit(look)
     refused = result(look, "StopJob", Done.REFUSED)
+    if (
+        refused is not None
+        and attempt is not None
+        and attempt.slurm is not None
+        and look.in_phase < look.policy.look_max
+    ):
+        # Of a start that is over an order is refused as stale; what Slurm shows may lag that answer.
+        return look.stay("stop.refused_once", f"the stop was refused ({refused.detail}); looking again")
     if refused is not None:
         return look.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
     if attempt is None:
@@ -211,12 +220,33 @@ def decide_stopping(look: Look) -> Decision:
             "stop.stuck",
             f"{attempt.name} is still {attempt.status} after {span_word(look.in_phase)}; a second copy must not start",
         )
-    if attempt.status not in (AttemptStatus.STOPPING, AttemptStatus.GONE) and _stop_is_overdue(look):
-        again = StopJob(attempt=attempt.name, why="not stopping yet")
+    if attempt.status in (AttemptStatus.STOPPING, AttemptStatus.GONE):
+        return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
+    again = StopJob(attempt=attempt.name, why="not stopping yet", hold=look.incident.stop_hold)
+    if result(look, "StopJob", Done.PENDING) is not None:  # the same order, until it is answered
+        return look.stay(
+            "stop.pending", f"{attempt.name} is still {attempt.status}; the stop is not answered yet", again
+        )
+    if _stop_is_overdue(look):
         return look.stay(
             "stop.again", f"{attempt.name} is still {attempt.status}; asking again", again, stop_asked_at=look.now
         )
     return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
+
+
+def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
+    """Its own user was quicker: a job that was cancelled by its user is left alone, whatever we were about to do."""
+    slurm = attempt.slurm
+    if slurm is None or attempt.status is not AttemptStatus.STOPPED or slurm.ended_by is not EndedBy.USER:
+        return None
+    if attempt.successor is not None or look.incident.order is not None:
+        return None
+    return look.close(
+        "stop.owner_stopped",
+        f"{attempt.name} was cancelled by its user before our stop reached it: it is left alone",
+        Phase.STOPPED,
+        severity=Severity.INFO,
+    )
 
 
 def _stop_is_overdue(look: Look) -> bool:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.bad_nodes import to_exclude
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
@@ -20,6 +21,7 @@ from chalicelib.domain.playbooks import FAULT_RANK, ROLL_BACKS, Response
 from chalicelib.domain.rollback import concluded_on_recovery
 from chalicelib.domain.rules_ended import attempt_died
 from chalicelib.domain.rules_loss import roll_back
+from chalicelib.domain.rules_slurm import adopted_trouble, superfluous_exclusion, suspended, waiting_in_queue
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.verdict import (
     Decision,
@@ -60,7 +62,7 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status.has_ended:  # however far it came: a dead run is not a recovered one
         return attempt_died(look, attempt)
     look = dataclasses.replace(look, incident=marked_healed(look.incident))
-    trouble = _trouble(look, attempt) or _loss_again(look, attempt)
+    trouble = adopted_trouble(look, attempt) or _trouble(look, attempt) or _loss_again(look, attempt)
     if trouble is not None:
         return trouble
     if attempt.status in _ALIVE and _has_passed_all(look, attempt):
@@ -181,13 +183,20 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
     if attempt.status is AttemptStatus.REPAIRING:
         if look.in_state >= look.policy.repair_grace:
             return begin_stop(look, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
-        return look.stay("verify.platform_repair", f"SageMaker repairs {attempt.name} by itself")
+        return look.stay("verify.platform_repair", f"the platform repairs {attempt.name} by itself")
     if attempt.status is AttemptStatus.STOPPING:
         if look.in_state >= look.policy.stop_limit:
             return look.hand_over(
                 "verify.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}"
             )
         return look.stay("verify.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
+    at_rest = (
+        superfluous_exclusion(look, attempt, to_exclude(look.incident, look.seen))
+        or waiting_in_queue(look, attempt, group="verify")
+        or suspended(look, attempt)
+    )
+    if at_rest is not None:
+        return at_rest
     if not isinstance(attempt.last_step, Known):
         return _blind(look, attempt)
     look, still = watch(look, attempt)

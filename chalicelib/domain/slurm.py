@@ -26,7 +26,7 @@ class SlurmView:
     released. `is_known`: slurmctld still knows the job, so that it can be requeued. `has_spec`: what is needed to
     submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new start can be
     told by a message where to resume. `has_auto_resume` is None where the script could not be read. `dependents` counts
-    the jobs that wait for this one.
+    the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so.
     """
 
     slurm_job: int
@@ -44,6 +44,12 @@ class SlurmView:
     ended_by: EndedBy = EndedBy.UNKNOWN
     requeued_by: EndedBy = EndedBy.UNKNOWN
     dependents: int = 0
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def is_queued(self) -> bool:
+        """It waits in Slurm's queue: nothing of it runs."""
+        return self.state is SlurmState.PENDING
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
@@ -63,6 +69,7 @@ class SlurmView:
             "ended_by": self.ended_by.value,
             "requeued_by": self.requeued_by.value,
             "dependents": self.dependents,
+            "exclude": list(self.exclude),
         }
 
     @classmethod
@@ -84,4 +91,27 @@ class SlurmView:
             ended_by=EndedBy(wire["ended_by"]),
             requeued_by=EndedBy(wire["requeued_by"]),
             dependents=int(wire["dependents"]),
+            exclude=tuple(wire.get("exclude", ())),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadNode:
+    """A node that a Job's Incident holds to be broken. `is_told`: it was cordoned and reported, as far as that goes.
+
+    `instance_id` is the machine behind the name at that time: a repaired node may keep its name.
+    """
+
+    node: str
+    why: str
+    instance_id: str | None = None
+    is_told: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"node": self.node, "why": self.why, "instance_id": self.instance_id, "is_told": self.is_told}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> BadNode:
+        """Inverse of `to_wire`."""
+        return cls(node=wire["node"], why=wire["why"], instance_id=wire["instance_id"], is_told=bool(wire["is_told"]))

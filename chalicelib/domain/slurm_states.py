@@ -131,6 +131,7 @@ def view_of(doc: AttemptDoc) -> AttemptView:
             ended_by=doc.ended_by,
             requeued_by=doc.requeued_by,
             dependents=len(doc.dependents),
+            exclude=doc.exclude,
         ),
     )
 

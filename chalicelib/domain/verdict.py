@@ -108,7 +108,7 @@ class Look:
     def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
         """End the Incident and tell people."""
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
-        reason += suspects_said(self.incident)
+        reason += suspects_said(self.incident) + held_said(self)
         told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
         return self.decided(rule, reason, incident, (*actions, told), None)
 
@@ -149,6 +149,19 @@ def suspects_said(incident: Incident) -> str:
     blamed = [item for item in incident.suspicions if item.ranks][-4:]
     said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
     return said + (f" Conclusion: {incident.conclusion}." if incident.conclusion else "")
+
+
+def held_said(look: Look) -> str:
+    """For whoever is told: a Slurm job that we have put back into the queue waits there for somebody to let it go."""
+    attempt, incident = look.attempt, look.incident
+    if attempt is None or attempt.slurm is None or not incident.stop_hold:
+        return ""
+    if attempt.name not in incident.stopped_attempts or attempt.successor is None:
+        return ""
+    job = attempt.slurm.slurm_job
+    return (
+        f" Slurm job {job} is in the queue, held by us: `scontrol release {job}` lets it go, `scancel {job}` ends it."
+    )
 
 
 def is_poisoned(look: Look, attempt: AttemptView) -> bool:

@@ -16,16 +16,21 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
+from chalicelib.domain.nodes import is_in_service
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import goes_back_to, mark_abandoned
 from chalicelib.domain.signals import Signal
-from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.services.nodes import Nodes, node_facts
 from rekindle.detectors.ranks import first_bad, minority
+from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.names import is_slurm, parse_attempt
 from rekindle.reports import RankReport, ReportKind, report_prefix
 
 MAX_SAID_CHARS = 400
 MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
+MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
 
 
@@ -39,6 +44,9 @@ class Look:
     mailbox: Mailbox
     policies: Policies
     clock: Clock
+    head_nodes: HeadNodes | None = None
+
+    nodes: Nodes | None = None
 
     def policy_for(self, incident_id: str) -> Policy:
         """The policy pinned on the Incident, else the one its Job names now.
@@ -72,6 +80,11 @@ class Look:
         )
         incident = looked.incident
         paused = self.registry.is_paused()
+        if incident.node is not None:
+            node = self.nodes.view(incident) if self.nodes else Unknown("nothing reaches nodes from here")
+            return incident, Observation(
+                observed_at=now, has_job=False, paused=paused, new_signals=looked.inbox, node=node
+            )
         if incident.job_id is None:
             return incident, Observation(observed_at=now, has_job=False, paused=paused, new_signals=looked.inbox)
         job = self.registry.get(incident.job_id)
@@ -90,6 +103,9 @@ class Look:
             suspicion=self._suspicion(job, incident, attempt),
             new_signals=looked.inbox,
             next_number=job.attempt_number + 1,
+            current=job.current_attempt,
+            successor=self._successor(job, attempt),
+            nodes=self._nodes(incident, attempt),
         )
 
     def _attempt(self, job: Job, name: str) -> Maybe[AttemptView]:
@@ -101,6 +117,25 @@ class Look:
             return Known(self.mailbox.beat(job, view))
         except RecoveryError as err:
             return Known(replace(view, last_step=Unknown(f"the heartbeat cannot be read: {err}"[:200])))
+
+    def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
+        """What has taken the attempt's place in its Slurm job: held, begun, or over already."""
+        if not isinstance(seen, Known) or seen.value.successor is None:
+            return Unknown("none that is known")
+        return self._attempt(job, seen.value.successor)
+
+    def _nodes(self, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[tuple[NodeFacts, ...]]:
+        """The nodes that matter to the Incident, read once one of them may be to blame."""
+        if self.head_nodes is None or incident.attempt is None or not is_slurm(incident.attempt):
+            return Unknown("not on Slurm")
+        wanted = names_of_interest(incident, seen)
+        if not wanted:
+            return Unknown("not needed")
+        nodes = self.head_nodes.nodes(parse_attempt(incident.attempt).cluster)
+        if not isinstance(nodes, Known):
+            return nodes
+        found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
+        return Known(tuple(found[:MAX_NODES_SEEN]))  # those out of service first: they are what is looked for
 
     def _history(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Maybe[int], int]:
         """What the Job's earlier attempts reached, read only when a fresh Incident is about a dead attempt."""
@@ -194,6 +229,18 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     if incident.policy_document is None:
         return ()
     return goes_back_to(incident, Policy.from_wire(incident.policy_document))
+
+
+def names_of_interest(incident: Incident, seen: Maybe[AttemptView]) -> frozenset[str]:
+    """Nodes held or said to be broken, and those of an attempt that has ended."""
+    names = {item.node for item in incident.bad_nodes}
+    names |= {signal.node for signal in incident.signals if signal.node is not None}
+    if incident.tries:
+        names |= set(incident.tries[-1].exclude)
+    view = seen.value if isinstance(seen, Known) else None
+    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
+        names |= set(view.slurm.nodes)
+    return frozenset(names)
 
 
 def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
@@ -295,6 +342,8 @@ def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
             facts["failure_reason"] = view.failure_reason[:500]
     elif seen.has_job:
         facts["attempt"] = {"unknown": seen.attempt.why}
+    if isinstance(seen.node, Known):
+        facts["node"] = node_facts(seen.node.value)
     if seen.new_signals:
         facts["signals"] = [_signal_fact(signal) for signal in seen.new_signals[:10]]
         facts["signals_count"] = len(seen.new_signals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol, assert_never
@@ -12,6 +13,7 @@ from chalicelib.domain.actions import (
     AdoptAttempt,
     CordonNode,
     Done,
+    ExcludeNodes,
     Notify,
     QuarantineCheckpoint,
     ReportNode,
@@ -25,14 +27,17 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Unknown
+from chalicelib.domain.node_actions import CheckNode, NodeAction, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.services.nodes import Nodes
 from chalicelib.services.outcome import Outcome
+from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Order, Verb, token_of
 from rekindle.headnode.orders import Outcome as Answered
 
-# An order to cordon that arrives later than this could meet a node that has been repaired meanwhile.
+# An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
 CORDON_VALID: Final = timedelta(minutes=10)
 _ANSWERS: Final = {
     Answered.DONE: Done.DONE,
@@ -59,6 +64,7 @@ class Perform:
     clock: Clock
     head_nodes: HeadNodes | None = None
     intake: TakesSignals | None = None
+    nodes: Nodes | None = None
 
     def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
         """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
@@ -78,8 +84,12 @@ class Perform:
                     return self._resubmit(action, incident, policy)
                 case AdoptAttempt():
                     return self._adopt(action, incident)
-                case CordonNode():
+                case CordonNode() if incident.node is None:
                     return self._cordon(action, incident)
+                case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
+                    return self._about_node(action, incident)
+                case ExcludeNodes():
+                    return self._exclude(action, incident)
                 case ReportNode():
                     return self._report(action, incident)
                 case QuarantineCheckpoint():
@@ -145,12 +155,13 @@ class Perform:
         older = [attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != action.name]
         self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
 
+    def _about_node(self, action: NodeAction | CordonNode, incident: Incident) -> ActionResult:
+        if self.nodes is None:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
+        return self.nodes.act(action, incident)
+
     def _cordon(self, action: CordonNode, incident: Incident) -> ActionResult:
-        """One order per Incident and node, however often it is sent. Raises: MailboxError never, names are checked."""
-        if self.head_nodes is None:
-            return ActionResult(
-                action=action_name(action), done=Done.REFUSED, detail="no agent can be reached from here"
-            )
+        """One order per Incident and node, however often it is sent."""
         now = self.clock.now()
         order = Order(
             token=token_of(incident.incident_id, Verb.DRAIN.value, action.node),
@@ -161,14 +172,33 @@ class Perform:
             node=action.node,
             incident_id=incident.incident_id,
         )
+        return self._order(action, order, action.node)
+
+    def _exclude(self, action: ExcludeNodes, incident: Incident) -> ActionResult:
+        """One order per Incident and list."""
+        now = self.clock.now()
+        digest = hashlib.sha256(" ".join((action.attempt, *action.nodes)).encode()).hexdigest()[:24]
+        order = Order(
+            token=token_of(incident.incident_id, Verb.EXCLUDE.value, digest),
+            verb=Verb.EXCLUDE,
+            cluster=parse_attempt(action.attempt).cluster,
+            issued_at=now,
+            expires_at=now + CORDON_VALID,
+            attempt=action.attempt,
+            slurm_job=action.slurm_job,
+            exclude=action.nodes,
+            incident_id=incident.incident_id,
+        )
+        return self._order(action, order, action.attempt)
+
+    def _order(self, action: Action, order: Order, about: str) -> ActionResult:
+        name = action_name(action)
+        if self.head_nodes is None:
+            return ActionResult(action=name, done=Done.REFUSED, detail="no agent can be reached from here")
         answer = self.head_nodes.order(order)
         if answer is None:
-            return ActionResult(
-                action=action_name(action), done=Done.PENDING, detail=f"{action.node}: not answered yet"
-            )
-        return ActionResult(
-            action=action_name(action), done=_ANSWERS[answer.outcome], detail=f"{action.node}: {answer.detail}"[:400]
-        )
+            return ActionResult(action=name, done=Done.PENDING, detail=f"{about}: not answered yet")
+        return ActionResult(action=name, done=_ANSWERS[answer.outcome], detail=f"{about}: {answer.detail}"[:400])
 
     def _report(self, action: ReportNode, incident: Incident) -> ActionResult:
         """The fact is one per Incident and node, so that saying it twice is saying it once."""

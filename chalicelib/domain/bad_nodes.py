@@ -1,0 +1,157 @@
+"""Which nodes a Job's Incident holds to be broken, and what it does about them: cordon, report, at worst exclude. Pure.
+
+A cordoned node gets no job, so that a new attempt needs no list of nodes to stay away from: it starts on spares, or
+waits in Slurm's own queue for the repaired node. The repair itself is the node's own Incident's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Final
+
+from chalicelib.domain.actions import Action, CordonNode, ReportNode
+from chalicelib.domain.evidence import Suspicion
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.nodes import is_in_service
+from chalicelib.domain.observations import AttemptView, Observation
+from chalicelib.domain.slurm import BadNode
+from chalicelib.domain.verdict import Decision
+from rekindle.detectors.ranks import STRONG
+from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.names import is_slurm, parse_attempt
+
+NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
+MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
+# Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
+_ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
+
+
+def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
+    """The Incident with the nodes that this look holds to be broken."""
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    if incident.attempt is None or not is_slurm(incident.attempt):
+        return incident
+    found = [*_named(incident, seen), *_down(view, seen), *_suspected(incident, view)]
+    known = {item.node for item in incident.bad_nodes}
+    fresh: list[BadNode] = []
+    for item in found:
+        if item.node not in known:
+            known.add(item.node)
+            fresh.append(item)
+    if not fresh:
+        return incident
+    return dataclasses.replace(incident, bad_nodes=(*incident.bad_nodes, *fresh)[:MAX_BAD])
+
+
+def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
+    """Signals about an attempt of this Incident that name its node."""
+    ours = {incident.attempt, *(item.name for item in incident.tries), *(item.clone_of for item in incident.tries)}
+    for signal in incident.signals:
+        if signal.fault not in NODE_FAULTS or signal.node is None or signal.attempt not in ours or not signal.triggers:
+            continue
+        told = signal.evidence.get("instance_id")
+        machine = told if isinstance(told, str) else None
+        facts = facts_of(signal.node, seen)
+        if machine is not None and facts is not None and facts.instance_id not in (None, machine):
+            continue  # said of a machine that another has taken the place of since
+        yield BadNode(node=signal.node, why=signal.summary[:200], instance_id=machine or _machine(facts))
+
+
+def _down(view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
+    """The nodes of an attempt that has lost one: those that Slurm cannot reach any more."""
+    if view is None or view.slurm is None or not isinstance(seen.nodes, Known):
+        return
+    if not (view.status.has_ended or view.successor is not None):
+        return
+    for facts in seen.nodes.value:
+        if facts.name in view.slurm.nodes and is_lost(facts):
+            yield BadNode(
+                node=facts.name, why=f"Slurm says {facts.state}: {facts.reason}"[:200], instance_id=_machine(facts)
+            )
+
+
+def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
+    """One host that its own ranks strongly accuse, or accuse in two attempts."""
+    if view is None or view.slurm is None:
+        return
+    for suspicion in incident.suspicions:
+        if len(suspicion.hosts) != 1:
+            continue
+        node = _node_of(suspicion.hosts[0], view.slurm.nodes)
+        again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
+        is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
+        if node is not None and (is_strong or len(again) > 1):
+            yield BadNode(node=node, why=_said(suspicion, len(again)))
+
+
+def _said(suspicion: Suspicion, attempts: int) -> str:
+    in_how_many = f" (in {attempts} attempts)" if attempts > 1 else ""
+    return f"suspected by its ranks{in_how_many}: {suspicion.said}"[:200]
+
+
+def _node_of(host: str, nodes: tuple[str, ...]) -> str | None:
+    """A rank calls its machine by hostname, Slurm by NodeName; on HyperPod both are ip-a-b-c-d."""
+    short = host.partition(".")[0]
+    return next((node for node in nodes if node in (host, short) or node.partition(".")[0] == short), None)
+
+
+def is_lost(facts: NodeFacts) -> bool:
+    """Slurm cannot use it: what ran there may live on, unseen."""
+    return facts.state in ("down", "error") or "not_responding" in facts.flags
+
+
+def facts_of(node: str, seen: Observation) -> NodeFacts | None:
+    """What Slurm shows of it; None while that is not known."""
+    if not isinstance(seen.nodes, Known):
+        return None
+    return next((item for item in seen.nodes.value if item.name == node), None)
+
+
+def _machine(facts: NodeFacts | None) -> str | None:
+    return facts.instance_id if facts is not None else None
+
+
+def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
+    """Bad nodes that Slurm might still give a job to: their cordon is not confirmed."""
+    return tuple(item.node for item in incident.bad_nodes if not is_out(item, seen))
+
+
+def is_out(bad: BadNode, seen: Observation) -> bool:
+    """Slurm gives it no job, or it is another machine by now."""
+    facts = facts_of(bad.node, seen)
+    if facts is None:
+        return False
+    is_another = bad.instance_id is not None and facts.instance_id not in (None, bad.instance_id)
+    return is_another or not is_in_service(facts)
+
+
+def told_of_nodes(decision: Decision, *, shadow: bool) -> Decision:
+    """The Decision, which cordons and reports the bad nodes with the first step that does anything about the run."""
+    incident = decision.incident
+    fresh = [item for item in incident.bad_nodes if not item.is_told]
+    if not fresh or incident.phase not in _ACTING or shadow or incident.attempt is None:
+        return decision
+    cluster = parse_attempt(incident.attempt).cluster
+    actions: list[Action] = []
+    for item in fresh:
+        actions.append(CordonNode(cluster=cluster, node=item.node, why=item.why))
+        actions.append(
+            ReportNode(
+                cluster=cluster,
+                node=item.node,
+                instance_id=item.instance_id,
+                why=item.why,
+                evidence={"attempt": incident.attempt, "fault": incident.fault.value},
+            )
+        )
+    told = tuple(dataclasses.replace(item, is_told=True) for item in incident.bad_nodes)
+    names = ", ".join(item.node for item in fresh)
+    return dataclasses.replace(
+        decision,
+        incident=dataclasses.replace(incident, bad_nodes=told),
+        actions=(*actions, *decision.actions),
+        reason=f"{decision.reason} {names}: cordoned, and handed on for repair.",
+    )

@@ -1,0 +1,122 @@
+"""Why a Slurm job waits: Slurm's own word -> what that means for whoever waits for it. Data.
+
+Source: squeue, JOB REASON CODES, and https://slurm.schedmd.com/job_reason_codes.html; where several reasons hold Slurm
+shows one of them, so a reason is looked at again before it is believed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Waits(StrEnum):
+    """How a pending job's wait can end."""
+
+    IN_QUEUE = "in_queue"  # by itself: somebody's job ends, a time comes, a node is back
+    HELD = "held"  # when whoever holds it lets it go
+    DOUBTFUL = "doubtful"  # perhaps by itself: a node or a partition is away, or the request is too large for ever
+    NEVER = "never"  # not as it was asked for: a person must change the request, or a limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonRow:
+    """One pattern, matched against the whole word; `example` is one that it must match."""
+
+    waits: Waits
+    pattern: str
+    example: str
+    said: str
+    source: str
+
+
+_MAN: Final = "squeue, JOB REASON CODES"
+_PAGE: Final = "slurm.schedmd.com/job_reason_codes.html"
+
+REASONS: Final[tuple[ReasonRow, ...]] = (
+    ReasonRow(
+        waits=Waits.HELD,
+        pattern=r"JobHeld(User|Admin)",
+        example="JobHeldUser",
+        said="somebody holds it",
+        source=_MAN,
+    ),
+    ReasonRow(
+        waits=Waits.HELD,
+        pattern=r"JobHoldMaxRequeue|MaxRequeue",
+        example="JobHoldMaxRequeue",
+        said="Slurm holds it after too many requeues (MAX_BATCH_REQUEUE)",
+        source=_PAGE,
+    ),
+    ReasonRow(
+        waits=Waits.HELD,
+        pattern=r"launch[ _]failed[ _]requeued[ _]held|JobLaunchFailure|ReservationDeleted|job requeued in held state",
+        example="launch failed requeued held",
+        said="Slurm holds it, because it could not be launched or its reservation is gone",
+        source=f"{_MAN}; slurm source, job_state_reason_string",
+    ),
+    ReasonRow(
+        waits=Waits.NEVER,
+        pattern=r"BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)|(Account|QOS)NotAllowed",
+        example="BadConstraints",
+        said="as it was asked for it can never start",
+        source=_MAN,
+    ),
+    ReasonRow(
+        waits=Waits.NEVER,
+        pattern=r"PartitionTimeLimit|DeadLine|InactiveLimit",
+        example="PartitionTimeLimit",
+        said="its time limit does not fit the partition, or its deadline has passed",
+        source=_MAN,
+    ),
+    ReasonRow(
+        waits=Waits.NEVER,
+        pattern=r"AssocMax\w*Limit|AssocMax\w*Per(Job|Node)\w*|QOSMax\w*Per(Job|Node)\w*|QOSMaxWall\w*|QOSMin\w*"
+        r"|MaxMemPerLimit",
+        example="QOSMaxNodePerJobLimit",
+        said="it asks for more (or less) than one job may have under its QOS or association",
+        source=f"{_PAGE}: a portion of the job request exceeds a limit per job or per node",
+    ),
+    ReasonRow(
+        waits=Waits.DOUBTFUL,
+        pattern=r"PartitionNodeLimit",
+        example="PartitionNodeLimit",
+        said="it asks for more nodes than its partition may give, or needs nodes that are down or drained",
+        source=f"{_MAN}: can also indicate that required nodes are DOWN or DRAINED",
+    ),
+    ReasonRow(
+        waits=Waits.DOUBTFUL,
+        pattern=r"Partition(Down|Inactive)|NodeDown|ReqNodeNotAvail.*|FrontEndDown|SystemFailure|Prolog|ProLog",
+        example="ReqNodeNotAvail, UnavailableNodes:ip-10-1-2-3",
+        said="nodes or a partition that it needs are away",
+        source=_MAN,
+    ),
+    ReasonRow(
+        waits=Waits.IN_QUEUE,
+        pattern=r"(AssocGrp|QOSGrp)\w*|Association(Job|Resource|Time)Limit|QOS(Job|Resource|Time)Limit|QOSUsageThreshold"
+        r"|QOSMax\w*Per(User|Account)\w*|Max\w+Per(User|Account)|JobArrayTaskLimit|AccountingPolicy",
+        example="AssocGrpGRES",
+        said="its user, account or QOS has as much as it may have at a time",
+        source=_PAGE,
+    ),
+    ReasonRow(
+        waits=Waits.IN_QUEUE,
+        pattern=r"Resources|Priority|Dependency|BeginTime|Licenses|Reservation|Cleaning|None|SchedDefer|FedJobLock"
+        r"|BurstBuffer\w+|NonZeroExitCode|TimeLimit|",
+        example="Resources",
+        said="it waits its turn",
+        source=_MAN,
+    ),
+)
+
+
+def judge(reason: str) -> ReasonRow | None:
+    """The row of a pending job's reason; None for a word that no row knows."""
+    word = reason.strip().strip("()")[:500]
+    return next((row for row in REASONS if _matches(row.pattern, word)), None)
+
+
+def _matches(pattern: str, word: str) -> bool:
+    return re.fullmatch(pattern, word, re.IGNORECASE) is not None
