@@ -68,6 +68,7 @@ class Publisher:
         self._heartbeat = heartbeat
         self._on_answered = on_answered
         self._beat_at: float | None = None
+        self._is_read = False  # the last beat could say when Slurm was read
         self._wake = threading.Event()
         self._backoff_s = 0.0
         self._refused: dict[str, float] = {}  # key -> when it may be tried again
@@ -112,11 +113,13 @@ class Publisher:
 
     def _beat(self) -> None:
         now = self._clock.monotonic()
-        if self._beat_at is not None and now - self._beat_at < HEARTBEAT.total_seconds():
+        beat = None if self._is_read else self._heartbeat()  # the first look at Slurm is told at once
+        is_first_read = beat is not None and beat.read_at is not None
+        if not is_first_read and self._beat_at is not None and now - self._beat_at < HEARTBEAT.total_seconds():
             return
-        key = agent_key(self._target.cluster)
-        self._put(Document(key=key, seq=0, body=self._heartbeat().to_json()))
-        self._beat_at = now
+        beat = beat or self._heartbeat()
+        self._put(Document(key=agent_key(self._target.cluster), seq=0, body=beat.to_json()))
+        self._beat_at, self._is_read = now, beat.read_at is not None
 
     def _send(self) -> None:
         while True:
