@@ -8,6 +8,7 @@ vain raises with the Incidents' timelines, the agent's log, the job's output and
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shlex
 import signal
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from rekindle.cli.main import main as rekindle
 from rekindle.headnode.documents import AgentDoc, AttemptDoc
 from rekindle.headnode.names import agent_key, attempt_key, cluster_prefix, first_attempt, queue_name
 from rekindle.headnode.orders import Answer, Order
+from rekindle.mailbox import Fence, fence_key
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("train.py")
@@ -136,6 +139,7 @@ class Stage:
             "REKINDLE_BUCKET": BUCKET,
             "REKINDLE_BUS": STACK,
             "REKINDLE_STATE_DIR": str(self.folder / "agent"),
+            "REKINDLE_POLL_S": "1",
             "SAGEMAKER_RESOURCE_CONFIG_PATH": self.pod.resource_config,
         }
 
@@ -240,6 +244,12 @@ class Stage:
         listed = reversed(store.list_for_job(self.job_id, limit=50))
         return [store.load(one.incident_id).incident for one in listed]
 
+    def node_incidents(self, node: str) -> list[Incident]:
+        """A node's own, oldest first."""
+        store = self.service.look.store
+        listed = reversed(store.list_for_node(CLUSTER, node, limit=50))
+        return [store.load(one.incident_id).incident for one in listed]
+
     def rules(self, incident: Incident) -> list[str]:
         """The rules that spoke, in order."""
         return [line.rule for line in self.service.look.store.timeline(incident.incident_id)]
@@ -263,6 +273,15 @@ class Stage:
         found = [Answer.from_json(raw) for raw in self.objects(f"{cluster_prefix(CLUSTER)}answers/").values()]
         return {answer.token: answer for answer in found}
 
+    def forged(self, like: Order, *, is_overdue: bool = False, **changes: Any) -> Order:
+        """Another order about what `like` is about; an overdue one's time ended a second ago."""
+        now = self.cloud.clock.now()
+        times = {"issued_at": now, "expires_at": now + timedelta(minutes=15)}
+        if is_overdue:
+            times = {"issued_at": now - timedelta(minutes=1), "expires_at": now - timedelta(seconds=1)}
+        plain = {"new_attempt": None, "spec": None, "environment": {}, "exclude": ()}
+        return dataclasses.replace(like, **{**plain, **times, **changes})
+
     def deliver(self, order: Order) -> None:
         """Put an order into the agent's queue (again)."""
         sqs = self.cloud.client("sqs")
@@ -272,6 +291,15 @@ class Stage:
     def manifests(self) -> list[dict[str, Any]]:
         """By step."""
         return self.messages("manifests")
+
+    def fence(self) -> str:
+        """The attempt that may write; "" before there is a fence."""
+        if self.mailbox.startswith("s3://"):
+            raw = self.object(f"{self.mailbox.removeprefix(f's3://{BUCKET}/')}/{fence_key()}")
+        else:
+            path = Path(self.mailbox, fence_key())
+            raw = path.read_bytes() if path.exists() else None
+        return "" if raw is None else Fence.from_json(raw).attempt
 
     def messages(self, kind: str) -> list[dict[str, Any]]:
         """What stands in the mailbox, wherever that is."""
@@ -298,6 +326,10 @@ class Stage:
         """Every start of the job that has got as far as its first step, in order."""
         noted = _lines(self.folder / "trace" / f"starts-{rank}.jsonl")
         return [Start(name=one["start"], resumed=one["resumed"], uri=one["uri"], pid=one["pid"]) for one in noted]
+
+    def trace(self, name: str) -> list[dict[str, Any]]:
+        """What the ranks noted under a name."""
+        return _lines(self.folder / "trace" / f"{name}.jsonl")
 
     def losses(self, start: str, rank: int = 0) -> dict[int, str]:
         """Exact loss by step."""
@@ -332,7 +364,23 @@ class Stage:
             lines += [f"---- {log.name}", *(f"  {line}" for line in _tail(log, 60))]
         return "\n".join([*lines, self.lab.logs(25)])
 
+    def wait_settled(self) -> None:
+        """Until nothing is on its way any more: no Incident is open, and a job that came later is known."""
+        later = self.lab.submit(self.folder / "job.sbatch", "--hold")
+        name = first_attempt(CLUSTER, later).name
+        self.wait(lambda: self.service.look.registry.job_of_attempt(name), "a later job to be registered")
+        self.wait(lambda: not any(one.is_open for one in self.incidents()), "the Incidents to be closed")
+
     # ---- what tests hold it against --------------------------------------------------------------------------------
+
+    def assert_done_once(self) -> None:
+        """Slurm has seen as many starts as the service knows attempts, and no order is left without its answer."""
+        names = [one.name for one in self.attempts()]
+        assert len(self.starts()) == len(names) == len(set(names))
+        ended = [one for one in self.lab.records() if one.nodes != ("(null)",)]
+        assert len(ended) == len(names), f"{names} against Slurm's {ended}"
+        answers = self.answers()
+        assert [order.token for order in self.orders() if order.token not in answers] == []
 
     def assert_as_undisturbed(self, last: int, *, skip: Sequence[tuple[int, int]] = ()) -> None:
         """Every step of every start of every rank has, bit for bit, the loss of a run that nothing befell."""

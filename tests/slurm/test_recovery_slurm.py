@@ -1,0 +1,203 @@
+"""Real jobs on a real Slurm, harmed in every way: each runs again on good nodes, past where it was, bit for bit.
+
+Each test ends by comparing the exact loss of every step of every start with a run that nothing happened to, and what
+the service ordered with what Slurm itself wrote down: nothing was done twice.
+"""
+
+from __future__ import annotations
+
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from localcloud.slurm_processes import is_alive, is_stopped
+from rekindle.headnode.documents import EndedBy, SlurmState
+from rekindle.headnode.orders import Outcome, Verb
+from tests.slurm.stage import CLUSTER, SAVE_EVERY, Stage, raised
+
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:IAMAuthorizer")]
+STARTS = (Verb.REQUEUE, Verb.SUBMIT)
+
+
+def end_well(stage: Stage, *, without: tuple[str, ...] = ()) -> None:
+    """It runs on good nodes, past where it was; it is let end in order; everything was done once."""
+    stage.wait_moving()
+    assert not set(stage.lab.nodes_of(stage.doc().slurm_job)) & set(without)
+    stage.assert_as_undisturbed(stage.finish())
+    stage.assert_done_once()
+
+
+def test_a_node_that_dies_with_its_steps_is_left_and_the_job_goes_on_elsewhere(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        assert [one.name for one in stage.attempts()] == [stage.job_id]
+        lost = stage.lab.nodes_of(stage.job)[1]
+        stage.lab.kill_node(lost)
+        stage.wait(lambda: len(stage.starts()) > 1, "the second start")
+        end_well(stage, without=(lost,))
+
+
+def test_a_rank_that_outlives_its_slurmd_is_fenced_and_what_it_saves_is_not_used(tmp_path: Path) -> None:
+    with raised(tmp_path, policy={"node_repair": "tell"}) as stage:
+        stage.wait_protected()
+        stage.say("late")
+        lost = stage.lab.nodes_of(stage.job)[0]
+        (zombie,) = stage.lab.rank_pids(stage.job, 0)
+        stage.lab.kill_slurmd(lost)
+        stage.wait(lambda: len(stage.starts()) > 1, "the second start")
+        stage.wait(lambda: len(stage.attempts()) > 1, "the second attempt to be registered")
+        stage.wait(lambda: stage.fence() == stage.attempts()[-1].name, "the first attempt to be fenced")
+        assert is_alive(zombie)
+        (stage.folder / "late").unlink()  # now it saves, beside its successor
+        haunted = stage.wait(lambda: [one for one in stage.trace("zombies") if "saved" in one], "the zombie to save")
+        newer = [one for one in stage.manifests() if one["attempt"] == stage.job_id and one["root"].endswith("-late")]
+        assert newer == []  # saved, but never sealed
+        assert haunted[0]["step"] > stage.starts()[1].resumed  # it would have been the newest
+        stage.say("crash-1")
+        stage.wait(lambda: len(stage.starts()) > 2, "the third start")
+        assert not (stage.starts()[2].uri or "").endswith("-late")
+        end_well(stage, without=(lost,))
+
+
+def test_a_frozen_rank_is_ended_and_the_job_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    with raised(tmp_path, environment={"REKINDLE_STALL_FLOOR_S": "10"}) as stage:
+        stage.wait_protected()
+        frozen = stage.lab.freeze_rank(stage.job, 1)
+        stage.wait_recovered("hang")
+        assert not any(is_alive(pid) and is_stopped(pid) for pid in frozen)
+        end_well(stage)
+
+
+def test_a_step_that_crashes_in_user_code_runs_again(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        stage.say("crash-1")
+        incident = stage.wait_recovered("software_crash")
+        assert len(incident.tries) == 1
+        assert stage.doc(stage.job_id).state in (SlurmState.FAILED, SlurmState.REQUEUED)
+        assert [order.verb for order in stage.orders() if order.verb in STARTS] == [Verb.REQUEUE]
+        end_well(stage)
+
+
+def test_a_mailbox_on_a_shared_path_is_as_good(tmp_path: Path) -> None:
+    with raised(tmp_path, shared=True) as stage:
+        stage.wait_protected()
+        stage.say("crash-0")
+        stage.wait_recovered("software_crash")
+        end_well(stage)
+
+
+def test_a_node_that_hyperpod_reports_as_bad_is_left_for_a_spare_replaced_and_given_back(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        bad = stage.lab.nodes_of(stage.job)[1]
+        before = stage.pod.instance_of(bad)
+        stage.cloud.clusters.report_health(
+            CLUSTER, before, fault="NvidiaGpuXidErrorPendingReplacement", action="Replace"
+        )
+        stage.wait_recovered("node_hardware")
+        assert bad not in stage.lab.nodes_of(stage.doc().slurm_job)  # the spare, not the wait for a replacement
+        assert stage.starts()[-1].resumed % SAVE_EVERY  # it was asked to save before it was stopped
+        node = stage.wait(lambda: [one for one in stage.node_incidents(bad) if not one.is_open], "the node's repair")
+        assert [one.phase for one in node] == ["recovered"]
+        assert stage.pod.instance_of(bad) != before
+        stage.wait(lambda: stage.lab.node_states().get(bad) == "idle", "the node to be given back")
+        end_well(stage)
+
+
+def test_a_job_that_its_user_cancels_is_left_alone(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        stage.lab.run("scancel", str(stage.job))
+        stage.wait(lambda: stage.doc().state is SlurmState.CANCELLED, "the agent to see it")
+        assert stage.doc().ended_by is EndedBy.USER
+        stage.wait_settled()
+        assert [one.name for one in stage.attempts()] == [stage.job_id]
+        assert [order for order in stage.orders() if order.verb in STARTS] == []
+        assert not any(incident.tries for incident in stage.incidents())
+        assert [one.state for one in stage.lab.records(stage.job)] == ["CANCELLED"]
+
+
+def test_a_recovery_outlasts_a_restart_of_slurmctld(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        stage.shim("scontrol", holds_up("requeuehold", stage.folder))
+        stage.say("crash-1")
+        stage.wait(lambda: (stage.folder / "held-up").exists(), "the order to be carried out")
+        stage.lab.stop_slurmctld()
+        (stage.folder / "go-on").touch()  # the command meets nobody
+        stage.wait(lambda: (stage.folder / "failed").exists(), "the command to fail")
+        stage.lab.start_slurmctld()
+        stage.wait_recovered("software_crash")
+        end_well(stage)
+
+
+def holds_up(verb: str, folder: Path) -> str:
+    """A command of Slurm's that waits to be let go on, once, and notes that it failed."""
+    return f"""
+if [ "$1" = {verb} ] && [ ! -e "{folder}/held-up" ]; then
+    touch "{folder}/held-up"
+    until [ -e "{folder}/go-on" ]; do sleep 0.05; done
+fi
+"$real" "$@"
+code=$?
+if [ "$code" -ne 0 ] && [ -e "{folder}/held-up" ]; then touch "{folder}/failed"; fi
+exit "$code"
+"""
+
+
+def kills_the_agent(verb: str, folder: Path) -> str:
+    """A command of Slurm's after which, once, whoever ran it is killed: it can neither read its status nor answer."""
+    return f"""
+if [ "$1" = {verb} ] && [ ! -e "{folder}/killed" ]; then
+    touch "{folder}/killed"
+    "$real" "$@"
+    code=$?
+    kill -KILL "$PPID"
+    exit "$code"
+fi
+exec "$real" "$@"
+"""
+
+
+@pytest.mark.parametrize("verb", ["requeuehold", "release"])
+def test_an_agent_killed_between_a_command_and_its_answer_does_nothing_twice(tmp_path: Path, verb: str) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        stage.shim("scontrol", kills_the_agent(verb, stage.folder))
+        stage.say("crash-1")
+        stage.wait(lambda: stage.agent is not None and stage.agent.poll() is not None, "the agent to be killed")
+        assert stage.agent is not None
+        assert stage.agent.returncode == -signal.SIGKILL
+        stage.start_agent()
+        stage.wait_recovered("software_crash")
+        end_well(stage)
+
+
+def test_an_order_that_comes_twice_late_and_after_its_time_is_carried_out_once(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        stage.say("crash-1")
+        stage.wait_recovered("software_crash")
+        (start,) = [order for order in stage.orders() if order.verb in STARTS]
+        before = stage.answers()
+        # The same order twice more, late: about a start that has been over for long, for it has run since.
+        stage.deliver(start)
+        stage.deliver(start)
+        # An order about the first start that nobody has given before: stale. And one that is past its time.
+        stale = stage.forged(start, token="stale", verb=Verb.CANCEL)
+        late = stage.forged(start, token="late", verb=Verb.CANCEL, expires_at=start.issued_at + timedelta(seconds=1))
+        running = stage.doc()
+        overdue = stage.forged(start, token="overdue", verb=Verb.CANCEL, attempt=running.attempt, is_overdue=True)
+        for order in (stale, late, overdue):
+            stage.deliver(order)
+        stage.wait(lambda: {"stale", "late", "overdue"} <= set(stage.answers()), "the answers")
+        answers = stage.answers()
+        assert answers[start.token] == before[start.token]
+        assert {answers[name].outcome for name in ("late", "overdue")} == {Outcome.REFUSED}
+        assert answers["stale"].outcome in (Outcome.REFUSED, Outcome.ALREADY)
+        assert stage.doc().state is SlurmState.RUNNING
+        assert stage.doc().attempt == running.attempt
+        end_well(stage)
