@@ -21,7 +21,8 @@ from rekindle.headnode.documents import AttemptDoc
 def build(ground: Ground) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
     runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd)
-    reads = Reads(runner)
+    now = SystemClock().now
+    reads = Reads(runner, now)
     node_map = NodeMap(ground.resource_config)
     roster = Roster()
     watch = Watch(
@@ -39,7 +40,7 @@ def build(ground: Ground) -> Parts:
         reads=reads,
         node_map=node_map,
         settings=watch.current_settings,
-        now=SystemClock().now,
+        now=now,
     )
     relay = MailboxRelay(
         cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster

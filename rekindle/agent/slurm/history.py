@@ -30,7 +30,7 @@ def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: Deeds, 
     """The start as it is, with what an earlier look saw of it and Slurm no longer shows. Raises: Unreadable."""
     doc = doc_of(cluster, shown, now)
     if shown.job.is_taken_down:  # the record speaks of the next start already; this one is ending
-        doc = replace(doc, state=SlurmState.COMPLETING, started_at=None, held=False, reason=doc.reason)
+        doc = replace(doc, state=SlurmState.COMPLETING, started_at=None, held=False, reason="")
     if before is None:
         return _by_us(doc, deeds)
     if before.started_at is not None and doc.state is SlurmState.PENDING:
@@ -38,7 +38,7 @@ def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: Deeds, 
     if doc.state in ENDED or doc.state is SlurmState.COMPLETING:
         doc = replace(
             doc,
-            nodes=doc.nodes or before.nodes,
+            nodes=before.nodes if len(before.nodes) > len(doc.nodes) else doc.nodes,  # a node that is down is taken out
             started_at=before.started_at or doc.started_at,
             submitted_at=before.submitted_at or doc.submitted_at,
             detail=doc.detail or before.detail,

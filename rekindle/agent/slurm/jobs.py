@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.agent.slurm import text
@@ -53,6 +53,8 @@ COLUMNS: Final = (
     "Name",
     "Comment",
 )
+
+CLOCKS_APART: Final = timedelta(seconds=30)  # a time limit is a minute at least, so an expected end lies beyond this
 
 STEP_COLUMNS: Final = ("StepID", "StepState", "StartTime")
 
@@ -104,7 +106,11 @@ def state_of(word: str) -> SlurmState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job of squeue's. `node_list` is unexpanded; `array_task` is "" and `het_job` None outside such jobs."""
+    """One job of squeue's. `node_list` is unexpanded; `array_task` is "" and `het_job` None outside such jobs.
+
+    `is_taken_down`: the record counts the next start already while the one before it still ends. Seen on 22.05: a
+    requeued job shows COMPLETING with RestartCnt + 1, and an end that is expected, until its processes are gone.
+    """
 
     job: int
     restart: int
@@ -136,6 +142,7 @@ class Job:
     command: str
     name: str
     comment: str
+    is_taken_down: bool = False
 
     @property
     def is_held(self) -> bool:
@@ -144,14 +151,6 @@ class Job:
             self.priority == 0
             or self.reason.replace("_", " ").startswith(tuple(r.replace("_", " ") for r in HELD_REASONS))
         )
-
-    @property
-    def is_taken_down(self) -> bool:
-        """The record already counts the next start while the one before it still ends.
-
-        Seen on 22.05: a requeued job shows COMPLETING with RestartCnt + 1 and no end until its processes are gone.
-        """
-        return self.state is SlurmState.COMPLETING and self.ends is None and self.restart > 0
 
     @property
     def is_array_task(self) -> bool:
@@ -174,12 +173,12 @@ def format_of(columns: Sequence[str], mark: str) -> tuple[str, str, str]:
     return ",".join(parts), between, end
 
 
-def parse_jobs(output: str, between: str, end: str) -> tuple[Job, ...]:
+def parse_jobs(output: str, between: str, end: str, now: datetime) -> tuple[Job, ...]:
     """Raises: Unreadable."""
-    return tuple(_row(row) for row in text.rows(output, between, end, len(COLUMNS)))
+    return tuple(_row(row, now) for row in text.rows(output, between, end, len(COLUMNS)))
 
 
-def _row(row: Sequence[str]) -> Job:
+def _row(row: Sequence[str], now: datetime) -> Job:
     at = dict(zip(COLUMNS, row, strict=True))
     job = text.whole(at["JobID"])
     if job is None or not 0 < job <= MAX_SLURM_JOB:
@@ -187,20 +186,22 @@ def _row(row: Sequence[str]) -> Job:
     restart = text.whole(at["RestartCnt"])
     if restart is None or restart > 10**6:
         raise Unreadable(f"job {job} has a count of restarts that is none")
+    state, ends = state_of(at["State"]), text.moment(at["EndTime"])
+    is_expected = ends is None or ends > now + CLOCKS_APART
     return Job(
         job=job,
         restart=restart,
         uid=text.whole(at["UserID"]),
         user=at["UserName"].strip(),
         gid=text.whole(at["GroupID"]),
-        state=state_of(at["State"]),
+        state=state,
         word=at["State"].strip(),
         reason=text.value(at["Reason"]),
         node_list=text.value(at["NodeList"]),
         node_count=text.whole(at["NumNodes"].partition("-")[0]) or 0,
         submitted=text.moment(at["SubmitTime"]),
         started=text.moment(at["StartTime"]),
-        ends=text.moment(at["EndTime"]),
+        ends=ends,
         limit_s=text.seconds(at["TimeLimit"]),
         is_batch=at["BatchFlag"].strip() not in ("0", ""),
         may_requeue=at["Requeue"].strip() == "1",
@@ -218,6 +219,7 @@ def _row(row: Sequence[str]) -> Job:
         command=text.value(at["Command"]),
         name=at["Name"],
         comment=text.value(at["Comment"]),
+        is_taken_down=state is SlurmState.COMPLETING and restart > 0 and is_expected,
     )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.agent.slurm.jobs import ENDED, Job
-from rekindle.agent.slurm.spec import Taken
+from rekindle.agent.slurm.spec import MAY_COME, Taken
 from rekindle.headnode.documents import JobSpec
 from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 
 VERSION: Final = 1
-MAX_TRIES: Final = 5  # looks at which a capture that lacks something is tried again
+# slurmctld writes its state some seconds after a submission; until then a script's arguments cannot be told.
+SETTLES: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,22 +29,22 @@ class Known:
     asked_for: str
     mailbox: str
     checkpoints: str
-    tries: int
     is_final: bool
 
     @classmethod
-    def of(cls, taken: Taken, asked_for: str, exclude: str, tries: int) -> Known:
+    def of(cls, taken: Taken, asked_for: str, exclude: str, *, is_old: bool) -> Known:
+        """`is_old`: what is missing now will not come any more, and is said."""
+        is_final = taken.is_final or is_old
         environment = taken.spec.environment if taken.spec is not None else {}
         return cls(
-            sha256=taken.sha256,
-            cannot=taken.cannot,
+            sha256=taken.sha256 if is_final else None,
+            cannot=tuple(one for one in taken.cannot if is_final or one not in MAY_COME),
             has_auto_resume=taken.facts.has_auto_resume if taken.facts is not None else None,
             exclude=exclude,
             asked_for=asked_for,
             mailbox=_place(environment.get(ENV_MAILBOX)),
             checkpoints=_place(environment.get(ENV_CHECKPOINT_URI) or environment.get(ENV_CHECKPOINT_DIR)),
-            tries=tries,
-            is_final=taken.is_final or tries >= MAX_TRIES,
+            is_final=is_final,
         )
 
     def to_json(self) -> bytes:
@@ -67,9 +69,14 @@ def _place(given: str | None) -> str:
 def asked_for(job: Job, detail: Mapping[str, str]) -> str:
     """What a user or operator may change of a job that matters to a resubmission. Excluded nodes are not in it: those
     that we add must not become part of what the user asked for."""
-    keys = ("Account", "QOS", "Reservation", "Features", "Licenses", "Nice", "NumTasks", "OverSubscribe", "ReqNodeList")
+    keys = ("Account", "QOS", "Reservation", "Features", "Licenses", "Nice", "OverSubscribe", "ReqNodeList")
     own = (job.name, job.partition, job.limit_s, job.may_requeue, job.comment)
     return json.dumps([*own, *(detail.get(key) for key in keys)])
+
+
+def is_old(job: Job, now: datetime) -> bool:
+    """Whether slurmctld has written down all that it will about the job's submission."""
+    return job.submitted is None or now - job.submitted > SETTLES
 
 
 def with_exclude(taken: Taken, exclude: str) -> Taken:

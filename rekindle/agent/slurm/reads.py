@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final
 
 from rekindle.agent.ports import UnknownJob, UnknownNode
@@ -18,8 +19,9 @@ MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # slurm.conf, SchedulerParameters=max
 class Reads:
     """Raises: SlurmError, from every method."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, now: Callable[[], datetime]) -> None:
         self._runner = runner
+        self._now = now
 
     def jobs(self) -> tuple[Job, ...]:
         """All jobs that slurmctld knows, the ended ones too (MinJobAge)."""
@@ -43,7 +45,7 @@ class Reads:
     def _squeue(self, *more: str) -> tuple[Job, ...]:
         wanted, between, end = format_of(COLUMNS, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
-        return parse_jobs(self._runner.read(args), between, end)
+        return parse_jobs(self._runner.read(args), between, end, self._now())
 
     def steps(self, *more: str) -> dict[int, int]:
         """How many numbered steps of each job run."""

@@ -7,7 +7,7 @@ import os
 import pwd
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Final
 
 from rekindle.agent.ports import SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.agent.slurm import comment as comments
+from rekindle.agent.slurm import text
 from rekindle.agent.slurm.capture import SUBMIT_DIR, UMASK, Captured, arguments_of, environment_of, for_submission
 from rekindle.agent.slurm.jobs import Job, plain_dependency
 from rekindle.agent.slurm.options import expand, options_of
 from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.run import As, Runner
+from rekindle.agent.slurm.run import As, Runner, Unreadable
 from rekindle.agent.slurm.script import ScriptFacts
 from rekindle.agent.slurm.script import read as read_script
 from rekindle.headnode.documents import JobSpec
@@ -36,7 +37,9 @@ from rekindle.mailbox import (
 )
 
 # Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
+EXCLUDED: Final = "REKINDLE_EXCLUDED_NODES"  # nodes that we, and not the user, kept a submission of ours from
 STALE: Final = (
+    EXCLUDED,
     ENV_ATTEMPT,
     ENV_INCIDENT,
     ENV_RESUME_MANIFEST,
@@ -51,6 +54,7 @@ HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted
 NO_SCRIPT: Final = "its script cannot be read (the agent must run as root or SlurmUser)"
 NO_ENVIRONMENT: Final = "the environment of its submission cannot be read (the agent must run as root on the head node)"
 NO_ARGUMENTS: Final = "its script's arguments are known only as one line, in which blanks cannot be told apart"
+MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
 
 
@@ -117,13 +121,18 @@ def make(
     stdout, stderr = expand(job.stdout, job), expand(job.stderr, job)
     options = options_of(job, detail, environment.kept, stdout, stderr)
     options["comment"] = job.comment
+    ours = (environment.kept or {}).get(EXCLUDED, "")
+    if ours and options.get("exclude"):
+        options["exclude"] = without(options["exclude"] or "", ours.split(","))
     spec = JobSpec(
         script=script,
         arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
         workdir=job.workdir,
         user=job.user,
         options=options,
-        environment=for_submission(environment.kept or {}),
+        environment={
+            name: given for name, given in for_submission(environment.kept or {}).items() if name not in STALE
+        },
         left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
         dependency=plain_dependency(job.dependency),
     )
@@ -133,6 +142,16 @@ def make(
         facts=read_script(script),
         is_final=environment.kept is not None and arguments is not None,
     )
+
+
+def without(written: str, names: Collection[str]) -> str:
+    """A list of hosts without those; as it was written where none of them is in it, or it cannot be read."""
+    try:
+        found = text.hosts(written)
+    except Unreadable:
+        return written
+    kept = [name for name in found if name not in names]
+    return written if len(kept) == len(found) else ",".join(kept)
 
 
 def comment_of(spec: JobSpec, order: Order) -> str:
@@ -153,10 +172,8 @@ def comment_of(spec: JobSpec, order: Order) -> str:
 def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str, ...]) -> list[str]:
     """The argument list. `names` are the variables that are added; with `--export` of the user's own they are named."""
     options = {name: given for name, given in spec.options.items() if name not in ("comment", "export")}
-    barred = set(order.exclude)
-    wanted = [name for name in (options.get("nodelist") or "").split(",") if name and name not in barred]
-    if "nodelist" in options and "[" not in (options["nodelist"] or ""):
-        options["nodelist"] = ",".join(wanted)
+    if options.get("nodelist"):  # sbatch refuses a node that is asked for and excluded
+        options["nodelist"] = without(options["nodelist"] or "", order.exclude)
     exclude = [name for name in [options.get("exclude") or "", *order.exclude] if name]
     options["exclude"] = ",".join(exclude)
     args = [
@@ -183,7 +200,7 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> 
     """
     who, home = _whom(spec)
     environment = _environment(runner, spec, order, state_location)
-    names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT}))
+    names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT, *([EXCLUDED] if order.exclude else [])}))
     where = spec.environment.get(SUBMIT_DIR) or spec.workdir or home
     with _script_file(spec.script, who) as script:
         args = sbatch_arguments(spec, order, script, names)
@@ -203,6 +220,8 @@ def _environment(runner: Runner, spec: JobSpec, order: Order, state_location: st
     own = {name: base[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in base}
     fresh = {name: given for name, given in kept.items() if name not in STALE}
     named = {ENV_SLURM_ATTEMPT: order.new_attempt} if order.new_attempt else {}
+    if order.exclude:
+        named[EXCLUDED] = ",".join(order.exclude)
     return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)
 
 

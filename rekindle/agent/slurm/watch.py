@@ -21,7 +21,7 @@ from rekindle.agent.ports import Deeds, Memory, News, NewsType, Reading, SlurmEr
 from rekindle.agent.slurm import cause, comment, history
 from rekindle.agent.slurm.docs import Shown, base_of, clip, dependents_of
 from rekindle.agent.slurm.jobs import ENDED, Job
-from rekindle.agent.slurm.known import Known, asked_for, print_of, with_exclude
+from rekindle.agent.slurm.known import Known, asked_for, is_old, print_of, with_exclude
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Node, Settings
 from rekindle.agent.slurm.options import expand
@@ -180,6 +180,9 @@ class _Turn:
         said = replace(said, mailbox=said.mailbox or known.mailbox, checkpoints=said.checkpoints or known.checkpoints)
         base = base_of(self._cluster, job, said, taken)
         taken.add(base.name)
+        own = self.docs.get(base.restarted(job.restart).name)
+        if own is not None and own.started_at is not None:
+            job = replace(job, is_taken_down=False)  # it is this start itself that ends
         shown = Shown(
             job=job,
             base=base,
@@ -226,14 +229,13 @@ class _Turn:
     def _capture(self, job: Job, detail: Mapping[str, str]) -> Known:
         wanted = asked_for(job, detail)
         before = self.known.get(job.job)
-        is_over = before is not None and job.state in ENDED
-        if before is not None and (is_over or (before.is_final and before.asked_for == wanted)):
+        if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
             return before
         taken = take(self._reads, self._settings.state_location, job, detail)
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = before.exclude if before is not None and before.sha256 is not None else own
         taken = with_exclude(taken, exclude)
-        known = Known.of(taken, wanted, exclude, before.tries + 1 if before is not None else 1)
+        known = Known.of(taken, wanted, exclude, is_old=is_old(job, self._now))
         if before == known:
             return known
         body = taken.body
@@ -280,7 +282,7 @@ class _Turn:
         why = []
         if by is EndedBy.SLURM:
             why.append(history.lost_sentence(lost, self._seen_nodes))
-        if was_seen and by is not EndedBy.AGENT and before.state not in ENDED:
+        if was_seen and by in (EndedBy.SLURM, EndedBy.UNKNOWN) and before.state not in ENDED:
             why.append(self._output(shown.job, before))
         is_last = before.restart == shown.restart - 1
         at = doc.submitted_at if is_last else None  # SubmitTime is when it was put back
