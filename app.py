@@ -52,6 +52,12 @@ def monitor_event(event: CloudWatchEvent) -> Any:
     return service().ingress.take("monitor_event", event.to_dict())
 
 
+@app.on_cw_event(PATTERNS["agent_event"], name="agent_event")
+def agent_event(event: CloudWatchEvent) -> Any:
+    """The agents on Slurm head nodes, over the custom bus (set in the merge template)."""
+    return service().ingress.take("agent_event", event.to_dict())
+
+
 @app.on_cw_event(PATTERNS["mailbox_event"], name="mailbox_event")
 def mailbox_event(event: CloudWatchEvent) -> Any:
     """Replies and manifests appearing in the mailbox bucket."""

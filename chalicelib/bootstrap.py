@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
     from chalicelib.adapters.clusters import SageMakerClusters
     from chalicelib.adapters.durable import LambdaExecutions
+    from chalicelib.adapters.headnodes import S3HeadNodes
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
+    from chalicelib.adapters.mailbox_signals import SlurmMailbox
     from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
     from chalicelib.adapters.policies_ssm import SsmPolicies
     from chalicelib.adapters.quarantine_sqs import SqsQuarantine
@@ -31,11 +33,14 @@ if TYPE_CHECKING:
     from chalicelib.ingress import Ingress
     from chalicelib.notify.bus import BusAnnouncer
     from chalicelib.observability import Observability
+    from chalicelib.orchestrators.schedulers import Schedulers
+    from chalicelib.orchestrators.slurm import SlurmScheduler
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
     from chalicelib.ports import Clock
     from chalicelib.services.alarms import Alarms
     from chalicelib.services.intake import Intake
     from chalicelib.services.look import Look
+    from chalicelib.services.nodes import Nodes
     from chalicelib.services.orders import Orders
     from chalicelib.services.perform import Perform
     from chalicelib.services.sweep import Sweep
@@ -82,14 +87,37 @@ class Service:
         return _registry(self.settings, self.clients)
 
     @cached_property
-    def scheduler(self) -> TrainingJobScheduler:
-        """SageMaker training jobs."""
-        return _scheduler(self.settings, self.clients)
+    def scheduler(self) -> Schedulers:
+        """Every platform."""
+        from chalicelib.orchestrators.schedulers import Schedulers
+
+        return Schedulers(training=self.training_jobs, slurm=self.slurm)
 
     @cached_property
-    def mailbox(self) -> S3Mailbox:
+    def training_jobs(self) -> TrainingJobScheduler:
+        """SageMaker training jobs."""
+        return _training_jobs(self.settings, self.clients)
+
+    @cached_property
+    def slurm(self) -> SlurmScheduler:
+        """Slurm, through its agents."""
+        from chalicelib.orchestrators.slurm import SlurmScheduler
+
+        return SlurmScheduler(
+            self.head_nodes, self.mailbox, clock=self.clock, bucket=self.settings.bucket, bus=self.settings.bus
+        )
+
+    @cached_property
+    def head_nodes(self) -> S3HeadNodes:
+        """What the agents on Slurm head nodes write down."""
+        return _head_nodes(self.settings, self.clients, self.clock)
+
+    @cached_property
+    def mailbox(self) -> SlurmMailbox:
         """The meeting place with the training process."""
-        return _mailbox(self.clients)
+        from chalicelib.adapters.mailbox_signals import SlurmMailbox
+
+        return SlurmMailbox(_mailbox(self.settings, self.clients), self.head_nodes, bucket=self.settings.bucket)
 
     @cached_property
     def policies(self) -> SsmPolicies:
@@ -162,6 +190,8 @@ class Service:
             clusters=self.clusters,
             executions=self.executions,
             clock=self.clock,
+            head_nodes=self.head_nodes,
+            announcer=self.announcer,
         )
 
     @cached_property
@@ -180,6 +210,19 @@ class Service:
         )
 
     @cached_property
+    def nodes(self) -> Nodes:
+        """Nodes of Slurm clusters, and HyperPod's instances behind them."""
+        from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
+        from chalicelib.services.nodes import Nodes
+
+        return Nodes(
+            head_nodes=self.head_nodes,
+            cluster_nodes=SageMakerClusterNodes(self.clients("sagemaker")),
+            store=self.store,
+            clock=self.clock,
+        )
+
+    @cached_property
     def look(self) -> Look:
         """One look, and its record."""
         from chalicelib.services.look import Look
@@ -191,6 +234,7 @@ class Service:
             mailbox=self.mailbox,
             policies=self.policies,
             clock=self.clock,
+            nodes=self.nodes,
         )
 
     @cached_property
@@ -204,6 +248,9 @@ class Service:
             mailbox=self.mailbox,
             announcer=self.announcer,
             clock=self.clock,
+            head_nodes=self.head_nodes,
+            intake=self.intake,
+            nodes=self.nodes,
         )
 
     @cached_property
@@ -215,7 +262,7 @@ class Service:
             store=self.store,
             registry=self.registry,
             scheduler=self.scheduler,
-            listing=self.scheduler,
+            listing=self.training_jobs,
             mailbox=self.mailbox,
             metrics=self.metrics,
             saves=self.saves,
@@ -299,16 +346,22 @@ def _registry(settings: Settings, clients: Clients) -> DynamoJobRegistry:
     return DynamoJobRegistry(clients("dynamodb"), table=settings.table)
 
 
-def _scheduler(settings: Settings, clients: Clients) -> TrainingJobScheduler:
+def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler:
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
 
     return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus)
 
 
-def _mailbox(clients: Clients) -> S3Mailbox:
+def _mailbox(settings: Settings, clients: Clients) -> S3Mailbox:
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
 
-    return S3Mailbox(clients("s3"))
+    return S3Mailbox(clients("s3"), bucket=settings.bucket)
+
+
+def _head_nodes(settings: Settings, clients: Clients, clock: Clock) -> S3HeadNodes:
+    from chalicelib.adapters.headnodes import S3HeadNodes
+
+    return S3HeadNodes(clients("s3"), clients("sqs"), bucket=settings.bucket, stack=settings.stage, clock=clock)
 
 
 def _policies(settings: Settings, clients: Clients, clock: Clock) -> SsmPolicies:

@@ -16,6 +16,7 @@ from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, Reques
 from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.nodes import ClusterView, InstanceView
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal
@@ -377,7 +378,9 @@ class Quarantine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One message to people. `token` is equal for the same message sent twice."""
+    """One message to people. `token` is equal for the same message sent twice; `incident_id` is empty where it is about
+    none.
+    """
 
     token: str
     severity: Severity
@@ -407,6 +410,35 @@ class ClusterReader(Protocol):
 
     def policy_of(self, cluster: str) -> str | None:
         """The `rekindle:policy` tag of a cluster; None if it asks for no protection."""
+        ...
+
+
+class ClusterNodes(Protocol):
+    """HyperPod's nodes as instances. `cluster` is a name or an ARN throughout."""
+
+    def cluster(self, cluster: str) -> ClusterView | None:
+        """Its state, and what its groups are for; None: there is no such cluster."""
+        ...
+
+    def instance(
+        self, cluster: str, *, node: str, instance_id: str | None, logical_id: str | None
+    ) -> InstanceView | None:
+        """The instance that the Slurm node `node` runs on now: `instance_id`, or what has taken its place.
+
+        None: no list names one, as between two attempts of a replacement.
+        """
+        ...
+
+    def reboot(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
+        """One answer per instance. DONE; ALREADY (gone, or at work); UNAVAILABLE (not now); REFUSED, in words."""
+        ...
+
+    def replace(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
+        """As `reboot`. Every volume of the instances is lost."""
+        ...
+
+    def check(self, cluster: str, *, group: str, instance_ids: Sequence[str]) -> ActionResult:
+        """Start a deep health check. DONE; CAPACITY (another one runs in the cluster); REFUSED."""
         ...
 
 

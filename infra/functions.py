@@ -15,7 +15,7 @@ class Trigger(StrEnum):
     """What invokes a function."""
 
     DEFAULT_BUS = "default bus"  # events of AWS services
-    CUSTOM_BUS = "custom bus"  # what the monitor pushes
+    CUSTOM_BUS = "custom bus"  # what monitors and agents push
     SCHEDULE = "schedule"
     LOGS = "logs subscription"
     DURABLE = "durable"  # started by the other functions, by alias, under the Incident's name
@@ -86,6 +86,7 @@ FUNCTIONS: Final = (
     Function(name="health_event", trigger=Trigger.DEFAULT_BUS),
     Function(name="ec2_event", trigger=Trigger.DEFAULT_BUS),
     Function(name="monitor_event", trigger=Trigger.CUSTOM_BUS),
+    Function(name="agent_event", trigger=Trigger.CUSTOM_BUS),
     Function(name="mailbox_event", trigger=Trigger.DEFAULT_BUS),
     Function(name="log_batch", trigger=Trigger.LOGS),
     Function(name="sweep", trigger=Trigger.SCHEDULE),

@@ -69,11 +69,12 @@ class Grant:
     resource: Any
     condition: Mapping[str, Any] | None = None
     only_if: str | None = None  # a condition of the template
+    only_with: str | None = None  # an action that tells who needs it, where the actions themselves do not
 
     def statement(self, wanted: frozenset[str]) -> dict[str, Any] | None:
         """The statement with those of its actions that are wanted, None without any."""
         actions = [action for action in self.actions if action in wanted]
-        if not actions:
+        if not actions or self.only_with not in (None, *wanted):
             return None
         body: dict[str, Any] = {"Sid": self.sid, "Effect": "Allow", "Action": actions, "Resource": self.resource}
         if self.condition is not None:
@@ -158,6 +159,19 @@ GRANTS: Final = (
         actions=_S3_WRITE,
         resource=[{"Fn::Sub": f"${{MailboxBucket.Arn}}{keys}"} for keys in _MAILBOXES],
     ),
+    Grant(
+        sid="OrderAgents",
+        actions=_S3_WRITE,
+        resource={"Fn::Sub": "${MailboxBucket.Arn}/clusters/*/orders/*"},
+        only_with="sqs:GetQueueUrl",
+    ),
+    Grant(
+        sid="AgentQueues",
+        actions=("sqs:GetQueueUrl", "sqs:SendMessage"),
+        resource=_arn("sqs", "${AWS::StackName}-agent-*"),
+        only_with="sqs:GetQueueUrl",
+    ),
+    Grant(sid="MakeAgentQueues", actions=("sqs:CreateQueue",), resource=_arn("sqs", "${AWS::StackName}-agent-*")),
     Grant(sid="ListMailbox", actions=_S3_LIST, resource=_own("MailboxBucket")),
     Grant(
         sid="ReadOtherCheckpoints", actions=_S3_READ, resource=_in_training_buckets("/*"), only_if="HasTrainingBuckets"

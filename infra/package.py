@@ -30,6 +30,7 @@ SHARED: Final = (
     "__init__.py",
     "checkpoints",
     "detectors",
+    "headnode",
     "mailbox.py",
     "orders.py",
     "reports.py",

@@ -57,6 +57,8 @@ _BY_NAME: Final = frozenset({"get_paginator", "get_waiter"})
 _NOTHING: Final = ast.Module(body=[], type_ignores=[])
 # Names that objects of the standard library have too: an unknown receiver of these is no finding.
 _COMMON: Final = frozenset(dir(dict) + dir(list) + dir(str) + dir(set) + dir(bytes)) | {"load", "now", "open", "put"}
+# Methods of a port that fields of documents and Signals have for names: an unknown object's is a field.
+_FIELDS: Final = frozenset({"attempt", "checkpoints", "cluster", "clusters", "nodes"})
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ class _Walk:
             self.enter(found, part.attr, services)
         if not known:
             self._operation(part.attr, services)
-            if part.attr in self._source.port_methods - _COMMON:
+            if part.attr in self._source.port_methods - _COMMON - _FIELDS:
                 self.reach.unsettled.add(f"{module.name}: {ast.unparse(part)}")
 
     def _operation(self, name: str, services: frozenset[str]) -> None:

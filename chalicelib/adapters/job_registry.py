@@ -264,6 +264,8 @@ def job_item(job: Job) -> Item:
         item["checkpoints"] = items.text(job.checkpoints)
     if job.watch != WatchPlan():
         item["watch"] = items.pack(job.watch.to_wire())
+    if job.limits:
+        item["limits"] = items.pack(list(job.limits))
     if job.open_incident is not None:
         item["open_incident"] = items.text(job.open_incident)
     return item
@@ -285,6 +287,7 @@ def _job(stored: Item) -> Job:
         open_incident=items.read_text(stored, "open_incident"),
         version=items.read_number(stored, "version"),
         watch=WatchPlan.from_wire(items.unpack(stored["watch"])) if "watch" in stored else WatchPlan(),
+        limits=tuple(items.unpack(stored["limits"])) if "limits" in stored else (),
     )
 
 

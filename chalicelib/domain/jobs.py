@@ -95,6 +95,7 @@ class Job:
 
     `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
+    `limits` are what cannot be done for it, one sentence each, as found at registration.
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `version` fences
     changes of the current attempt.
     """
@@ -113,6 +114,7 @@ class Job:
     open_incident: str | None = None
     version: int = 0
     watch: WatchPlan = WatchPlan()
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The detail-types that Rekindle reads, apart from the parsers: a rule or a table need not import them all.
 
-Source: EventBridge events reference for AWS's own; `rekindle/monitor` for ours.
+Source: EventBridge events reference for AWS's own; `rekindle/monitor` and `rekindle/agent` for ours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ ALARM_CONTRIBUTOR: Final = "CloudWatch Alarm Contributor State Change"
 HEALTH: Final = "AWS Health Event"
 OBJECT_CREATED: Final = "Object Created"
 MONITOR_SOURCE: Final = "rekindle.monitor"
+AGENT_SOURCE: Final = "rekindle.agent"
 
 EC2: Final = (
     "EC2 Spot Instance Interruption Warning",
@@ -37,6 +38,12 @@ MONITOR: Final = (
     "Rekindle Loss Recovered",
     "Rekindle Throughput Drop",
     "Rekindle Straggler",
+)
+AGENT: Final = (
+    "Rekindle Agent Started",
+    "Rekindle Slurm Job",
+    "Rekindle Slurm Node",
+    "Rekindle Order Answered",
 )
 
 NAMES_NO_RUN: Final = "alarm names no run"  # why an alarm is passed over, unless its tags say whose it is

@@ -51,6 +51,10 @@ def parse(
             from chalicelib.ingest import monitor
 
             found = monitor.parse(envelope)
+        case detail_types.AGENT_SOURCE if envelope.detail_type in detail_types.AGENT:
+            from chalicelib.ingest import agent
+
+            found = agent.parse(envelope)
         case "aws.s3" if envelope.detail_type == detail_types.OBJECT_CREATED:
             from chalicelib.ingest import mailbox_objects
 

@@ -1,7 +1,8 @@
 """The EventBridge rules as data: which events reach which function. app.py's decorators and the template use these.
 
-Each function has one rule. `monitor_event`'s stands on our own bus, the others on the account's default bus. The S3
-rule does not name the bucket, whose name is only known at deployment: use `mailbox_pattern` where it is.
+Each function has one rule. Those of `monitor_event` and `agent_event` stand on our own bus, the others on the account's
+default bus. The S3 rule does not name the bucket, whose name is only known at deployment: use `mailbox_pattern` where
+it is.
 
 Source: EventBridge user guide, eb-create-pattern-operators (wildcard); DESIGN §4.
 """
@@ -29,6 +30,7 @@ PATTERNS: Final[dict[str, Pattern]] = {
     "health_event": {"source": ["aws.health"], "detail-type": [detail_types.HEALTH]},
     "ec2_event": {"source": ["aws.ec2"], "detail-type": list(detail_types.EC2)},
     "monitor_event": {"source": [detail_types.MONITOR_SOURCE], "detail-type": list(detail_types.MONITOR)},
+    "agent_event": {"source": [detail_types.AGENT_SOURCE], "detail-type": list(detail_types.AGENT)},
     "mailbox_event": {
         "source": ["aws.s3"],
         "detail-type": [detail_types.OBJECT_CREATED],
@@ -36,7 +38,8 @@ PATTERNS: Final[dict[str, Pattern]] = {
     },
 }
 
-BUSES: Final[dict[str, str]] = {name: OWN_BUS if name == "monitor_event" else DEFAULT_BUS for name in PATTERNS}
+_OWN: Final = ("monitor_event", "agent_event")
+BUSES: Final[dict[str, str]] = {name: OWN_BUS if name in _OWN else DEFAULT_BUS for name in PATTERNS}
 
 
 def mailbox_pattern(bucket: str) -> Pattern:

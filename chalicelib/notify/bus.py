@@ -92,5 +92,7 @@ def detail_of(notice: Notice) -> dict[str, Any]:
 
 
 def _facts(notice: Notice) -> list[str]:
-    facts = [f"incident {notice.incident_id}", f"at {notice.at.isoformat()}", f"id {notice.token}"]
+    facts = [f"at {notice.at.isoformat()}", f"id {notice.token}"]
+    if notice.incident_id:
+        facts.insert(0, f"incident {notice.incident_id}")
     return [f"job {notice.job_id}", *facts] if notice.job_id else facts

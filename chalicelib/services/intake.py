@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chalicelib.domain.diagnosis import is_stale
-from chalicelib.domain.errors import DependencyUnavailable, NotOurs, Permanent, UnknownEntity
+from chalicelib.domain.errors import DependencyUnavailable, NotOurs, UnknownEntity
 from chalicelib.domain.evidence import LOSS_FAULTS
-from chalicelib.domain.incidents import Incident, Phase, incident_id_for
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator
+from chalicelib.domain.incidents import Incident, Phase, incident_id_for, node_scope
+from chalicelib.domain.jobs import Job
 from chalicelib.domain.observations import AttemptStatus
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import (
+    Announcer,
     Clock,
     ClusterReader,
     Discovered,
     Entry,
     Executions,
+    HeadNodes,
     IncidentStore,
     JobRegistry,
     Joined,
     Mailbox,
     Scheduler,
 )
+from chalicelib.services.node_map import NodeMap
 from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.registration import Registration
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
 HANDED_OVER_RESPITE = timedelta(hours=1)  # about what a called person needs to see and to say something
+_STATES = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})
 _OVER = frozenset({"Completed", "Stopped"})
 _ENDED = _OVER | {"Failed"}
 
@@ -44,6 +48,8 @@ class Intake:
     clusters: ClusterReader
     executions: Executions
     clock: Clock
+    head_nodes: HeadNodes | None = None
+    announcer: Announcer | None = None
 
     def receive(self, signal: Signal) -> Outcome:
         """Open or join the Incident that `signal` belongs to, and wake it.
@@ -52,13 +58,89 @@ class Intake:
             NotOurs: about a run or cluster that nobody asked us to protect.
             Retryable: nothing is lost; the same event may come again.
         """
-        job = self._job_of(signal)
+        if signal.kind is SignalKind.ORDER_ANSWERED:
+            return self._answered(signal)
+        if signal.kind is SignalKind.AGENT_NEWS:
+            return self._receive_agent_news(signal)
+        if self.head_nodes is not None and signal.job_id is None and signal.attempt is None:
+            about = NodeMap(head_nodes=self.head_nodes, registry=self.registry)
+            located = about.located(signal)
+            if located is not None:
+                return self._receive_about_node(located, about)
+        job = self._registration.job_of(signal)
         if job is None:
             return self._receive_for_cluster(signal)
+        return self._receive_for_job(signal, job)
+
+    def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)
         if job.open_incident is not None:
             return _dropped(signal, "mere news", job) if is_mere_news(signal) else self._join(signal, job)
         return self._without_incident(signal, job)
+
+    def _answered(self, signal: Signal) -> Outcome:
+        """An agent's answer: the Incident that gave the order looks for it on the whiteboard."""
+        incident_id = signal.evidence.get("incident_id")
+        if not isinstance(incident_id, str):
+            return Outcome(what=What.DROPPED, reason="nobody waits for this answer", signal=signal.kind.value)
+        try:
+            return self.cancel(incident_id, signal)
+        except UnknownEntity:
+            raise NotOurs("an answer for an Incident that is not here") from None
+
+    def _receive_agent_news(self, signal: Signal) -> Outcome:
+        """An agent has started, and needs its queue; or it is silent, which the sweep says."""
+        if signal.triggers:
+            policy_name = self.clusters.policy_of(signal.cluster or "") or str(
+                signal.evidence.get("policy") or "default"
+            )
+            return self._knock(self._new_incident(signal, scope=signal.cluster or "", policy_name=policy_name), signal)
+        if self.head_nodes is not None and signal.cluster is not None:
+            self.head_nodes.prepare(signal.cluster)
+        return Outcome(what=What.DROPPED, reason="the agent has started", signal=signal.kind.value)
+
+    # --- nodes ---
+
+    def _receive_about_node(self, located: Signal, about: NodeMap) -> Outcome:
+        """To each protected run on the node, and to the node's own Incident. Every part is safe to repeat."""
+        runs: list[Outcome] = []
+        if located.kind is not SignalKind.NODE_SUSPECT and located.fault is not None:  # a suspicion comes from a run
+            runs = [self._receive_for_job(one, job) for job, one in about.for_runs(located, now=self.clock.now())]
+        try:
+            node = self.receive_for_node(located)
+        except NotOurs:
+            if not runs:
+                raise
+            return runs[0]
+        if not runs:
+            return node
+        return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
+
+    def receive_for_node(self, signal: Signal) -> Outcome:
+        """Open or join the node's own Incident; `signal.node` is its name in Slurm. News joins and opens nothing.
+
+        Raises:
+            NotOurs: nobody asked us to look after the cluster's nodes, nor after a run on this one.
+        """
+        cluster, node = signal.cluster or "", signal.node or ""
+        if not signal.triggers:
+            newest = next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
+            if newest is None or not newest.is_open:
+                return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
+            return self.cancel(newest.incident_id, signal)
+        policy_name = self._policy_for_node(signal)
+        incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
+        return self._knock(replace(incident, node=node), signal)
+
+    def _policy_for_node(self, signal: Signal) -> str:
+        """The cluster's, or that of the run that reports the node."""
+        named = self.clusters.policy_of(signal.cluster or "")
+        if named is not None:
+            return named
+        job_id = signal.evidence.get("job_id")
+        if signal.kind is SignalKind.NODE_SUSPECT and isinstance(job_id, str):
+            return self.registry.get(job_id).policy_name
+        raise NotOurs("the cluster has no rekindle:policy tag")
 
     def cancel(self, incident_id: str, signal: Signal) -> Outcome:
         """Hand an order to one Incident by its id.
@@ -72,85 +154,19 @@ class Intake:
         self._wake(entry, signal)
         return _taken(entry, signal)
 
-    # --- whose is it ---
-
-    def _job_of(self, signal: Signal) -> Job | None:
-        """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
-        if signal.job_id is not None:
-            try:
-                return self._adopted(self.registry.get(signal.job_id), signal.attempt)
-            except UnknownEntity:
-                if signal.attempt is None:
-                    raise NotOurs("unknown job") from None
-        if signal.attempt is not None:
-            job_id = self.registry.job_of_attempt(signal.attempt)
-            if job_id is not None:
-                return self.registry.get(job_id)
-            return self._discover(signal.attempt)
-        if signal.cluster is None:
-            raise NotOurs("names no job and no cluster")
-        return None
-
-    def _adopted(self, job: Job, attempt: str | None) -> Job:
-        if attempt is None or attempt == job.current_attempt or self.registry.job_of_attempt(attempt) is not None:
-            return job
-        found = self.scheduler.discover(attempt)
-        return self._adopt(job, found) if found is not None and found.job_id == job.job_id else job
-
-    def _discover(self, attempt: str) -> Job:
-        found = self.scheduler.discover(attempt)
-        if found is None:
-            raise NotOurs("no rekindle:policy tag")
-        if found.job_id is not None:
-            try:
-                return self._adopt(self.registry.get(found.job_id), found)
-            except UnknownEntity:
-                pass  # tagged as a clone of a Job that this table has never held: protect it as its own
-        return self.register(found)
-
-    def _adopt(self, job: Job, found: Discovered) -> Job:
-        """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.
-
-        While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
-        Job by hand, and that attempt is the one to protect now. An older run than the current attempt is history.
-        """
-        if job.open_incident is not None or found.created_at <= job.attempt_started_at:
-            return job
-        now = self.clock.now()
-        attempt = Attempt(
-            job_id=job.job_id, number=job.attempt_number + 1, name=found.name, submitted_at=found.created_at
-        )
-        self._admit(job, attempt, now)
-        self.registry.reactivate(job.job_id)
-        return self.registry.add_attempt(job, attempt, now=now)
-
-    def _admit(self, job: Job, attempt: Attempt, now: datetime) -> None:
-        """Name it in the fence. Its environment is a copy, with an old attempt's number or none: no number admits it.
-
-        Before it is registered, so that a crash in between is mended by its next event.
-        """
-        older = [one.name for one in self.registry.attempts(job.job_id) if one.name != attempt.name]
-        with suppress(Permanent):  # a mailbox that cannot be used must not keep the run from being protected
-            self.mailbox.fence(job, attempt=attempt.name, number=attempt.number, superseded=older, now=now)
-
     def register(self, found: Discovered) -> Job:
-        """Protect a run from now on. The Job's id is the first attempt's name. Idempotent."""
-        job_id = found.job_id or found.name
-        job = Job(
-            job_id=job_id,
-            name=found.name,
-            orchestrator=Orchestrator.TRAINING_JOB,
-            policy_name=found.policy_name,
-            created_at=found.created_at,
-            current_attempt=found.name,
-            attempt_number=1,
-            attempt_started_at=found.created_at,
-            mailbox=found.mailbox,
-            checkpoints=found.checkpoints,
-            watch=found.watch,
+        """See Registration."""
+        return self._registration.register(found)
+
+    @property
+    def _registration(self) -> Registration:
+        return Registration(
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clock=self.clock,
+            announcer=self.announcer,
         )
-        first = Attempt(job_id=job_id, number=1, name=found.name, submitted_at=found.created_at)
-        return self.registry.register(job, first)
 
     # --- news and trouble ---
 
@@ -164,25 +180,28 @@ class Intake:
     def _news(self, signal: Signal, job: Job) -> Outcome:
         """Nothing to recover. A run that is over is no longer looked after."""
         status = signal.evidence.get("status")
-        if (
-            signal.kind is SignalKind.TRAINING_JOB_STATE
-            and status in _OVER
-            and signal.attempt == job.current_attempt
-            and job.active
-        ):
+        if signal.kind is SignalKind.SLURM_JOB and signal.evidence.get("successor") is not None:
+            return self._succeeded(signal, job)
+        if signal.kind in _STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
             self.registry.deactivate(job.job_id, now=self.clock.now())
             return _dropped(signal, f"the run is over: {status}", job)
         return _dropped(signal, "news, not trouble", job)
 
+    def _succeeded(self, signal: Signal, job: Job) -> Outcome:
+        """Slurm, or somebody at its console, has put the job back: its next start is the one to protect."""
+        if signal.attempt == job.current_attempt:
+            found = self.scheduler.discover(str(signal.evidence["successor"]))
+            if found is not None:
+                self._keep_end(job, AttemptStatus.STOPPED, signal.occurred_at)
+                job = self._registration.adopt(job, found)
+        return _dropped(signal, f"the job was put back, and goes on as {job.current_attempt}", job)
+
     def _keep_end(self, job: Job, status: AttemptStatus, ended_at: datetime) -> None:
         """Write down how the current attempt ended; no look at it will come to do that."""
-        current = self._current(job)
+        current = self._registration.current(job)
         if current is not None:
             self.registry.update_attempt(replace(current, status=status.value, ended_at=ended_at))
-
-    def _current(self, job: Job) -> Attempt | None:
-        return next((one for one in self.registry.attempts(job.job_id) if one.name == job.current_attempt), None)
 
     def _receive_for_cluster(self, signal: Signal) -> Outcome:
         cluster = signal.cluster or ""
@@ -198,7 +217,7 @@ class Intake:
 
     def _open(self, signal: Signal, job: Job) -> Outcome:
         incident = self._new_incident(signal, scope=job.job_id, policy_name=job.policy_name)
-        current = self._current(job)
+        current = self._registration.current(job)
         incident = replace(
             incident,
             job_id=job.job_id,
@@ -277,6 +296,8 @@ def is_mere_news(signal: Signal) -> bool:
     """
     if signal.triggers:
         return False
+    if signal.kind is SignalKind.SLURM_JOB:
+        return signal.evidence.get("status") not in _ENDED and signal.evidence.get("successor") is None
     if signal.kind is SignalKind.TRAINING_JOB_STATE:
         is_repair = signal.evidence.get("repairing") or signal.evidence.get("platform_restarts")
         return signal.evidence.get("status") not in _ENDED and not is_repair

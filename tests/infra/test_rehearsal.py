@@ -109,7 +109,7 @@ def test_each_bus_has_its_rules_and_each_rule_its_function(stack: Template) -> N
 @pytest.mark.parametrize("path", GOLDEN, ids=[path.stem for path in GOLDEN])
 def test_a_golden_event_matches_exactly_one_deployed_rule(stack: Template, path: Path) -> None:
     event = json.loads(path.read_text(encoding="utf-8"))
-    bus = STACK if event["source"] == "rekindle.monitor" else "default"
+    bus = STACK if event["source"] in ("rekindle.monitor", "rekindle.agent") else "default"
     rules = [(function, pattern) for function, pattern, _ in _deployed_rules()[bus] if pattern]
     hits = [function for function, pattern in rules if EventPattern.load(pattern).matches_event(event)]
     assert len(hits) == 1, hits

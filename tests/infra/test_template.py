@@ -114,10 +114,14 @@ def test_every_rule_retries_and_keeps_what_it_cannot_deliver(transformed: Templa
         assert {"MaximumRetryAttempts", "MaximumEventAgeInSeconds"} <= target["RetryPolicy"].keys(), name
 
 
-def test_only_the_monitor_s_rule_stands_on_our_own_bus(transformed: Template) -> None:
+def test_only_the_rules_of_monitor_and_agent_stand_on_our_own_bus(transformed: Template) -> None:
     buses = {name: rule.get("EventBusName") for name, rule in of_type(transformed, "AWS::Events::Rule").items()}
-    assert {name for name, bus in buses.items() if bus is not None} == {"MonitorEventMonitorEventEvent"}
-    assert buses["MonitorEventMonitorEventEvent"] == {"Fn::GetAtt": ["MonitorBus", "Name"]}
+    assert {name for name, bus in buses.items() if bus is not None} == {
+        "MonitorEventMonitorEventEvent",
+        "AgentEventAgentEventEvent",
+    }
+    for own in ("MonitorEventMonitorEventEvent", "AgentEventAgentEventEvent"):
+        assert buses[own] == {"Fn::GetAtt": ["MonitorBus", "Name"]}
 
 
 def test_the_pattern_of_each_rule_is_the_ingest_s_own(transformed: Template) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from moto.events.models import EventPattern
 
-from chalicelib.ingest import detail_types, ec2, monitor
+from chalicelib.ingest import agent, detail_types, ec2, monitor
 from chalicelib.ingest.patterns import BUSES, PATTERNS, mailbox_pattern
+from rekindle.agent import publisher
+from rekindle.agent.ports import NewsType
 from rekindle.monitor import outbox
 from rekindle.monitor.outbox import EventType
 from tests.ingest import golden
@@ -28,13 +30,18 @@ def test_a_golden_event_matches_exactly_one_rule(name: str) -> None:
     event = golden.load(name)
     found = [function for function, pattern in PATTERNS.items() if _matches(pattern, event)]
     assert len(found) == 1
-    bus = "rekindle" if event["source"] == "rekindle.monitor" else "default"
+    bus = "rekindle" if event["source"] in ("rekindle.monitor", "rekindle.agent") else "default"
     assert BUSES[found[0]] == bus
 
 
 def test_the_monitor_says_nothing_that_no_parser_knows() -> None:
     assert {event_type.value for event_type in EventType} == set(monitor.PARSERS)
     assert outbox.SOURCE == monitor.SOURCE
+
+
+def test_the_agent_says_nothing_that_no_parser_knows() -> None:
+    assert {news_type.value for news_type in NewsType} == set(agent.PARSERS)
+    assert publisher.SOURCE == agent.SOURCE
 
 
 def test_every_rule_has_a_golden_event() -> None:
@@ -54,6 +61,7 @@ def test_every_dispatched_type_is_let_in_by_one_rule() -> None:
         "aws.health": (detail_types.HEALTH,),
         "aws.ec2": tuple(ec2.PARSERS),
         monitor.SOURCE: tuple(monitor.PARSERS),
+        agent.SOURCE: tuple(agent.PARSERS),
     }
     for source, types in dispatched.items():
         for detail_type in types:
@@ -65,6 +73,8 @@ def test_the_list_of_types_is_what_the_parsers_read() -> None:
     assert tuple(ec2.PARSERS) == detail_types.EC2
     assert tuple(monitor.PARSERS) == detail_types.MONITOR
     assert detail_types.MONITOR_SOURCE == monitor.SOURCE
+    assert tuple(agent.PARSERS) == detail_types.AGENT
+    assert detail_types.AGENT_SOURCE == agent.SOURCE
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,49 @@ def _skip(error: type[Skip], reason: str) -> Expected:
     return {"skip": error, "reason": reason}
 
 
+FIRST_START, RESTART = "slurm.pretrain.4211", "slurm.pretrain.4211.r1"
+
+
+def _slurm(fault: F | None, *, attempt: str = FIRST_START, job_id: str | None = None) -> list[Expected]:
+    triggers = fault is not None
+    return [_signal(K.SLURM_JOB, fault, triggers=triggers, attempt=attempt, job_id=job_id, cluster=CLUSTER)]
+
+
+def _slurm_node(fault: F | None) -> list[Expected]:
+    return [_signal(K.NODE_STATE, fault, triggers=fault is not None, cluster=CLUSTER, node="gpu-1")]
+
+
+def _answered(*, attempt: str | None = FIRST_START, node: str | None = None) -> list[Expected]:
+    return [_signal(K.ORDER_ANSWERED, None, triggers=False, attempt=attempt, node=node, cluster=CLUSTER)]
+
+
 GOLDEN: dict[str, list[Expected]] = {
+    "agent_order_answered_done": _answered(),
+    "agent_order_answered_node": _answered(attempt=None, node="gpu-1"),
+    "agent_order_answered_refused": _answered(),
+    "agent_slurm_job_cancelled_by_user": _slurm(None, attempt="slurm.pretrain.4218"),
+    "agent_slurm_job_completed": _slurm(None, attempt="slurm.pretrain.4220"),
+    "agent_slurm_job_failed": _slurm(F.SOFTWARE_CRASH, attempt="slurm.pretrain.4212"),
+    "agent_slurm_job_failed_oom_text": _slurm(F.OUT_OF_MEMORY, attempt="slurm.pretrain.4213"),
+    "agent_slurm_job_gone": _slurm(F.JOB_MISSING, attempt="slurm.pretrain.4219"),
+    "agent_slurm_job_node_fail": _slurm(F.NODE_LOST, attempt="slurm.pretrain.4214"),
+    "agent_slurm_job_out_of_memory": _slurm(F.OUT_OF_MEMORY, attempt="slurm.pretrain.4215"),
+    "agent_slurm_job_pending": _slurm(None),
+    "agent_slurm_job_preempted": _slurm(F.PLANNED_END, attempt="slurm.pretrain.4217"),
+    "agent_slurm_job_requeued_by_slurm": _slurm(None),
+    "agent_slurm_job_requeued_pending": _slurm(None, attempt=RESTART),
+    "agent_slurm_job_resubmitted": _slurm(None, attempt="slurm.pretrain.4211-a2", job_id=FIRST_START),
+    "agent_slurm_job_running": _slurm(None),
+    "agent_slurm_job_timeout": _slurm(F.PLANNED_END, attempt="slurm.pretrain.4216"),
+    "agent_slurm_job_unknown_state": _slurm(None),
+    "agent_slurm_node_down": _slurm_node(F.NODE_LOST),
+    "agent_slurm_node_drain_ours": _slurm_node(None),
+    "agent_slurm_node_fail_replace": _slurm_node(F.NODE_HARDWARE),
+    "agent_slurm_node_idle": _slurm_node(None),
+    "agent_slurm_node_not_responding": _slurm_node(None),
+    "agent_slurm_node_rebooting": _slurm_node(None),
+    "agent_slurm_node_unmapped": _slurm_node(F.NODE_LOST),
+    "agent_started": [_signal(K.AGENT_NEWS, None, triggers=False, cluster=CLUSTER)],
     "cloudwatch_alarm_anomaly": [_signal(K.ALARM, F.LOSS_SPIKE, triggers=True, attempt=ATTEMPT)],
     "cloudwatch_alarm_composite": [_signal(K.ALARM, F.HANG, triggers=True, job_id=JOB)],
     "cloudwatch_alarm_composite_child_convention": [_signal(K.ALARM, F.NON_FINITE, triggers=True, job_id=JOB)],

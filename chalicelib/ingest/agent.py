@@ -1,0 +1,271 @@
+"""What the agent on a Slurm head node says (our own bus, source rekindle.agent). It wakes; the whiteboard is the truth.
+
+    {"detail-type": "Rekindle Slurm Job", "source": "rekindle.agent", "resources": [],
+     "detail": {"v": 1, "cluster": "ml", "attempt": "slurm.ml.123", "slurm_job": 123, "state": "node_fail",
+      "at": "2026-11-20T10:00:00Z", "reason": "NodeDown", "nodes": ["gpu-1", "gpu-2"], "ended_by": "slurm"}}
+    Rekindle Agent Started     v, cluster, at; agent_id, version, slurm_version
+    Rekindle Slurm Job         v, cluster, attempt, slurm_job, state, at; any member of the attempt's document
+    Rekindle Slurm Node        v, cluster, node, state, at; flags, reason, instance_id, group
+    Rekindle Order Answered    the wire of rekindle.headnode.orders.Answer
+
+The head node is not trusted: names match the wire's own patterns, texts are bounded, `v` must be 1, and an attempt is
+of the cluster that speaks of it.
+
+Source: rekindle/headnode; docs/slurm-service.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.domain.errors import MalformedEvent
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
+from chalicelib.domain.slurm_states import STATUSES, WORDS, failure_reason, fault_of_end
+from chalicelib.ingest.envelope import Envelope
+from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
+from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
+from rekindle.headnode.documents import EndedBy, SlurmState
+from rekindle.headnode.names import check_cluster, is_slurm, parse_attempt
+from rekindle.headnode.orders import MAX_SLURM_JOB, Answer, Outcome, check_node
+from rekindle.wire import WIRE_VERSION, MailboxError
+
+SOURCE: Final = "rekindle.agent"
+STARTED: Final = "Rekindle Agent Started"
+JOB: Final = "Rekindle Slurm Job"
+NODE: Final = "Rekindle Slurm Node"
+ANSWERED: Final = "Rekindle Order Answered"
+
+MAX_LISTED: Final = 10_000
+_MAX_TEXT: Final = 2000
+_WORD: Final = re.compile(r"[A-Za-z0-9_+*~#!%$@^-]{1,64}")
+# A node that Slurm cannot use any more. Draining is somebody's decision, and mere news; `fail` is a repair asked for;
+# a node that does not respond is down soon, or well again.
+# Source: sinfo, NODE STATE CODES.
+_LOST: Final = frozenset({"down", "error"})
+_FAILING: Final = frozenset({"fail", "failing", "invalid", "inval"})
+
+
+def parse(envelope: Envelope) -> Signal:
+    """One Signal per event. Only a failure's end and a node that is lost or failing trigger.
+
+    Raises:
+        MalformedEvent: names the field.
+    """
+    detail = envelope.detail
+    if detail.whole("v", high=10**6) != WIRE_VERSION:
+        raise detail.fail("v", f"is not {WIRE_VERSION}, the only version known here")
+    return PARSERS[envelope.detail_type](detail)
+
+
+def _started(detail: Fields) -> Signal:
+    cluster, at = _cluster(detail), detail.moment("at")
+    agent_id = detail.optional_text("agent_id", limit=128, pattern=OUR_ID)
+    return Signal(
+        kind=SignalKind.AGENT_NEWS,
+        source=SignalSource.AGENT,
+        occurred_at=at,
+        dedupe_key=dedupe_key("agent-started", cluster, agent_id, at),
+        summary=one_line(f"the agent of {cluster} has started"),
+        cluster=cluster,
+        triggers=False,
+        evidence=bounded(
+            {
+                "agent_id": agent_id,
+                "version": detail.optional_text("version", limit=64),
+                "slurm_version": detail.optional_text("slurm_version", limit=64),
+            }
+        ),
+    )
+
+
+def _job(detail: Fields) -> Signal:
+    cluster, at = _cluster(detail), detail.moment("at")
+    attempt = _attempt(detail, "attempt", cluster)
+    state = SlurmState(detail.word("state", tuple(SlurmState)))
+    slurm_job = detail.whole("slurm_job", low=1, high=MAX_SLURM_JOB)
+    successor = _attempt(detail, "successor", cluster) if detail.has("successor") else None
+    job_id = detail.optional_text("job_id", limit=128, pattern=OUR_ID)
+    reason = detail.optional_text("reason", limit=_MAX_TEXT)
+    found = detail.optional_text("detail", limit=_MAX_TEXT)
+    code, killed = detail.optional_whole("exit_code", high=255), detail.optional_whole("exit_signal", high=255)
+    nodes = [_node(detail, f"nodes[{index}]", one) for index, one in enumerate(_listed(detail, "nodes"))]
+    why = failure_reason(state, reason=reason or "", detail=found or "", exit_code=code, exit_signal=killed)
+    fault = fault_of_end(state, why, has_successor=successor is not None)
+    status = STATUSES.get(state)
+    word = WORDS.get(status) if status is not None else None
+    return Signal(
+        kind=SignalKind.SLURM_JOB,
+        source=SignalSource.AGENT,
+        occurred_at=at,
+        dedupe_key=ended_job_key(attempt, word)
+        if word is not None and successor is None
+        else dedupe_key("slurm-job", attempt, state, successor, at),
+        summary=one_line(f"{attempt} is {state.upper()}{f': {why}' if why else _because(reason)}"),
+        job_id=job_id,
+        attempt=attempt,
+        cluster=cluster,
+        fault=fault,
+        triggers=fault is not None,
+        evidence=bounded(
+            {
+                "status": word or state.value,
+                "state": state.value,
+                "slurm_job": slurm_job,
+                "successor": successor,
+                "ended_by": _by(detail, "ended_by"),
+                "requeued_by": _by(detail, "requeued_by"),
+                "failure_reason": why or None,
+                "reason": reason,
+                "exit_code": code,
+                "exit_signal": killed,
+                "detail": found,
+                "nodes": nodes or None,
+            }
+        ),
+    )
+
+
+def _because(reason: str | None) -> str:
+    return f" ({reason})" if reason and reason != "None" else ""
+
+
+def _slurm_node(detail: Fields) -> Signal:
+    cluster, at = _cluster(detail), detail.moment("at")
+    node = _node(detail, "node", detail.required("node"))
+    state = detail.text("state", limit=64, pattern=_WORD).lower()
+    flags = [_flag(detail, index, one) for index, one in enumerate(_listed(detail, "flags"))]
+    reason = detail.optional_text("reason", limit=_MAX_TEXT)
+    instance_id = detail.optional_text("instance_id", limit=32, pattern=INSTANCE_ID)
+    return node_signal(
+        cluster=cluster,
+        node=node,
+        state=state,
+        flags=tuple(flags),
+        reason=reason or "",
+        instance_id=instance_id,
+        group=detail.optional_text("group", limit=63),
+        at=at,
+    )
+
+
+def node_signal(
+    *,
+    cluster: str,
+    node: str,
+    state: str,
+    flags: tuple[str, ...],
+    reason: str,
+    instance_id: str | None,
+    group: str | None,
+    at: datetime,
+) -> Signal:
+    """What a node's state says, whoever read it: the event of it, or the sweep."""
+    fault = fault_of_node(state, flags)
+    words = "+".join((state, *flags))
+    return Signal(
+        kind=SignalKind.NODE_STATE,
+        source=SignalSource.AGENT,
+        occurred_at=at,
+        dedupe_key=dedupe_key("slurm-node", cluster, node, instance_id, words, reason, at),
+        summary=one_line(f"node {node} of {cluster} is {words.upper()}{_because(reason)}"),
+        cluster=cluster,
+        node=node,
+        fault=fault,
+        triggers=fault is not None,
+        evidence=bounded(
+            {"state": state, "flags": list(flags), "reason": reason or None, "instance_id": instance_id, "group": group}
+        ),
+    )
+
+
+def fault_of_node(state: str, flags: tuple[str, ...]) -> FaultClass | None:
+    """None for a node that works, or that somebody has merely drained."""
+    words = {state.lower().rstrip("*~#!%$@^-"), *(flag.lower() for flag in flags)}
+    if words & {"power_down", "powered_down", "powering_down", "planned", "maint", "reboot_issued", "reboot"}:
+        return None  # away on purpose
+    if words & _FAILING:
+        return FaultClass.NODE_HARDWARE
+    return FaultClass.NODE_LOST if words & _LOST else None
+
+
+def _answered(detail: Fields) -> Signal:
+    try:
+        answer = Answer.from_wire(detail.body)
+    except MailboxError as err:
+        raise MalformedEvent(detail.at(err.field), err.problem) from err
+    about = answer.attempt or answer.node or answer.cluster
+    is_bad = answer.outcome in (Outcome.REFUSED, Outcome.FAILED)
+    return Signal(
+        kind=SignalKind.ORDER_ANSWERED,
+        source=SignalSource.AGENT,
+        occurred_at=answer.at,
+        dedupe_key=dedupe_key("order-answered", answer.cluster, answer.token),
+        summary=one_line(f"{answer.verb} of {about}: {answer.outcome}{f': {answer.detail}' if is_bad else ''}"),
+        attempt=answer.attempt,
+        cluster=answer.cluster,
+        node=answer.node,
+        triggers=False,
+        evidence=bounded(
+            {
+                "incident_id": answer.incident_id,
+                "token": answer.token,
+                "verb": answer.verb.value,
+                "outcome": answer.outcome.value,
+                "slurm_job": answer.slurm_job,
+                "detail": answer.detail or None,
+            }
+        ),
+    )
+
+
+PARSERS: Final[dict[str, Callable[[Fields], Signal]]] = {
+    STARTED: _started,
+    JOB: _job,
+    NODE: _slurm_node,
+    ANSWERED: _answered,
+}
+
+
+def _cluster(detail: Fields) -> str:
+    cluster = detail.text("cluster", limit=63)
+    try:
+        return check_cluster(cluster)
+    except MailboxError as err:
+        raise detail.fail("cluster", err.problem) from err
+
+
+def _attempt(detail: Fields, name: str, cluster: str) -> str:
+    attempt = detail.text(name, limit=128)
+    if not is_slurm(attempt):
+        raise detail.fail(name, "is no name of an attempt on Slurm")
+    if parse_attempt(attempt).cluster != cluster:
+        raise detail.fail(name, f"is not of {cluster}")
+    return attempt
+
+
+def _by(detail: Fields, name: str) -> str | None:
+    return detail.word(name, tuple(EndedBy)) if detail.has(name) else None
+
+
+def _listed(detail: Fields, name: str) -> list[Any]:
+    found = detail.items(name)
+    if len(found) > MAX_LISTED:
+        raise detail.fail(name, f"holds more than {MAX_LISTED}")
+    return found
+
+
+def _node(detail: Fields, name: str, value: object) -> str:
+    try:
+        return check_node(value)
+    except MailboxError as err:
+        raise detail.fail(name, err.problem) from err
+
+
+def _flag(detail: Fields, index: int, value: object) -> str:
+    if not isinstance(value, str) or _WORD.fullmatch(value) is None:
+        raise detail.fail(f"flags[{index}]", "is no word of Slurm's")
+    return value.lower()

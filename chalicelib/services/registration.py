@@ -1,0 +1,150 @@
+"""Whose run a Signal is about; runs that join by their tags or their comment; attempts that others have started."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from chalicelib.domain.actions import Severity
+from chalicelib.domain.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
+from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.known import Unknown
+from chalicelib.domain.signals import Signal
+from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
+from rekindle.headnode.names import is_slurm, parse_attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Finds and registers Jobs and Attempts. Every path is safe to repeat."""
+
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    clock: Clock
+    announcer: Announcer | None = None
+
+    def job_of(self, signal: Signal) -> Job | None:
+        """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
+        if signal.job_id is not None:
+            try:
+                return self._adopted(self.registry.get(signal.job_id), signal.attempt)
+            except UnknownEntity:
+                if signal.attempt is None:
+                    raise NotOurs("unknown job") from None
+        if signal.attempt is not None:
+            job_id = self.registry.job_of_attempt(signal.attempt)
+            if job_id is not None:
+                return self.registry.get(job_id)
+            return self._discover(signal.attempt)
+        if signal.cluster is None:
+            raise NotOurs("names no job and no cluster")
+        return None
+
+    def _adopted(self, job: Job, attempt: str | None) -> Job:
+        if attempt is None or attempt == job.current_attempt or self.registry.job_of_attempt(attempt) is not None:
+            return job
+        found = self.scheduler.discover(attempt)
+        return self.adopt(job, found) if found is not None and found.job_id == job.job_id else job
+
+    def _discover(self, attempt: str) -> Job:
+        found = self.scheduler.discover(attempt)
+        if found is None:
+            raise NotOurs("no rekindle:policy tag")
+        if found.job_id is not None:
+            try:
+                return self.adopt(self.registry.get(found.job_id), found)
+            except UnknownEntity:
+                pass  # tagged as a clone of a Job that this table has never held: protect it as its own
+        return self.register(found)
+
+    def adopt(self, job: Job, found: Discovered) -> Job:
+        """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.
+
+        While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
+        Job by hand, and that attempt is the one to protect now. An older run than the current attempt is history.
+        """
+        if job.open_incident is not None or not is_newer(found, job):
+            return job
+        now = self.clock.now()
+        current = self.current(job)
+        attempt = Attempt(
+            job_id=job.job_id,
+            number=job.attempt_number + max(1, restarts_between(job.current_attempt, found.name) or 1),
+            name=found.name,
+            submitted_at=max(found.created_at, job.attempt_started_at),
+            resume_step=Unknown("nobody told it where to resume"),
+            skips=current.skips if current is not None else (),
+        )
+        self._admit(job, attempt, now)
+        self.registry.reactivate(job.job_id)
+        return self.registry.add_attempt(job, attempt, now=now)
+
+    def _admit(self, job: Job, attempt: Attempt, now: datetime) -> None:
+        """Name it in the fence. Its environment is a copy, with an old attempt's number or none: no number admits it.
+
+        Before it is registered, so that a crash in between is mended by its next event.
+        """
+        older = [one.name for one in self.registry.attempts(job.job_id) if one.name != attempt.name]
+        with suppress(Permanent):  # a mailbox that cannot be used must not keep the run from being protected
+            self.mailbox.fence(job, attempt=attempt.name, number=attempt.number, superseded=older, now=now)
+
+    def register(self, found: Discovered) -> Job:
+        """Protect a run from now on. The Job's id is the first attempt's name. Idempotent."""
+        job_id = found.job_id or found.name
+        job = Job(
+            job_id=job_id,
+            name=found.title or found.name,
+            orchestrator=found.orchestrator,
+            policy_name=found.policy_name,
+            created_at=found.created_at,
+            current_attempt=found.name,
+            attempt_number=found.number,
+            attempt_started_at=found.created_at,
+            mailbox=found.mailbox,
+            checkpoints=found.checkpoints,
+            watch=found.watch,
+            limits=found.limits,
+        )
+        first = Attempt(job_id=job_id, number=found.number, name=found.name, submitted_at=found.created_at)
+        stored = self.registry.register(job, first)
+        if stored is job and job.limits:
+            self._tell_limits(job)
+        return stored
+
+    def _tell_limits(self, job: Job) -> None:
+        """Once, while somebody who has just submitted the run may be there to mend it; it also stands on the Job."""
+        if self.announcer is None:
+            return
+        notice = Notice(
+            token=f"registered:{job.job_id}",
+            severity=Severity.WARNING,
+            title=f"{job.name} is protected, with limits",
+            text="\n".join([f"{job.job_id} ({job.name}):", *(f"- {limit}" for limit in job.limits)]),
+            incident_id="",
+            job_id=job.job_id,
+            at=self.clock.now(),
+        )
+        with suppress(RecoveryError):  # a message that is lost must not keep the run from being protected
+            self.announcer.announce(notice)
+
+    def current(self, job: Job) -> Attempt | None:
+        """The record of the current attempt."""
+        return next((one for one in self.registry.attempts(job.job_id) if one.name == job.current_attempt), None)
+
+
+def restarts_between(one: str, other: str) -> int | None:
+    """How many times the same submission was restarted from `one` to `other`; None where they are not the same."""
+    if not (is_slurm(one) and is_slurm(other)):
+        return None
+    before, after = parse_attempt(one), parse_attempt(other)
+    if (before.cluster, before.base) != (after.cluster, after.base):
+        return None
+    return after.restart - before.restart
+
+
+def is_newer(found: Discovered, job: Job) -> bool:
+    """True for a run that came after the Job's current attempt."""
+    restarts = restarts_between(job.current_attempt, found.name)
+    return restarts > 0 if restarts is not None else found.created_at > job.attempt_started_at

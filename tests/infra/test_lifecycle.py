@@ -1,0 +1,406 @@
+"""The lifecycle script as real bash processes below another root, and the folder that it comes in.
+
+`systemctl`, `aws` and the Python that makes the virtual environment are executables on the PATH that note what they
+were asked for; everything else is the machine's own.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from infra.lifecycle import HERE, LifecycleError, Place, pins, policy, requirements, settings, write
+from infra.lifecycle.__main__ import main
+from rekindle.agent.settings import Settings
+from rekindle.headnode.names import cluster_prefix, queue_name
+
+ROOT = Path(__file__).parents[2]
+PLACE = Place(
+    cluster="pretrain", stack="rekindle", bucket="runs", bus="rekindle", region="us-west-2", account="111122223333"
+)
+SYSTEMCTL = """#!/bin/bash
+echo "systemctl $*" >> "$NOTES"
+[ "$1" = "${FAIL_SYSTEMCTL:-}" ] && exit 1
+[ "$1 $2" = "-q is-active" ] && [ ! -e "$NOTES.active" ] && exit 3
+case $1 in start|restart) touch "$NOTES.active";; esac
+exit 0
+"""
+PYTHON = """#!/bin/bash
+case $1 in
+-c) exit 0;;
+--version) echo "Python 3.12.1";;
+-m) echo "venv $3" >> "$NOTES"; mkdir -p "$3/bin"; cp "$0" "$3/bin/pip-python"; cat > "$3/bin/python" <<'E'
+#!/bin/bash
+echo "pip ${*:3}" >> "$NOTES"
+[ -z "${FAIL_PIP:-}" ]
+E
+chmod +x "$3/bin/python";;
+esac
+"""
+AWS = """#!/bin/bash
+echo "aws $*" >> "$NOTES"
+cp -r "$BUNDLE/." "${@: -1}"
+"""
+
+
+@dataclass
+class Node:
+    """A node's root, its lifecycle scripts, and what was asked of its commands."""
+
+    home: Path
+    addresses: str = "10.1.0.5"
+
+    @property
+    def root(self) -> Path:
+        return self.home / "root"
+
+    @property
+    def bundle(self) -> Path:
+        return self.home / "scripts" / "rekindle"
+
+    def notes(self) -> list[str]:
+        """What was asked for since the last time."""
+        path = self.home / "notes"
+        found = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return [line.replace(str(self.home), "") for line in found]
+
+    def run(self, *arguments: str, script: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        env = {
+            "PATH": f"{self.home / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "NOTES": str(self.home / "notes"),
+            "BUNDLE": str(self.bundle),
+            "REKINDLE_PYTHON": str(self.home / "bin" / "python3.99"),
+            "REKINDLE_ADDRESSES": self.addresses,
+            **more,
+        }
+        command = ["bash", str(script or self.bundle / "rekindle_agent.sh"), "--root", str(self.root), *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=self.home)
+
+    def resource_config(self, groups: list[dict[str, Any]] | str) -> None:
+        path = self.root / "opt/ml/config/resource_config.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {"ClusterConfig": {"ClusterName": "pretrain", "ClusterArn": "arn"}, "InstanceGroups": groups}
+        path.write_text(groups if isinstance(groups, str) else json.dumps(whole))
+
+    def provisioning(self, text: str) -> None:
+        (self.bundle.parent / "provisioning_parameters.json").write_text(text)
+
+
+def group(name: str, *addresses: str, node_type: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"Name": name, "Instances": [{"CustomerIpAddress": address} for address in addresses]}
+    return found | ({"SlurmConfig": {"NodeType": node_type}} if node_type else {})
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """The head node of a HyperPod cluster, seconds before its lifecycle script runs for the first time."""
+    made = Node(tmp_path)
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in (("systemctl", SYSTEMCTL), ("python3.99", PYTHON), ("aws", AWS)):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    (commands / "python3").symlink_to(sys.executable)
+    write(PLACE, made.bundle.parent, package="rekindle==0.1.0", wheels=[])
+    made.resource_config([group("head", "10.1.0.5", "10.1.0.6"), group("gpu", "10.1.0.7")])
+    made.provisioning(json.dumps({"version": "1.0.0", "workload_manager": "slurm", "controller_group": "head"}))
+    return made
+
+
+START = [
+    "systemctl daemon-reload",
+    "systemctl enable rekindle-agent.service",
+    "systemctl restart rekindle-agent.service",
+]
+
+
+def test_the_head_node_gets_the_agent_and_a_second_run_changes_nothing(node: Node) -> None:
+    first = node.run("--strict")
+    assert first.returncode == 0, first.stdout + first.stderr
+    [venv, pip, *service] = node.notes()
+    assert service == START
+    home = venv.partition(" ")[2]
+    assert pip.endswith("--no-input -r /scripts/rekindle/requirements.txt")
+    assert os.readlink(node.root / "opt/rekindle/current") == f"{node.home}{home}"
+    assert (node.root / "etc/systemd/system/rekindle-agent.service").read_text() == (
+        HERE / "rekindle-agent.service"
+    ).read_text()
+    env_file = node.root / "etc/rekindle/agent.env"
+    assert env_file.stat().st_mode & 0o777 == 0o600
+    assert (node.root / "etc/rekindle/cluster").read_text() == "pretrain\n"
+    assert (node.root / "etc/rekindle/cluster").stat().st_mode & 0o777 == 0o644
+
+    assert node.run("--strict").returncode == 0
+    assert node.notes() == ["systemctl -q is-active rekindle-agent.service"]
+
+    (node.home / "notes.active").unlink()  # somebody stopped it
+    assert node.run("--strict").returncode == 0
+    assert node.notes()[-1] == "systemctl start rekindle-agent.service"
+
+    env = node.bundle / "rekindle.env"
+    env.write_text(env.read_text() + "REKINDLE_POLL_S=5\n")
+    assert node.run("--strict").returncode == 0
+    assert node.notes() == START
+    assert "REKINDLE_POLL_S=5" in env_file.read_text()
+
+    (node.bundle / "requirements.txt").write_text("rekindle==0.2.0\n")
+    assert node.run("--strict").returncode == 0
+    [venv, _, *service] = node.notes()
+    assert service == START
+    assert venv.partition(" ")[2] != home
+    assert os.readlink(node.root / "opt/rekindle/current") == f"{node.home}{venv.partition(' ')[2]}"
+    left = sorted(path.name for path in (node.root / "etc/rekindle").iterdir())
+    assert left == ["agent.env", "cluster"], "nothing half-written stays behind"
+
+
+def test_the_agent_can_read_what_was_installed(node: Node) -> None:
+    node.run("--strict")
+    lines = (node.root / "etc/rekindle/agent.env").read_text().splitlines()
+    read = Settings.read(
+        {**dict(line.split("=", 1) for line in lines), "SAGEMAKER_RESOURCE_CONFIG_PATH": str(node.home / "none")}, {}
+    )
+    assert (read.cluster, read.stack, read.bucket, read.bus) == ("pretrain", "rekindle", "runs", "rekindle")
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(HERE / "rekindle-agent.service")
+    service = unit["Service"]
+    assert service["ExecStart"] == "/opt/rekindle/current/bin/python -m rekindle.agent"
+    assert service["EnvironmentFile"] == "/etc/rekindle/agent.env"
+    assert (service["Restart"], service["NoNewPrivileges"]) == ("always", "yes")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "groups", "provisioning"),
+    [
+        ("10.1.0.7", [group("head", "10.1.0.5"), group("gpu", "10.1.0.7")], '{"controller_group": "head"}'),
+        ("10.1.0.6", [group("head", "10.1.0.5", "10.1.0.6")], '{"controller_group": "head"}'),  # its stand-in
+        ("10.1.0.7", [group("gpu", "10.1.0.7", node_type="Compute")], "{}"),
+        ("10.1.0.8", [group("in", "10.1.0.8", node_type="Login")], '{"controller_group": "in"}'),
+    ],
+)
+def test_other_nodes_only_learn_the_clusters_name(
+    node: Node, addresses: str, groups: list[dict[str, Any]], provisioning: str
+) -> None:
+    node.resource_config(groups)
+    node.provisioning(provisioning)
+    node.addresses = addresses
+    assert node.run("--strict").returncode == 0
+    assert node.notes() == []
+    assert [path.name for path in (node.root / "etc/rekindle").iterdir()] == ["cluster"]
+    assert not (node.root / "opt/rekindle").exists()
+
+
+def test_newer_clusters_say_in_the_resource_config_who_the_controller_is(node: Node) -> None:
+    node.resource_config(
+        [group("gpu", "10.1.0.7", node_type="Compute"), group("c", "10.1.0.5", node_type="Controller")]
+    )
+    (node.bundle.parent / "provisioning_parameters.json").unlink()
+    node.addresses = "172.17.0.1 10.1.0.5"
+    assert node.run("--strict").returncode == 0
+    assert node.notes()[-3:] == START
+
+
+@pytest.mark.parametrize(("kind", "is_head"), [('"HeadNode"', True), ("HeadNode", True), ('"ComputeFleet"', False)])
+def test_parallelcluster_fetches_the_folder_and_says_itself_what_a_node_is(
+    node: Node, kind: str, is_head: bool
+) -> None:
+    (node.root / "opt/ml/config/resource_config.json").unlink()
+    config = node.root / "etc/parallelcluster/cfnconfig"
+    config.parent.mkdir(parents=True)
+    config.write_text(f"stack_name=hpc\ncfn_node_type={kind}\n")
+    alone = node.home / "downloaded" / "script"
+    alone.parent.mkdir()
+    alone.write_bytes((HERE / "rekindle_agent.sh").read_bytes())
+    ended = node.run("--strict", "--from", "s3://scripts/rekindle/", script=alone)
+    assert ended.returncode == 0, ended.stdout
+    notes = node.notes()
+    assert notes[0] == "aws s3 cp --recursive --only-show-errors s3://scripts/rekindle/ /root/opt/rekindle/bundle/"
+    assert (notes[-3:] == START) is is_head
+    assert (node.root / "etc/rekindle/cluster").read_text() == "pretrain\n", "from the folder's own settings"
+
+
+def test_any_slurm_by_hand(node: Node) -> None:
+    (node.root / "opt/ml/config/resource_config.json").unlink()
+    assert node.run("--strict", "--controller").returncode == 0
+    assert node.notes()[-3:] == START
+
+
+@pytest.mark.parametrize("config", ["", "{", "[]", '{"InstanceGroups": 3}', '{"InstanceGroups": [{"Instances": "x"}]}'])
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_broken_config_is_told_and_never_fails_the_node(node: Node, config: str, is_strict: bool) -> None:
+    node.resource_config(config)
+    ended = node.run(*(["--strict"] if is_strict else []))
+    assert ended.returncode == int(is_strict)
+    assert "give --controller there" in ended.stdout
+    assert "ERROR" in (node.root / "var/log/rekindle-install.log").read_text()
+    assert not [line for line in node.notes() if "systemctl" in line]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"FAIL_PIP": "1"}, "could not be installed"),
+        ({"FAIL_SYSTEMCTL": "restart"}, "did not start"),
+        ({"FAIL_SYSTEMCTL": "daemon-reload"}, "daemon-reload"),
+    ],
+)
+def test_what_failed_is_done_by_the_next_run(node: Node, broken: dict[str, str], said: str) -> None:
+    ended = node.run(**broken)
+    assert ended.returncode == 0, "a lifecycle script that fails takes the cluster with it"
+    assert said in ended.stdout
+    assert node.run("--strict", **broken).returncode == 1
+    node.notes()
+    assert node.run("--strict").returncode == 0
+    notes = node.notes()
+    assert notes[-1].endswith("start rekindle-agent.service")
+    assert any(line.startswith("pip") for line in notes) is ("FAIL_PIP" in broken)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda node: (node.bundle / "rekindle.env").unlink(), "rekindle.env"),
+        (lambda node: (node.bundle / "rekindle.env").write_text("REKINDLE_BUCKET=\n"), "REKINDLE_BUCKET is missing"),
+        (lambda node: (node.bundle / "requirements.txt").unlink(), "requirements.txt"),
+        (lambda node: (node.bundle / "rekindle-agent.service").unlink(), "unit"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_told(node: Node, spoil: Any, said: str) -> None:
+    spoil(node)
+    assert node.run().returncode == 0
+    ended = node.run("--strict")
+    assert ended.returncode == 1
+    assert said in ended.stdout
+    assert not [line for line in node.notes() if "start" in line]
+
+
+def test_wrong_arguments_are_told(node: Node) -> None:
+    ended = node.run("--strict", "--frm", "x")
+    assert (ended.returncode, "--frm" in ended.stdout or "unknown argument" in ended.stdout) == (1, True)
+    assert node.run("--frm").returncode == 0
+
+
+def test_a_folder_made_for_another_cluster_is_told_and_the_nodes_own_name_holds(node: Node) -> None:
+    write(
+        Place(**{**{name: getattr(PLACE, name) for name in PLACE.__dataclass_fields__}, "cluster": "other"}),
+        node.bundle.parent,
+        package="rekindle==0.1.0",
+        wheels=[],
+    )
+    ended = node.run("--strict")
+    assert "made for other" in ended.stdout
+    assert "REKINDLE_CLUSTER=pretrain" in (node.root / "etc/rekindle/agent.env").read_text()
+
+
+# ---- the folder ------------------------------------------------------------------------------------------------------
+
+CALLS = {
+    "get_queue_url": "sqs:GetQueueUrl",
+    "receive_message": "sqs:ReceiveMessage",
+    "delete_message": "sqs:DeleteMessage",
+    "change_message_visibility": "sqs:ChangeMessageVisibility",
+    "get_object": "s3:GetObject",
+    "put_object": "s3:PutObject",
+    "list_objects_v2": "s3:ListBucket",
+    "get_paginator": "s3:ListBucket",
+    "put_events": "events:PutEvents",
+    "delete_object": "s3:DeleteObject",
+    "send_message": "sqs:SendMessage",
+}
+
+
+def test_the_policy_grants_what_the_agent_calls_on_its_own_clusters_things_only() -> None:
+    statements = policy(PLACE)["Statement"]
+    granted = {action for statement in statements for action in statement["Action"]}
+    source = "\n".join(path.read_text() for path in (ROOT / "rekindle/agent").rglob("*.py"))
+    called = {action for name, action in CALLS.items() if re.search(rf"\.{name}\(", source)}
+    assert called <= granted
+    assert granted - called <= {"sqs:ChangeMessageVisibility"}
+    for statement in statements:
+        resource = statement["Resource"]
+        assert "*" not in resource.removesuffix("/*")
+        assert resource.startswith("arn:aws:")
+        if statement["Action"] == ["s3:ListBucket"]:
+            assert statement["Condition"]["StringLike"]["s3:prefix"] == [f"{cluster_prefix('pretrain')}*"]
+        elif "s3:GetObject" in statement["Action"]:
+            assert resource == f"arn:aws:s3:::runs/{cluster_prefix('pretrain')}*"
+        elif "sqs:ReceiveMessage" in statement["Action"]:
+            assert resource.endswith(f":{queue_name('rekindle', 'pretrain')}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("bucket", "Runs"), ("account", "1"), ("region", "us west"), ("bus", ""), ("stack", "9"), ("partition", "azure")],
+)
+def test_what_cannot_be_a_name_is_refused_by_its_option(field: str, value: str) -> None:
+    with pytest.raises(LifecycleError, match=f"--{field}"):
+        Place(**{**{name: getattr(PLACE, name) for name in PLACE.__dataclass_fields__}, field: value})
+
+
+def test_with_wheels_every_line_has_its_hash_and_without_the_versions_are_those_of_the_tests(tmp_path: Path) -> None:
+    versions = pins((ROOT / "requirements-dev.txt").read_text())
+    assert requirements(versions, "rekindle==0.1.0", []).splitlines()[0] == "rekindle==0.1.0"
+    assert f"boto3=={versions['boto3']}\n" in requirements(versions, "rekindle==0.1.0", [])
+    wheel = tmp_path / "python_dateutil-2.9.0.post0-py2.py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    [line] = requirements(versions, "", [wheel]).splitlines()
+    assert re.fullmatch(r"python_dateutil==2\.9\.0\.post0 --hash=sha256:[0-9a-f]{64}", line)
+    with pytest.raises(LifecycleError, match="boto3"):
+        pins("six==1.0\n")
+
+
+def test_with_wheels_nothing_comes_from_the_network(node: Node) -> None:
+    wheel = node.home / "rekindle-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    write(PLACE, node.bundle.parent, package="", wheels=[wheel])
+    assert node.run("--strict").returncode == 0
+    [pip] = [line for line in node.notes() if line.startswith("pip")]
+    assert "--no-index --find-links /scripts/rekindle/wheels --require-hashes" in pip
+
+
+@mock_aws
+def test_the_stack_says_where_the_service_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    outputs = {"BucketName": {"Value": {"Ref": "B"}}, "BusName": {"Value": "rekindle-bus"}}
+    template = {
+        "Resources": {"B": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "runs-bucket"}}},
+        "Outputs": outputs,
+    }
+    client = boto3.client("cloudformation")
+    client.create_stack(StackName="rekindle", TemplateBody=json.dumps(template))
+    out = tmp_path / "out"
+    argv = ["--cluster", "pretrain", "--out", str(out), "--no-wheels", "--package", "rekindle==0.1.0"]
+    assert main(argv) == 0
+    written = (out / "rekindle" / "rekindle.env").read_text()
+    assert written == settings(
+        Place(
+            cluster="pretrain",
+            stack="rekindle",
+            bucket="runs-bucket",
+            bus="rekindle-bus",
+            region="eu-west-1",
+            account="123456789012",
+        )
+    )
+    assert "arn:aws:sqs:eu-west-1:123456789012:rekindle-agent-pretrain" in (out / "iam-head-node.json").read_text()
+    assert main([*argv, "--stack", "nowhere"]) == 1
+    assert "nowhere" in capsys.readouterr().err
