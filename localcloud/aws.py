@@ -24,6 +24,7 @@ from moto.sagemaker.exceptions import SagemakerClientError
 from moto.sagemaker.responses import SageMakerResponse
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from localcloud import long_poll
 from localcloud.aws_shapes import check_answer, request_problems
 from localcloud.aws_wire import Wire
 from localcloud.clock import Clock
@@ -202,6 +203,8 @@ class HttpServer(LoopbackServer):
                 out = {**out, "Content-Length": str(len(content))}
                 start_response(f"{status} -", list(out.items()))
                 return [content]
+        if long_poll.is_long_poll(environ):
+            return long_poll.answer(environ, start_response, moto=self._moto, lock=self._wire.lock(service))
         with self._wire.lock(service):
             return list(self._moto(environ, start_response))
 
