@@ -109,7 +109,7 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
     if not launch.is_whole or environment:
         return
     rank = given.get("node_rank")
-    if rank is not None and _OWN_RANK.search(rank):
+    if rank is not None and _OWN_RANK.search(rank) and not _exports_functions(batch):
         message = f"--node_rank {quoted(rank)} is worked out by the batch shell, where it is 0 for every node"
         yield error(
             Id.BATCH_RENDEZVOUS, at, f"{message}; use --rdzv_backend=c10d, or quote it for the task's own shell"
@@ -124,6 +124,11 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
             at,
             "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first",
         )
+
+
+def _exports_functions(batch: Batch) -> bool:
+    """`export -f launch` and `srun bash -c launch`: then the task's own shell works out what stands in the function."""
+    return any(command.program == "export" and "-f" in command.words for command in batch.shell.commands)
 
 
 def _port(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.agent.slurm import comment
+from rekindle.cli.main import main as rekindle
 from rekindle.cli.sbatch import read_command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -41,6 +42,12 @@ def test_a_batch_script_is_protected_and_survives_a_requeue(script: Path) -> Non
     )
     assert "/opt/sagemaker_cluster" in text
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name)
+def test_the_doctor_finds_nothing_to_say(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rekindle(["doctor", "cluster", "--script", str(script), "--json"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 FAKES = {
