@@ -58,21 +58,17 @@ class Commands:
             return None
         shown = Shown(job=job, base=base_of(self._cluster, job, said), said=said, detail=detail)
         if job.state is SlurmState.RUNNING:
-            steps = self._reads.steps("--jobs", str(job.job)).get(job.job, 0)
+            steps = self._reads.steps().get(job.step_key, 0)
             shown = Shown(job=job, base=shown.base, said=said, detail=detail, is_ready=is_ready(shown, steps))
         return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
 
     def steps(self, slurm_job: int) -> int:
         """A job whose comment says that its batch shell catches the signal has one where it runs: that shell."""
-        try:
-            found = self._reads.steps("--jobs", str(_job(slurm_job))).get(slurm_job, 0)
-        except UnknownJob:
+        job = self._reads.job(_job(slurm_job))
+        if job is None or job.state is not SlurmState.RUNNING:
             return 0
-        if found:
-            return found
-        job = self._reads.job(slurm_job)
-        said = comment.parse(job.comment) if job is not None else None
-        return int(job is not None and said is not None and said.signal_batch and job.state is SlurmState.RUNNING)
+        said = comment.parse(job.comment)
+        return self._reads.steps().get(job.step_key, 0) or int(said is not None and said.signal_batch)
 
     def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
         for job in sorted(self._reads.jobs(), key=lambda one: one.job):

@@ -153,6 +153,11 @@ class Job:
         )
 
     @property
+    def step_key(self) -> str:
+        """What its steps are listed under: the array's id and the task's, in an array."""
+        return f"{self.array_job}_{self.array_task}" if self.is_array_task else str(self.job)
+
+    @property
     def is_array_task(self) -> bool:
         return self.array_task != ""
 
@@ -223,14 +228,13 @@ def _row(row: Sequence[str], now: datetime) -> Job:
     )
 
 
-def parse_steps(output: str, between: str, end: str) -> dict[int, int]:
-    """How many numbered steps of each job run; batch, extern and interactive are none of the user's ranks."""
-    found: dict[int, int] = {}
+def parse_steps(output: str, between: str, end: str) -> dict[str, int]:
+    """How many numbered steps run, by `Job.step_key`; batch, extern and interactive are none of the user's ranks."""
+    found: dict[str, int] = {}
     for identity, state, _ in text.rows(output, between, end, len(STEP_COLUMNS)):
         job, _, step = identity.strip().partition(".")
-        number = text.whole(job.partition("_")[0])
-        if number is not None and step[:1].isdigit() and state.strip().upper() in ("RUNNING", "", "N/A"):
-            found[number] = found.get(number, 0) + 1
+        if step[:1].isdigit() and state.strip().upper() in ("RUNNING", "", "N/A"):
+            found[job] = found.get(job, 0) + 1
     return found
 
 

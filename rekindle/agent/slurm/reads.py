@@ -47,10 +47,10 @@ class Reads:
         args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
         return parse_jobs(self._runner.read(args), between, end, self._now())
 
-    def steps(self, *more: str) -> dict[int, int]:
-        """How many numbered steps of each job run."""
+    def steps(self) -> dict[str, int]:
+        """How many numbered steps run, by `Job.step_key`."""
         wanted, between, end = format_of(STEP_COLUMNS, secrets.token_hex(6))
-        args = ["squeue", "--noheader", "--all", "--local", "--steps", *more, "-O", wanted]
+        args = ["squeue", "--noheader", "--all", "--local", "--steps", "-O", wanted]
         return parse_steps(self._runner.read(args), between, end)
 
     def detail(self, job: Job) -> Mapping[str, str]:

@@ -128,7 +128,7 @@ class _Turn:
         self._memory: dict[str, bytes | None] = {}
         self._problems: list[str] = []
         self._seen_nodes: dict[str, Node] = {}
-        self._steps: Mapping[int, int] | None = None
+        self._steps: Mapping[str, int] | None = None
         self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
 
     def look(self) -> Reading:
@@ -252,7 +252,7 @@ class _Turn:
             return True  # a run that once caught signals goes on to do so
         if self._steps is None:
             self._steps = self._reads.steps()
-        return is_ready(shown, self._steps.get(shown.job.job, 0))
+        return is_ready(shown, self._steps.get(shown.job.step_key, 0))
 
     def _close_the_earlier(self, shown: Shown, doc: AttemptDoc) -> None:
         """Every start before this one is over, and its document says what took its place."""
