@@ -21,6 +21,8 @@ from chalicelib.domain.signals import SignalKind
 from tests.domain.looks import NOW, UNSEEN, checkpoint, incident, look, seen, signal, view, with_row
 from tests.domain.test_decision_tables import TABLE
 from tests.domain.test_loss_tables import LOSS_TABLE
+from tests.domain.test_node_tables import NODE_TABLE
+from tests.domain.test_slurm_tables import SLURM_TABLE
 
 # A chain of looks without waiting: prepare, send, and the names of strangers; never more.
 MAX_AT_ONCE = 10
@@ -126,7 +128,7 @@ def test_an_unreadable_run_is_not_waited_for_without_an_end() -> None:
 
 
 def test_every_transition_of_the_table_is_walked_and_no_other() -> None:
-    walked = {(row[1].phase, row[5]) for row in (*TABLE, *LOSS_TABLE) if row[1].phase is not row[5]}
+    walked = {(row[1].phase, row[5]) for row in (*TABLE, *LOSS_TABLE, *SLURM_TABLE) if row[1].phase is not row[5]}
     for phase in Phase:
         if phase.is_terminal:
             continue
@@ -137,6 +139,7 @@ def test_every_transition_of_the_table_is_walked_and_no_other() -> None:
                 after = look(incident(phase, fault), what).incident.phase
                 if after is not phase:
                     walked.add((phase, after))
+    walked |= {(row[1].phase, row[5]) for row in NODE_TABLE if row[1].phase is not row[5]}
     assert walked == {(source, target) for source, targets in TRANSITIONS.items() for target in targets}
 
 
