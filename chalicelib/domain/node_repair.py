@@ -21,8 +21,6 @@ MAX_FINDINGS: Final = 24
 HISTORY: Final = timedelta(days=7)
 PATTERN: Final = 3
 MAX_ORDERS: Final = 3  # of one rung, where nothing tells whether the one before took effect
-# Source: aws-facts §3.3: the views of HyperPod and Slurm lag each other by 1 to 5 minutes; a reboot takes 1 to 3.
-SETTLE: Final = timedelta(minutes=5)
 # A node that goes down for its repair still writes lines; what it says later it says of the hardware it came back with.
 REPEAT_AFTER: Final = timedelta(minutes=2)
 

@@ -66,6 +66,7 @@ class Policy:
     hma_grace             how long HyperPod's own repair is waited for before ours begins (aws-facts §12)
     drain_limit           how long jobs may stay on a cordoned node, or a repair wait for its turn
     reboot_limit          how long a reboot may take until the node is well, before the next rung
+    node_settle           how long a repaired node may look untouched before that is believed: the views lag (§3.3)
     node_stuck_limit      how long a repair may stand still before a person is called (aws-facts §3.3: 60-90 min)
     deep_health_check     check a repaired instance before it gets jobs again (1 to 2 hours)
     health_check_limit    how long such a check may take
@@ -124,6 +125,7 @@ class Policy:
     hma_grace: timedelta = timedelta(seconds=600)
     drain_limit: timedelta = timedelta(seconds=24 * 3600)
     reboot_limit: timedelta = timedelta(seconds=1200)
+    node_settle: timedelta = timedelta(seconds=300)
     node_stuck_limit: timedelta = timedelta(seconds=4500)
     deep_health_check: bool = False
     health_check_limit: timedelta = timedelta(seconds=4 * 3600)
@@ -258,6 +260,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "hma_grace": duration(0, _DAY_S),
     "drain_limit": duration(60, 30 * _DAY_S),
     "reboot_limit": duration(60, _DAY_S),
+    "node_settle": duration(0, 3600),
     "node_stuck_limit": duration(60, _DAY_S),
     "deep_health_check": flag,
     "health_check_limit": duration(60, _DAY_S),
@@ -287,6 +290,7 @@ _DURATIONS = frozenset(
         "hma_grace",
         "drain_limit",
         "reboot_limit",
+        "node_settle",
         "node_stuck_limit",
         "health_check_limit",
         "node_look_min",

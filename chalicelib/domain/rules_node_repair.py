@@ -31,7 +31,6 @@ from chalicelib.domain.node_memory import (
 from chalicelib.domain.node_repair import (
     MAX_ORDERS,
     REPEAT_AFTER,
-    SETTLE,
     Route,
     Rung,
     Step,
@@ -109,7 +108,11 @@ def _ordered_again(look: Look, action: CordonNode | UncordonNode, rule: str, rea
 
 def begin_repair(look: Look, findings: tuple[Finding, ...]) -> Decision:
     """Order the next rung of the ladder, for the instance that stands there now."""
-    view, instance, repair = view_of(look), instance_seen(look), repair_of(look)
+    view, instance, repair, facts = view_of(look), instance_seen(look), repair_of(look), facts_of(look)
+    other = held_by(facts) if facts is not None else None
+    if other is not None:
+        reason = f"Somebody else has taken it out of service meanwhile: {other}. It is left alone."
+        return look.hand_over("repair.held_by_other", reason, severity=Severity.WARNING)
     if view.role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
         return look.hand_over("repair.controller", f"it is a {view.role} node, which no program repairs")
     rung, why = next_rung(repair, findings, now=look.now)
@@ -192,16 +195,16 @@ def repairing(look: Look) -> Decision:
     if failed is not None:
         return failed
     age = look.now - step.at
-    if step.state is StepState.ASKED:  # whoever asked was stopped before it was known what came of it
-        return wait(look, "repair.asked", f"asking for the {step.rung}", _order(look, step, "asked before"))
-    if step.state is StepState.DOUBTFUL and age >= SETTLE and _shows_nothing(look, step):
-        return _asked_anew(look, step)
-    if step.rung is Rung.REBOOT and age >= look.policy.reboot_limit:
-        return escalate(look, f"it is not well {span_word(age)} after the reboot")
     stuck = unchanged_for(look) >= look.policy.node_stuck_limit or age >= _STEADY * look.policy.node_stuck_limit
     if stuck:
         reason = f"the {step.rung} stands still: nothing has changed for {span_word(unchanged_for(look))}."
         return look.hand_over("repair.stuck", f"{reason} {state_of_the_node(look)}")
+    if step.state is StepState.ASKED:  # whoever asked was stopped before it was known what came of it
+        return wait(look, "repair.asked", f"asking for the {step.rung}", _order(look, step, "asked before"))
+    if step.state is StepState.DOUBTFUL and age >= look.policy.node_settle and _shows_nothing(look, step):
+        return _asked_anew(look, step)
+    if step.rung is Rung.REBOOT and age >= look.policy.reboot_limit:
+        return escalate(look, f"it is not well {span_word(age)} after the reboot")
     return wait(look, "repair.waiting", f"the {step.rung} is under way: {state_of_the_node(look)}")
 
 
@@ -265,7 +268,7 @@ def _is_done(look: Look, step: Step) -> bool:
     if step.rung is Rung.REPLACE:
         now_id = current_id(look)
         return now_id is not None and now_id != step.instance_id
-    return step.disturbed or look.now - step.at >= SETTLE
+    return step.disturbed or look.now - step.at >= look.policy.node_settle
 
 
 def _shows_nothing(look: Look, step: Step) -> bool:
@@ -275,7 +278,9 @@ def _shows_nothing(look: Look, step: Step) -> bool:
 def _failed(look: Look, step: Step) -> Decision | None:
     """The instance is in Failure. Its message counts only if it is of this very repair: it is sticky."""
     instance = instance_seen(look)
-    if instance is None or instance.state is not InstanceState.FAILURE or look.now - step.at < REPEAT_AFTER:
+    if instance is None or instance.state is not InstanceState.FAILURE:
+        return None
+    if look.now - step.at < min(REPEAT_AFTER, look.policy.node_settle):
         return None
     if step.rung is Rung.REBOOT:
         return escalate(look, f"its instance failed after the reboot: {instance.message or 'no reason given'}")
@@ -296,8 +301,8 @@ def _marked_by_them(look: Look, step: Step) -> Decision | None:
     facts, now_id = facts_of(look), current_id(look)
     if facts is None or not is_marked(facts) or view_of(look).recovery is not NodeRecovery.NONE:
         return None
-    is_new = now_id != step.instance_id if step.rung is Rung.REPLACE else look.now - step.at >= SETTLE
-    if not (is_new and is_running(look)) or unchanged_for(look) < SETTLE:
+    is_new = now_id != step.instance_id if step.rung is Rung.REPLACE else look.now - step.at >= look.policy.node_settle
+    if not (is_new and is_running(look)) or unchanged_for(look) < look.policy.node_settle:
         return None
     command = f"scontrol update nodename={look.incident.node} state=resume"
     reason = f"it is {_DONE[step.rung]} and runs, and only the health agent's mark {facts.reason} keeps jobs away"
@@ -366,7 +371,7 @@ def checking(look: Look) -> Decision:
     busy = result(look, "CheckNode", Done.CAPACITY, Done.UNAVAILABLE)
     if busy is not None and not repair.check_seen:
         return _check(look, f"no check could be begun: {busy.detail}")
-    is_over = repair.check_seen or look.in_phase >= 2 * SETTLE
+    is_over = repair.check_seen or look.in_phase >= 2 * look.policy.node_settle
     if is_over and is_well(look, after_reboot=True):
         return _give_back(look, "the deep health check has found nothing")
     return wait(look, "check.waiting", f"the deep health check is under way: {state_of_the_node(look)}")
