@@ -75,6 +75,7 @@ class Account:
             return self._dead[service]
         # Only here: whoever checks a file without AWS does not wait for boto3's import.
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+        from botocore.parsers import ResponseParserError
 
         try:
             if service not in self._made:
@@ -82,6 +83,8 @@ class Account:
             answer: dict[str, Any] = getattr(self._made[service], operation)(**request)
         except ClientError as err:
             return self._refused(service, operation, err.response.get("Error", {}))
+        except ResponseParserError:
+            return Unread(f"{service} gave an answer to {operation} that cannot be read")
         except ParamValidationError as err:
             return Unread(f"AWS would refuse the question: {' '.join(str(err).split())}"[:300])
         except (BotoCoreError, ValueError) as err:

@@ -70,7 +70,10 @@ def read_batch(content: bytes, label: str) -> Batch:
     end = len(lines)
     for number, line in enumerate(lines, start=1):
         if line.startswith(MAGIC):
-            found, wrong = parse(number, list(arguments(line[len(MAGIC) :])))
+            words, quote = arguments(line[len(MAGIC) :])
+            if quote is not None:
+                troubles.append(Trouble(number, f"a {quote} is not closed: sbatch stops at it"))
+            found, wrong = parse(number, words)
             options += found
             troubles += wrong
         elif line.strip() and not line.lstrip().startswith("#"):

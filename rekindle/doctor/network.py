@@ -142,7 +142,7 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     for of in {*wanted, frozenset().union(*wanted)} if wanted else ():
         need = sum(count for other, count in wanted.items() if other <= of)
         rows = [facts.subnets.get(one) for one in sorted(of)]
-        if any(isinstance(row, Unread) or row is None for row in rows):
+        if not all(isinstance(row, SubnetFacts) for row in rows):
             continue  # said by subnet-exists
         free = sum(row.free for row in rows if isinstance(row, SubnetFacts))
         if need > free:

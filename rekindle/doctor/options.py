@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -20,16 +19,20 @@ from typing import Final
 MAGIC: Final = "#SBATCH"
 
 _VALUE = """account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container
- container-id core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency
- distribution error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node
+ core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency
+ distribution error exclude export export-file extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node
  gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type
  mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist nodes ntasks
  ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output partition power prefer
- priority profile qos reservation segment signal sockets-per-node switches thread-spec threads-per-core time
- time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap oom-kill-step exclude-nodes"""
-_OPTIONAL = "exclusive get-user-env nice propagate no-kill resv-ports consolidate-segments"
-_FLAG = """contiguous external help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue
- share spread-job stepmgr test-only usage use-min-nodes verbose version wait"""
+ priority profile qos reservation signal sockets-per-node switches thread-spec threads-per-core time
+ time-min tmp uid wait-all-nodes wckey wrap"""
+_OPTIONAL = "exclusive get-user-env nice propagate no-kill resv-ports"
+_FLAG = """contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue
+ spread-job test-only usage use-min-nodes verbose version wait"""
+# Not in 22.05, so they make no shortened name of it ambiguous.
+_NEWER_VALUE = "container-id extra segment tres-bind tres-per-task"
+_NEWER_OPTIONAL = "oom-kill-step consolidate-segments"
+_NEWER_FLAG = "external share stepmgr"
 # Pyxis (container plug-in), which sbatch takes where it is installed. Source: NVIDIA/pyxis README, "Usage".
 _PLUGIN_VALUE = "container-image container-mounts container-workdir container-name container-save container-env"
 _PLUGIN_FLAG = """container-mount-home no-container-mount-home container-remap-root no-container-remap-root
@@ -38,11 +41,13 @@ _PLUGIN_FLAG = """container-mount-home no-container-mount-home container-remap-r
 AUTO_RESUME: Final = "auto-resume"  # srun's, from HyperPod's plug-in; on an #SBATCH line it is lost (aws-facts §4.2)
 
 TAKES: Final = {
-    **dict.fromkeys(f"{_VALUE} {_PLUGIN_VALUE}".split(), True),
-    **dict.fromkeys(_OPTIONAL.split(), None),
-    **dict.fromkeys(f"{_FLAG} {_PLUGIN_FLAG}".split(), False),
+    **dict.fromkeys(f"{_VALUE} {_NEWER_VALUE} {_PLUGIN_VALUE}".split(), True),
+    **dict.fromkeys(f"{_OPTIONAL} {_NEWER_OPTIONAL}".split(), None),
+    **dict.fromkeys(f"{_FLAG} {_NEWER_FLAG} {_PLUGIN_FLAG}".split(), False),
 }
 """By name: True takes a value, False takes none, None may take one (with `=`)."""
+
+_CORE: Final = f"{_VALUE} {_OPTIONAL} {_FLAG}".split()
 
 SHORT: Final = {
     "a": "array",
@@ -111,12 +116,22 @@ class Trouble:
     is_refused: bool = True
 
 
-def arguments(text: str) -> Iterator[str]:
-    """The words of one `#SBATCH` line, as sbatch cuts them; an unescaped `#` ends them."""
+def arguments(text: str) -> tuple[list[str], str | None]:
+    """The words of one `#SBATCH` line, as sbatch cuts them, and the quote that is not closed (sbatch stops at it).
+
+    An unescaped `#` ends them, and so does an empty word ("" stands for none). A backslash takes away the meaning of a
+    quote and of `#`, not of a blank.
+    """
+    words: list[str] = []
     word: list[str] = []
     quote, escaped, begun = "", False, False
-    for char in text:
-        if escaped:
+    for char in f"{text} ":
+        if char.isspace() and not quote:
+            if begun and not word:
+                return words, None
+            words += ["".join(word)] if begun else []
+            word, begun, escaped = [], False, False
+        elif escaped:
             word.append(char)
             escaped = False
         elif char == "\\":
@@ -129,16 +144,11 @@ def arguments(text: str) -> Iterator[str]:
         elif char in "'\"":
             quote, begun = char, True
         elif char == "#":
-            break
-        elif char.isspace():
-            if begun:
-                yield "".join(word)
-            word, begun = [], False
+            return [*words, "".join(word)] if word else words, None
         else:
             word.append(char)
             begun = True
-    if begun:
-        yield "".join(word)
+    return words, quote or None
 
 
 def parse(line: int, words: list[str]) -> tuple[list[Option], list[Trouble]]:
@@ -171,7 +181,7 @@ def _long(line: int, text: str, following: str | None, options: list[Option], tr
     given, equals, value = text.partition("=")
     name = given
     if name not in TAKES and name != AUTO_RESUME:
-        matching = [known for known in TAKES if known.startswith(given)]
+        matching = [known for known in _CORE if known.startswith(given)]
         if len(matching) == 1:
             name = matching[0]
         elif matching:

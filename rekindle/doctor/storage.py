@@ -114,10 +114,10 @@ def _file_system(mount: Mount, found: FileSystemFacts, where: str, vpcs: set[str
         yield error(Id.FSX_EXISTS, where, f"{found.id} has the DNS name {quoted(found.dns)}, not {quoted(mount.dns)}")
     if found.storage is not None and found.storage is not mount.storage:
         yield error(Id.FSX_EXISTS, where, f"{found.id} is {found.storage}, not {mount.storage}")
-    if found.state not in _READY:
+    if found.state and found.state not in _READY:
         yield error(Id.FSX_EXISTS, where, f"{found.id} is {found.state}")
-    if mount.storage is Storage.LUSTRE and found.storage is Storage.LUSTRE and found.mount_name != mount.mount_name:
+    if mount.storage is Storage.LUSTRE and found.mount_name is not None and found.mount_name != mount.mount_name:
         message = f"{found.id} has the mount name {quoted(found.mount_name)}, not {quoted(mount.mount_name)}"
         yield error(Id.FSX_MOUNT_NAME, where, message)
-    if vpcs and found.vpc not in vpcs:
+    if vpcs and found.vpc and found.vpc not in vpcs:
         yield error(Id.FSX_VPC, where, f"{found.id} is in {found.vpc}, the subnets are in {listed(sorted(vpcs))}")
