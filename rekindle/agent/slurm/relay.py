@@ -11,7 +11,7 @@ The doorbell says whether there is something new in S3: one GET a turn, and a LI
 from __future__ import annotations
 
 import json
-import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -39,14 +39,14 @@ from rekindle.mailbox import (
 )
 from rekindle.reports import MAX_REPORT_BYTES, RankReport, parse_report_key
 
-log = logging.getLogger(__name__)
-
 LIST_EVERY: Final = timedelta(seconds=60)
-FOUND_EVERY: Final = timedelta(seconds=60)
+# How often checkpoints are looked for: often enough to see the answer to a signal, and never a twentieth of the time.
+FOUND_EVERY: Final = timedelta(seconds=10)
+FOUND_AT_LEAST_EVERY: Final = timedelta(minutes=10)
+JUDGE_SHARE: Final = 20
 MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
 MAX_FILES: Final = 20_000  # of one folder of a mailbox
 SENT: Final = "relay/sent/"
-FOUND: Final = "relay/found/"
 _DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
 _MARKS: Final = quarantine_prefix()
 
@@ -60,6 +60,7 @@ class _Box:
     rang: str | None = None
     listed_at: datetime | None = None
     judged_at: datetime | None = None
+    judge_every: timedelta = FOUND_EVERY
     told: str = ""
 
 
@@ -79,35 +80,48 @@ class MailboxRelay:
         problems: list[str] = []
         for member in self._roster.members():
             try:
-                self._carry(member, now, documents, memory)
-            except (OSError, MailboxError, ClientError, BotoCoreError) as err:
-                problems.append(f"mailbox of {member.job_id}: {type(err).__name__}: {err}"[:300])
+                self._carry(member, now, documents, memory, problems)
+            except (OSError, MailboxError) as err:
+                problems.append(_problem(member, err))
         return Reading(documents=documents, memory=memory, problems=tuple(problems[:20]))
 
     def _carry(
-        self, member: Member, now: datetime, documents: dict[str, bytes], memory: dict[str, bytes | None]
+        self,
+        member: Member,
+        now: datetime,
+        documents: dict[str, bytes],
+        memory: dict[str, bytes | None],
+        problems: list[str],
     ) -> None:
         root = shared_path(member.mailbox)
         checkpoints = shared_path(member.checkpoints)
         if root is None and checkpoints is None:
             return
         box = self._boxes.setdefault(member.job_id, _Box())
-        manifests: dict[str, Manifest] = {}
+        if not member.is_running and box.listed_at is not None and now - box.listed_at < LIST_EVERY:
+            return  # nothing runs that would write or read
         if root is not None:
-            self._down(member, root, box, now)
+            try:
+                self._down(member, root, box, now)
+            except (OSError, MailboxError, ClientError, BotoCoreError) as err:  # the way up needs no S3 now
+                problems.append(_problem(member, err))
             sent = dict(box.sent)
             with userfs.as_user(member.uid, member.gid):
                 for key, stamp, body in _fresh(root, box.sent):
                     documents[f"{relay_prefix(self._cluster, member.job_id)}/{key}"] = body
                     sent[key] = stamp
             if sent != box.sent:
+                if any("/manifests/" in key for key in sent.keys() - box.sent.keys()):
+                    box.judged_at = None
                 box.sent = sent
                 memory[f"{SENT}{member.job_id}"] = _packed(sent)
-        if box.judged_at is None or now - box.judged_at >= FOUND_EVERY:
-            box.judged_at = now
+        if box.judged_at is None or now - box.judged_at >= box.judge_every:
+            began = time.monotonic()
             with userfs.as_user(member.uid, member.gid):
                 manifests = found.manifests_in(root) if root is not None else {}
                 doc = found.judge(member.job_id, checkpoints, manifests, now)
+            took = timedelta(seconds=time.monotonic() - began)
+            box.judged_at, box.judge_every = now, min(max(FOUND_EVERY, JUDGE_SHARE * took), FOUND_AT_LEAST_EVERY)
             told = json.dumps([one.to_wire() for one in doc.checkpoints])
             if told != box.told:
                 box.told = told
@@ -173,6 +187,10 @@ class MailboxRelay:
                 return None
             raise
         return raw if len(raw) <= MAX_MESSAGE_BYTES else None
+
+
+def _problem(member: Member, err: Exception) -> str:
+    return f"mailbox of {member.job_id}: {type(err).__name__}: {err}"[:300]
 
 
 def shared_path(uri: str) -> str | None:

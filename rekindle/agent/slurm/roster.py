@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
+
+MAX_IDLE: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +25,12 @@ class Member:
 
 
 class Roster:
-    """Written by the watcher, read by the relay."""
+    """Written by the watcher, read by the relay. Keeps Jobs that slurmctld has forgotten: what is to come of them, and
+    the checkpoints that they left, still go through their mailboxes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._members: tuple[Member, ...] = ()
+        self._members: dict[str, Member] = {}
 
     def put(self, members: Iterable[Member]) -> None:
         """One per Job: of several, the one that runs, else the newest."""
@@ -34,9 +38,11 @@ class Roster:
         for member in sorted(members, key=lambda one: (one.is_running, one.slurm_job)):
             best[member.job_id] = member
         with self._lock:
-            self._members = tuple(best.values())
+            others = [replace(one, is_running=False) for one in self._members.values() if one.job_id not in best]
+            kept = sorted(others, key=lambda one: one.slurm_job)[-MAX_IDLE:]
+            self._members = {one.job_id: one for one in kept} | best
 
     def members(self) -> tuple[Member, ...]:
         """As of the watcher's last whole look."""
         with self._lock:
-            return self._members
+            return tuple(self._members.values())

@@ -1,0 +1,105 @@
+"""A cluster of files, and everything of the Slurm side on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from rekindle.agent.ports import News, Reading
+from rekindle.agent.slurm.commands import Commands
+from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.reads import Reads
+from rekindle.agent.slurm.roster import Roster
+from rekindle.agent.slurm.run import Runner
+from rekindle.agent.slurm.watch import Watch
+from rekindle.headnode.documents import AttemptDoc, NodesDoc
+from rekindle.headnode.names import attempt_key, nodes_key
+from tests.agent_slurm.fake_slurm import FakeSlurm
+
+START = datetime(2026, 11, 21, 16, 0, tzinfo=UTC)
+
+
+class Kept:
+    """The agent's memory, as a dict."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, bytes] = {}
+
+    def items(self, prefix: str) -> Mapping[str, bytes]:
+        return {key: raw for key, raw in self.all.items() if key.startswith(prefix)}
+
+
+@dataclass
+class Journal:
+    ended: set[str] = field(default_factory=set)
+    requeued: set[str] = field(default_factory=set)
+
+    def has_ended(self, attempt: str) -> bool:
+        return attempt in self.ended
+
+    def has_requeued(self, new_attempt: str) -> bool:
+        return new_attempt in self.requeued
+
+
+class Head:
+    """A head node: the fake's commands, the watcher, and what it said so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.fake = FakeSlurm(folder / "slurm")
+        self.memory = Kept()
+        self.journal = Journal()
+        self.resources = folder / "resource_config.json"
+        self.board: dict[str, bytes] = {}
+        self.news: list[News] = []
+        self.now = START
+        self.start()
+
+    def start(self) -> None:
+        """A new process of the agent."""
+        runner = Runner(environ={"PATH": self.fake.path})
+        self.reads = Reads(runner, lambda: self.now)
+        self.roster = Roster()
+        node_map = NodeMap(str(self.resources))
+        self.watch = Watch(
+            cluster="ml",
+            reads=self.reads,
+            node_map=node_map,
+            memory=self.memory,
+            deeds=self.journal,
+            roster=self.roster,
+            published=self.board.get,
+        )
+        self.commands = Commands(
+            cluster="ml",
+            runner=runner,
+            reads=self.reads,
+            node_map=node_map,
+            settings=self.watch.current_settings,
+            now=lambda: self.now,
+        )
+
+    def look(self) -> Reading:
+        """One look, kept as the agent keeps it. Raises: SlurmUnavailable."""
+        self.now += timedelta(seconds=10)
+        reading = self.watch.read(self.now)
+        for key, raw in reading.memory.items():
+            if raw is None:
+                self.memory.all.pop(key, None)
+            else:
+                self.memory.all[key] = raw
+        self.board |= reading.documents
+        self.news += reading.news
+        return reading
+
+    def doc(self, attempt: str) -> AttemptDoc:
+        return AttemptDoc.from_json(self.board[attempt_key(attempt)])
+
+    def nodes(self) -> NodesDoc:
+        return NodesDoc.from_json(self.board[nodes_key("ml")])
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    return Head(tmp_path)

@@ -1,0 +1,304 @@
+"""Mailboxes and checkpoints on a shared path: carried, bounded, nobody's links followed."""
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from rekindle.agent.ports import Reading
+from rekindle.agent.slurm import userfs
+from rekindle.agent.slurm.relay import MailboxRelay, is_for_the_run, shared_path
+from rekindle.agent.slurm.roster import Member, Roster
+from rekindle.checkpoints.marks import mark_key
+from rekindle.headnode.documents import FoundDoc
+from rekindle.mailbox import Manifest, ManifestFile, SaveKind, doorbell_key, fence_key, plan_key, request_key
+from tests.agent_slurm.conftest import START, Kept
+
+JOB = "slurm.ml.7"
+PREFIX = f"clusters/ml/jobs/{JOB}"
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.s3 = boto3.client("s3", region_name="us-east-1")
+        self.s3.create_bucket(Bucket="stack")
+        self.path = folder / "box"
+        self.path.mkdir()
+        self.checkpoints = folder / "ck"
+        self.checkpoints.mkdir()
+        self.memory = Kept()
+        self.roster = Roster()
+        self.now = START
+        self.put_member()
+        self.start()
+
+    def put_member(self, **more: object) -> None:
+        member = {
+            "job_id": JOB,
+            "slurm_job": 7,
+            "attempt": JOB,
+            "mailbox": f"file://{self.path}",
+            "checkpoints": str(self.checkpoints),
+            "uid": os.getuid(),
+            "gid": os.getgid(),
+            "is_running": True,
+        }
+        self.roster.put([Member(**(member | more))])  # type: ignore[arg-type]
+
+    def start(self) -> None:
+        self.relay = MailboxRelay(cluster="ml", bucket="stack", s3=self.s3, memory=self.memory, roster=self.roster)
+
+    def turn(self, seconds: float = 61) -> Reading:
+        self.now += timedelta(seconds=seconds)
+        reading = self.relay.turn(self.now)
+        self.memory.all |= {key: raw for key, raw in reading.memory.items() if raw is not None}
+        return reading
+
+    def serve(self, key: str, body: bytes = b"{}") -> None:
+        self.s3.put_object(Bucket="stack", Key=f"{PREFIX}/{key}", Body=body)
+
+    def write(self, key: str, body: bytes) -> Path:
+        path = self.path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+        return path
+
+    def found(self, reading: Reading) -> FoundDoc:
+        return FoundDoc.from_json(reading.documents[f"{PREFIX}/found.json"])
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield World(tmp_path)
+
+
+def beat(step: int) -> bytes:
+    return json.dumps(
+        {
+            "v": 1,
+            "job_id": JOB,
+            "attempt": JOB,
+            "attempt_number": 1,
+            "step": step,
+            "first_step": 0,
+            "loss": 2.0,
+            "loss_state": "finite",
+            "phase": "training",
+            "step_s_median": 1.0,
+            "rank": 0,
+            "world_size": 2,
+            "at": START.isoformat(),
+        }
+    ).encode()
+
+
+def manifest_of(root: Path, step: int, files: dict[str, int]) -> Manifest:
+    return Manifest(
+        job_id=JOB,
+        attempt=JOB,
+        attempt_number=1,
+        step=step,
+        kind=SaveKind.EMERGENCY,
+        root=f"file://{root}",
+        files=tuple(ManifestFile(path=name, bytes=size, sha256=None) for name, size in files.items()),
+        world_size=1,
+        saved_at=START,
+    )
+
+
+def test_what_the_service_writes_comes_to_the_path_and_the_bell_rings_last(world: World) -> None:
+    for key in (fence_key(), request_key("r1"), plan_key(f"{JOB}.r1"), mark_key("file:///fsx/ck/1")):
+        world.serve(key, key.encode())
+    world.serve(doorbell_key(), b"1")
+    world.turn()
+    for key in (fence_key(), request_key("r1"), plan_key(f"{JOB}.r1"), mark_key("file:///fsx/ck/1"), doorbell_key()):
+        assert (world.path / key).exists(), key
+    assert (world.path / request_key("r1")).read_bytes() == request_key("r1").encode()
+
+
+def test_a_ring_brings_news_at_once_and_silence_asks_for_no_list(world: World) -> None:
+    world.turn()
+    world.serve(request_key("r1"))
+    world.turn(seconds=5)
+    assert not (world.path / request_key("r1")).exists(), "nobody rang"
+    world.serve(doorbell_key(), b"2")
+    world.turn(seconds=5)
+    assert (world.path / request_key("r1")).exists()
+    world.serve(request_key("r2"))
+    world.turn(seconds=61)
+    assert (world.path / request_key("r2")).exists(), "once a minute it is looked for without a ring"
+
+
+def test_only_the_services_own_names_come(world: World) -> None:
+    for key in (
+        "rekindle/beats/x.json",
+        "rekindle/requests/../../evil.json",
+        "rekindle/x.sh",
+        "rekindle/requests/a b.json",
+    ):
+        world.serve(key)
+    world.turn()
+    assert not list((world.path / "rekindle").glob("**/*")) or not (world.path / "rekindle").exists()
+    assert not is_for_the_run("rekindle/manifests/step-000000000001-a.json")
+    assert not is_for_the_run("x/rekindle/fence.json")
+    assert is_for_the_run("rekindle/fence.json")
+
+
+def test_what_the_run_writes_goes_to_s3_when_it_changes(world: World) -> None:
+    path = world.write(f"rekindle/beats/{JOB}.json", beat(1))
+    assert world.turn().documents[f"{PREFIX}/rekindle/beats/{JOB}.json"] == beat(1)
+    assert world.turn().documents == {}
+    path.write_bytes(beat(10))
+    assert list(world.turn().documents) == [f"{PREFIX}/rekindle/beats/{JOB}.json"]
+    world.start()
+    assert f"{PREFIX}/rekindle/beats/{JOB}.json" not in world.turn().documents, "a new process knows what was sent"
+
+
+def test_half_a_message_too_much_and_other_names_stay_where_they_are(world: World) -> None:
+    world.write("rekindle/beats/half.json", beat(1)[:50])
+    world.write("rekindle/beats/large.json", b" " * (300 * 1024))
+    world.write("rekindle/beats/notes.txt", beat(1))
+    world.write("rekindle/fence.json", b"{}")
+    world.write("rekindle/secrets/key.json", b"{}")
+    assert [key for key in world.turn().documents if not key.endswith("found.json")] == []
+    world.write("rekindle/beats/half.json", beat(1))
+    assert f"{PREFIX}/rekindle/beats/half.json" in world.turn().documents
+
+
+def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(beat(1))
+    (world.path / "rekindle" / "beats").mkdir(parents=True)
+    (world.path / "rekindle" / "beats" / "x.json").symlink_to(secret)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "y.json").write_bytes(beat(1))
+    (world.path / "rekindle" / "replies").symlink_to(elsewhere)
+    (world.path / "rekindle" / "requests").symlink_to(elsewhere)
+    world.serve(request_key("r1"))
+    reading = world.turn()
+    assert [key for key in reading.documents if not key.endswith("found.json")] == []
+    assert not (elsewhere / "r1.json").exists()
+    assert any(JOB in problem for problem in reading.problems)
+
+
+def test_a_pipe_in_a_mailbox_holds_nobody_up(world: World) -> None:
+    (world.path / "rekindle" / "beats").mkdir(parents=True)
+    os.mkfifo(world.path / "rekindle" / "beats" / "x.json")
+    assert f"{PREFIX}/rekindle/beats/x.json" not in world.turn().documents
+
+
+def test_checkpoints_with_manifests_are_judged_by_them(world: World) -> None:
+    root = world.checkpoints / "mine" / "step-5"
+    root.mkdir(parents=True)
+    (root / "rank-0.bin").write_bytes(b"x" * 100)
+    good = manifest_of(root, 5, {"rank-0.bin": 100})
+    bad = manifest_of(root.parent / "step-6", 6, {"rank-0.bin": 100})
+    for one in (good, bad):
+        world.write(one.key, one.to_json())
+    doc = world.found(world.turn())
+    assert [(one.step, one.problems == ()) for one in doc.checkpoints] == [(6, False), (5, True)]
+    assert doc.checkpoints[1].root == f"file://{root}"
+    assert doc.checkpoints[1].manifest == f"file://{world.path}/{good.key}"
+    assert doc.checkpoints[1].attempt == JOB
+
+
+def test_checkpoints_of_a_known_format_need_no_manifest(world: World) -> None:
+    folder = world.checkpoints / "checkpoint-30"
+    folder.mkdir()
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (folder / name).write_bytes(b"x" * 10)
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": 30}))
+    doc = world.found(world.turn())
+    assert [(one.step, one.kind) for one in doc.checkpoints] == [(30, "hf_trainer")]
+    assert doc.checkpoints[0].root == f"file://{folder}"
+
+
+def test_an_empty_folder_is_told_and_one_that_cannot_be_seen_is_not_empty(world: World) -> None:
+    assert world.found(world.turn()).checkpoints == ()
+    world.put_member(checkpoints="/no/such/place/at/all")
+    world.start()
+    reading = world.turn()
+    assert reading.documents == {}
+    assert any("No such file" in problem for problem in reading.problems)
+
+
+def test_s3_away_stops_only_what_needs_it(world: World) -> None:
+    world.write(f"rekindle/beats/{JOB}.json", beat(1))
+    world.s3.delete_bucket(Bucket="stack")
+    reading = world.turn()
+    assert f"{PREFIX}/rekindle/beats/{JOB}.json" in reading.documents
+    assert f"{PREFIX}/found.json" in reading.documents
+    assert any("NoSuchBucket" in problem for problem in reading.problems)
+
+
+def test_a_new_manifest_is_judged_at_once(world: World) -> None:
+    world.turn()
+    root = world.checkpoints / "step-5"
+    root.mkdir()
+    (root / "a").write_bytes(b"x")
+    manifest = manifest_of(root, 5, {"a": 1})
+    world.write(manifest.key, manifest.to_json())
+    assert [one.step for one in world.found(world.turn(seconds=1)).checkpoints] == [5]
+
+
+def test_a_job_that_is_forgotten_is_still_served_now_and_then(world: World) -> None:
+    world.turn()
+    world.roster.put([])
+    world.serve(plan_key(f"{JOB}.r1"))
+    world.serve(doorbell_key(), b"3")
+    world.turn(seconds=5)
+    assert not (world.path / plan_key(f"{JOB}.r1")).exists()
+    world.turn(seconds=61)
+    assert (world.path / plan_key(f"{JOB}.r1")).exists()
+
+
+def test_a_mailbox_in_s3_needs_no_relay(world: World) -> None:
+    world.put_member(mailbox="s3://stack/x", checkpoints="s3://stack/y")
+    assert world.turn().documents == {}
+    assert [shared_path(uri) for uri in ("s3://b/x", "", "relative", "/", "/fsx/../etc", "file:///fsx/box")] == [
+        None,
+        None,
+        None,
+        None,
+        None,
+        "/fsx/box",
+    ]
+
+
+def test_one_jobs_broken_mailbox_is_no_other_jobs(world: World, tmp_path: Path) -> None:
+    world.roster.put([])
+    other = tmp_path / "other"
+    other.mkdir()
+    base = {"slurm_job": 1, "checkpoints": "", "uid": os.getuid(), "gid": os.getgid(), "is_running": True}
+    world.roster.put(
+        [
+            Member(job_id="slurm.ml.1", attempt="slurm.ml.1", mailbox="/proc/1/nope", **base),  # type: ignore[arg-type]
+            Member(job_id="slurm.ml.2", attempt="slurm.ml.2", mailbox=str(other), **base),  # type: ignore[arg-type]
+        ]
+    )
+    world.s3.put_object(Bucket="stack", Key="clusters/ml/jobs/slurm.ml.1/rekindle/fence.json", Body=b"{}")
+    world.s3.put_object(Bucket="stack", Key="clusters/ml/jobs/slurm.ml.2/rekindle/fence.json", Body=b"{}")
+    reading = world.turn()
+    assert (other / "rekindle" / "fence.json").exists()
+    assert any("slurm.ml.1" in problem for problem in reading.problems)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
+def test_root_reads_and_writes_as_the_jobs_user(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o700)
+    (locked / "x").write_bytes(b"root's")
+    with userfs.as_user(65534, 65534):
+        assert userfs.read(str(locked / "x"), 100) is None
+        with pytest.raises(PermissionError):
+            userfs.write(str(locked), "y", b"z")
+    assert userfs.read(str(locked / "x"), 100) == b"root's"

@@ -1,0 +1,372 @@
+"""A job's spec: what is captured, what is said to be missing, and the sbatch that submits it again."""
+
+import dataclasses
+import os
+import pwd
+import struct
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rekindle.agent.ports import SlurmRefused, SlurmUnavailable
+from rekindle.agent.slurm import comment, options, spec
+from rekindle.agent.slurm.capture import Captured, environment_of, find_arguments, is_secret
+from rekindle.agent.slurm.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
+from rekindle.agent.slurm.script import read as read_script
+from rekindle.headnode.documents import JobSpec
+from rekindle.headnode.orders import Order, Repair, Signal, Verb
+from tests.agent_slurm.conftest import START, Head
+from tests.agent_slurm.fake_slurm import DEFAULTS, detail_of
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+SCRIPT = "#!/bin/bash\n#SBATCH -N2\nsrun python train.py\n"
+
+
+def job_of(**columns: str) -> tuple[Job, dict[str, str]]:
+    given = {**DEFAULTS, "JobID": "7", "ArrayJobID": "7"} | columns
+    between, end = format_of(COLUMNS, "m")[1:]
+    (job,) = parse_jobs(between.join(given[name] for name in COLUMNS) + end, between, end, START)
+    return job, parse_detail(detail_of(given), job)
+
+
+def order_of(**more: object) -> Order:
+    base = Order(
+        token="t",
+        verb=Verb.SUBMIT,
+        cluster="ml",
+        issued_at=START,
+        expires_at=START,
+        attempt="slurm.ml.7",
+        slurm_job=7,
+        new_attempt="slurm.ml.7-a2",
+        spec="0" * 64,
+        environment={"REKINDLE_RESUME_STEP": "99", "REKINDLE_JOB_ID": "slurm.ml.7"},
+        exclude=("node1", "node9"),
+    )
+    return dataclasses.replace(base, **more)  # type: ignore[arg-type]
+
+
+def spec_of(**more: object) -> JobSpec:
+    base = JobSpec(
+        script=SCRIPT,
+        arguments=("x y", "z"),
+        workdir="/",
+        user=ME,
+        options={"job-name": "train", "nodes": "2", "requeue": None, "comment": "rekindle:gentle,mailbox=/fsx/box"},
+        environment={"FOO": "a,b", "REKINDLE_RESUME_STEP": "5", "SLURM_SUBMIT_DIR": "/", "SLURM_UMASK": "0027"},
+        dependency="singleton",
+    )
+    return dataclasses.replace(base, **more)  # type: ignore[arg-type]
+
+
+def test_what_was_asked_for_is_asked_for_again() -> None:
+    job, detail = job_of(Command="/fsx/ml/train.sh --config base.yaml", Account="research")
+    asked = {
+        "SLURM_NTASKS_PER_NODE": "8",
+        "SLURM_CPUS_PER_TASK": "12",
+        "SLURM_GPUS_PER_NODE": "8",
+        "SLURM_OPEN_MODE": "a",
+        "PATH": "/bin",
+    }
+    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept=asked), arguments=("--config", "base.yaml"))
+    assert taken.cannot == ()
+    assert taken.spec is not None
+    given = taken.spec.options
+    assert {"job-name": "train", "partition": "main", "account": "research", "qos": "normal", "nodes": "2"}.items() <= (
+        given.items()
+    )
+    assert {
+        "ntasks-per-node": "8",
+        "cpus-per-task": "12",
+        "gpus-per-node": "8",
+        "exclusive": None,
+    }.items() <= given.items()
+    assert given["output"] == "/fsx/ml/slurm-7.out", "the next attempt goes on in the same file"
+    assert "requeue" in given
+    assert "ntasks" not in given, "no number of tasks was asked for: giving one changes what its srun does"
+    assert "gres" not in given
+    assert taken.spec.environment == {"PATH": "/bin"}
+    assert taken.spec.arguments == ("--config", "base.yaml")
+
+
+def test_without_its_environment_a_job_keeps_its_gpus_and_says_what_is_missing() -> None:
+    job, detail = job_of(Command="/fsx/ml/train.sh a b")
+    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept=None), arguments=None)
+    assert taken.cannot == (spec.NO_ENVIRONMENT, spec.NO_ARGUMENTS)
+    assert taken.spec is not None
+    assert taken.spec.options["gres"] == "gpu:8"
+    assert not taken.is_final
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"ArrayTaskID": "3", "ArrayJobID": "5"}, spec.ARRAY),
+        ({"HetJobID": "7", "HetJobOffset": "0"}, spec.HETEROGENEOUS),
+    ],
+)
+def test_what_cannot_be_submitted_again_says_so(columns: dict[str, str], why: str) -> None:
+    job, detail = job_of(**columns)
+    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept={}), arguments=())
+    assert why in taken.cannot
+
+
+def test_our_excluded_nodes_do_not_become_the_users() -> None:
+    job, detail = job_of()
+    detail["ExcNodeList"] = "node[1-3]"
+    kept = {spec.EXCLUDED: "node1,node3", "REKINDLE_RESUME_STEP": "5", "A": "1"}
+    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept=kept), arguments=())
+    assert taken.spec is not None
+    assert taken.spec.options["exclude"] == "node2"
+    assert taken.spec.environment == {"A": "1"}, "nothing of the attempt before"
+
+
+def test_sbatchs_argument_list() -> None:
+    args = spec.sbatch_arguments(spec_of(), order_of(), "/tmp/batch", ("REKINDLE_JOB_ID",))
+    assert args[:2] == ["sbatch", "--parsable"]
+    assert args[-3:] == ["/tmp/batch", "x y", "z"]
+    assert "--exclude=node1,node9" in args
+    assert "--export=ALL" in args
+    assert "--open-mode=append" in args
+    assert "--requeue" in args
+    assert "--dependency=singleton" in args
+    assert "--comment=rekindle:gentle,job=slurm.ml.7,attempt=slurm.ml.7-a2,mailbox=/fsx/box" in args
+
+
+@pytest.mark.parametrize(
+    ("exported", "argument"),
+    [
+        ("ALL", "--export=ALL"),
+        ("A,B", "--export=A,B,REKINDLE_X"),
+        ("NONE", "--export=REKINDLE_X"),
+    ],
+)
+def test_our_variables_reach_a_job_that_exports_only_some(exported: str, argument: str) -> None:
+    args = spec.sbatch_arguments(spec_of(options={"export": exported}), order_of(), "s", ("REKINDLE_X",))
+    assert argument in args
+
+
+def test_a_node_that_is_asked_for_and_excluded_is_no_longer_asked_for() -> None:
+    args = spec.sbatch_arguments(spec_of(options={"nodelist": "node[1-2]", "exclude": "bad1"}), order_of(), "s", ())
+    assert "--nodelist=node2" in args
+    assert "--exclude=bad1,node1,node9" in args
+
+
+def test_exported_names() -> None:
+    assert options.exported("ALL,A=1") == "ALL"
+    assert options.exported("A=1,B=x y") == "A,B"
+    assert options.exported("NONE") == "NONE"
+    assert options.exported(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("slurm-%j.out", "/fsx/ml/slurm-7.out"),
+        ("/logs/%x-%4j.%u", "/logs/train-0007.ml"),
+        ("/logs/%%j", "/logs/%j"),
+        ("/logs/%N-%A", "/logs/node1-7"),
+        ("/logs/%q", "/logs/%q"),
+        ("", ""),
+        ("/logs/100%", "/logs/100%"),
+    ],
+)
+def test_output_patterns(pattern: str, path: str) -> None:
+    assert options.expand(pattern, job_of()[0]) == path
+
+
+def test_a_submission_runs_as_the_user_with_the_environment_and_leaves_nothing_behind(head: Head) -> None:
+    head.fake.answer("sbatch", stdout="")
+    (head.fake.folder / "answers" / "sbatch").write_text(
+        f"env > {head.fake.folder}/env\n"
+        f'for a; do case "$a" in */batch) cat "$a" > {head.fake.folder}/script;; esac; done\n'
+        "echo '42;ml'\n"
+    )
+    assert head.commands.submit(spec_of(), order_of()) == 42
+    environment = dict(
+        line.split("=", 1) for line in (head.fake.folder / "env").read_text().splitlines() if "=" in line
+    )
+    assert environment["FOO"] == "a,b"
+    assert environment["REKINDLE_RESUME_STEP"] == "99"
+    assert environment["REKINDLE_ATTEMPT_NAME"] == "slurm.ml.7-a2"
+    assert environment["REKINDLE_EXCLUDED_NODES"] == "node1,node9"
+    assert "SLURM_SUBMIT_DIR" not in environment
+    assert (head.fake.folder / "script").read_text() == SCRIPT
+    (call,) = head.fake.calls()
+    assert not Path(call[-3]).exists(), "the script's copy is taken away again"
+
+
+def test_secrets_that_never_left_the_machine_are_there_again_while_the_old_job_is(head: Head) -> None:
+    folder = head.fake.folder / "state" / "hash.7" / "job.7"
+    folder.mkdir(parents=True)
+    pairs = [b"WANDB_API_KEY=abc", b"PATH=/bin", b"TOKENIZERS_PARALLELISM=false", b"BAD=\xff"]
+    (folder / "environment").write_bytes(struct.pack("<I", len(pairs)) + b"".join(pair + b"\0" for pair in pairs))
+    found = environment_of(str(head.fake.folder / "state"), 7)
+    assert found.kept == {"PATH": "/bin", "TOKENIZERS_PARALLELISM": "false"}
+    assert found.left_out == ("BAD", "WANDB_API_KEY")
+    (head.fake.folder / "answers" / "sbatch").write_text(f"env > {head.fake.folder}/env\necho 43\n")
+    head.commands.submit(spec_of(left_out=("WANDB_API_KEY",)), order_of())
+    assert "WANDB_API_KEY=abc" in (head.fake.folder / "env").read_text()
+
+
+def test_a_refusal_and_an_unknown_user_are_refusals(head: Head) -> None:
+    head.fake.answer("sbatch", stderr="sbatch: error: invalid partition specified: nope", code=1)
+    with pytest.raises(SlurmRefused, match="invalid partition"):
+        head.commands.submit(spec_of(), order_of())
+    with pytest.raises(SlurmRefused, match="knows no user"):
+        head.commands.submit(spec_of(user="nobody-of-that-name"), order_of())
+    head.fake.answer("sbatch", stderr="sbatch: error: Unable to contact slurm controller", code=1)
+    with pytest.raises(SlurmUnavailable):
+        head.commands.submit(spec_of(), order_of())
+    head.fake.answer("sbatch", stdout="what?\n")
+    with pytest.raises(SlurmUnavailable, match="no job id"):
+        head.commands.submit(spec_of(), order_of())
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("WANDB_API_KEY", True),
+        ("HF_TOKEN", True),
+        ("DB_PASSWORD", True),
+        ("MY_PRIVATE_KEY", True),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("MAX_TOKENS", False),
+        ("AUTHOR", False),
+        ("PATH", False),
+        ("TOKEN_FILE", False),
+    ],
+)
+def test_which_names_look_like_secrets(name: str, secret: bool) -> None:
+    assert is_secret(name) is secret
+
+
+def test_arguments_that_fit_in_two_ways_are_not_known() -> None:
+    def packed(*words: bytes) -> bytes:
+        return struct.pack(">I", len(words)) + b"".join(
+            struct.pack(">I", len(word) + 1) + word + b"\0" for word in words
+        )
+
+    once = b"junk" + packed(b"/x.sh", b"a b", b"c")
+    assert find_arguments(once, "/x.sh a b c") == ("a b", "c")
+    assert find_arguments(once + once, "/x.sh a b c") == ("a b", "c")
+    assert find_arguments(once + packed(b"/x.sh", b"a", b"b c"), "/x.sh a b c") is None
+    assert find_arguments(b"", "/x.sh a b c") is None
+
+
+@pytest.mark.parametrize(
+    ("script", "auto_resume", "traps", "warned_batch"),
+    [
+        ("#!/bin/bash\nsrun --auto-resume=1 train.sh", True, set(), False),
+        ("#!/bin/bash\n# srun --auto-resume=1 train.sh\nsrun train.sh", False, set(), False),
+        ("#!/bin/bash\n#SBATCH --auto-resume=1\nsrun train.sh", False, set(), False),
+        ('AUTO=""\n[ -d /opt/sagemaker_cluster ] && AUTO="--auto-resume=1"\nsrun $AUTO x', True, set(), False),
+        ("srun \\\n  --auto-resume=1 \\\n  x", True, set(), False),
+        ("#SBATCH --signal=B:USR1@120\ntrap 'kill -TERM $pid' SIGUSR1", False, {"USR1"}, True),
+        ("trap - USR1\necho 'trap x USR2' # trap y TERM", False, set(), False),
+    ],
+)
+def test_scripts(script: str, auto_resume: bool, traps: set[str], warned_batch: bool) -> None:
+    found = read_script(script)
+    assert found.has_auto_resume is auto_resume
+    assert found.warned_batch is warned_batch
+    assert traps <= set(found.traps)
+
+
+@pytest.mark.parametrize(
+    ("written", "policy", "keys"),
+    [
+        ("rekindle", "default", {}),
+        ("rekindle:gentle ", "gentle", {}),
+        ('"rekindle:p,mailbox=s3://b/p,signal=SIGUSR1"', "p", {"mailbox": "s3://b/p", "signal": "USR1"}),
+        ("rekindle,signal=B:USR2", "default", {"signal": "USR2", "signal_batch": True}),
+        ("rekindle,job=a b,attempt=nope,checkpoints=/x=y", "default", {"job": None, "checkpoints": "/x=y"}),
+    ],
+)
+def test_comments(written: str, policy: str, keys: dict[str, object]) -> None:
+    found = comment.parse(written)
+    assert found is not None
+    assert found.policy == policy
+    for key, expected in keys.items():
+        assert getattr(found, key) == expected
+
+
+@pytest.mark.parametrize("written", ["", "hello", "rekindled", "my rekindle", "REKINDLE"])
+def test_comments_of_other_jobs(written: str) -> None:
+    assert comment.parse(written) is None
+
+
+def test_a_wrong_key_loses_only_itself() -> None:
+    found = comment.parse("rekindle:gentle,job=a b,oops,mailbox=/m")
+    assert found is not None
+    assert found.mailbox == "/m"
+    assert len(found.problems) == 2
+
+
+def test_commands_are_argument_lists(head: Head) -> None:
+    commands = head.commands
+    head.fake.jobs(
+        [
+            {"JobID": "7", "Comment": "rekindle,signal=USR1"},
+            {"JobID": "8", "Comment": "rekindle,signal=B:USR1"},
+            {"JobID": "9", "State": "PENDING", "Dependency": "afterok:7(unfulfilled),singleton(unfulfilled)"},
+        ]
+    )
+    commands.signal(7, Signal.USR1)
+    commands.signal(8, Signal.USR1)
+    commands.cancel(7)
+    commands.hold(7)
+    commands.requeue_hold(7)
+    commands.release(7)
+    commands.start_now(7)
+    commands.exclude(7, ["node1", "node2"])
+    commands.exclude(7, [])
+    assert commands.repoint(7, 70) == (9,)
+    commands.drain("node1", "rekindle:inc 1; rm -rf /")
+    commands.resume("node1")
+    commands.mark("node1", Repair.REPLACE)
+    commands.reboot("node1", "rekindle:inc-1")
+    assert head.fake.calls() == [
+        ["scancel", "--signal=USR1", "7"],
+        ["scancel", "--signal=USR1", "--batch", "8"],
+        ["scancel", "7"],
+        ["scontrol", "hold", "7"],
+        ["scontrol", "requeuehold", "7"],
+        ["scontrol", "release", "7"],
+        ["scontrol", "update", "jobid=7", "starttime=now"],
+        ["scontrol", "update", "jobid=7", "excnodelist=node1,node2"],
+        ["scontrol", "update", "jobid=7", "excnodelist="],
+        ["scontrol", "update", "jobid=9", "dependency=afterok:70,singleton"],
+        ["scontrol", "update", "nodename=node1", "state=drain", "reason=rekindle:inc 1; rm -rf /"],
+        ["scontrol", "update", "nodename=node1", "state=resume"],
+        ["scontrol", "update", "nodename=node1", "state=fail", "reason=Action:Replace"],
+        ["scontrol", "reboot", "ASAP", "reason=rekindle:inc-1", "node1"],
+    ]
+
+
+def test_what_is_no_job_or_node_never_reaches_a_command(head: Head) -> None:
+    for call in (
+        lambda: head.commands.cancel(0),
+        lambda: head.commands.drain("node[1-3]", "x"),
+        lambda: head.commands.drain("node1", "two\nlines"),
+        lambda: head.commands.exclude(7, ["a,b"]),
+    ):
+        with pytest.raises(SlurmRefused):
+            call()
+    assert head.fake.calls() == []
+
+
+def test_reads_of_one_job_and_one_node(head: Head) -> None:
+    head.fake.jobs([{"JobID": "7", "ExcNodeList": "node3"}])
+    (head.fake.folder / "on-node1").write_text("7#\n")
+    doc = head.commands.job(7)
+    assert doc is not None
+    assert (doc.attempt, doc.exclude) == ("slurm.ml.7", ("node3",))
+    assert head.commands.job(99) is None
+    now = head.commands.node("node1")
+    assert now is not None
+    assert now.facts.jobs == (7,)
+    assert now.booted_at == datetime.fromtimestamp(1795262212, UTC)
+    assert head.commands.node("node77") is None

@@ -1,0 +1,358 @@
+"""What the watcher tells of starts, their ends and what took their place."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rekindle.agent.ports import NewsType, SlurmUnavailable
+from rekindle.headnode.documents import EndedBy, SlurmState
+from rekindle.headnode.names import spec_key
+from tests.agent_slurm.conftest import Head
+from tests.agent_slurm.fake_slurm import node_line
+
+PENDING = {"JobID": "7", "State": "PENDING", "Reason": "Priority", "NodeList": "", "StartTime": "N/A"}
+RUNNING = {"JobID": "7"}
+
+
+def requeued(restart: int, **more: str) -> dict[str, str]:
+    return PENDING | {"RestartCnt": str(restart), "Reason": "BeginTime", "SubmitTime": "1795279000"} | more
+
+
+def told(head: Head) -> list[tuple[str, str]]:
+    return [(one.detail["attempt"], one.detail["state"]) for one in head.news if one.type is NewsType.JOB]
+
+
+def test_a_job_is_found_by_its_comment_and_followed(head: Head) -> None:
+    head.fake.jobs(
+        [PENDING | {"Comment": "rekindle:gentle,mailbox=/fsx/box,signal=USR1"}, {"JobID": "8", "Comment": "hi"}]
+    )
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert (doc.state, doc.policy, doc.mailbox, doc.signal) == (SlurmState.PENDING, "gentle", "/fsx/box", "USR1")
+    assert (doc.nodes, doc.started_at, doc.reason) == ((), None, "Priority")
+    head.fake.jobs([RUNNING | {"Comment": "rekindle:gentle,mailbox=/fsx/box,signal=USR1"}])
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert (doc.state, doc.nodes, doc.time_limit_s) == (SlurmState.RUNNING, ("node1", "node2"), 86400)
+    assert doc.stdout == "/fsx/ml/slurm-7.out"
+    assert told(head) == [("slurm.ml.7", "pending"), ("slurm.ml.7", "running")]
+    assert head.news[-1].detail["v"] == 1
+    assert not any("slurm.ml.8" in key for key in head.board)
+
+
+def test_nothing_new_is_nothing_told(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    again = head.look()
+    assert (again.documents, again.news, again.memory) == ({}, (), {})
+
+
+def test_a_requeue_by_a_person_makes_a_new_attempt(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.jobs([RUNNING | {"State": "COMPLETING", "RestartCnt": "1", "EndTime": "NONE"}])
+    head.look()
+    assert head.doc("slurm.ml.7").state is SlurmState.COMPLETING, "its processes still end"
+    assert head.doc("slurm.ml.7").successor is None
+    head.fake.jobs([requeued(1)])
+    head.look()
+    old, new = head.doc("slurm.ml.7"), head.doc("slurm.ml.7.r1")
+    assert (old.state, old.successor, old.requeued_by) == (SlurmState.REQUEUED, "slurm.ml.7.r1", EndedBy.USER)
+    assert old.nodes == ("node1", "node2")
+    assert old.ended_at is not None
+    assert new.state is SlurmState.PENDING
+    assert new.restart == 1
+    assert told(head)[-2:] == [("slurm.ml.7", "requeued"), ("slurm.ml.7.r1", "pending")]
+
+
+def test_our_own_hold_is_told_as_ours(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.journal.ended.add("slurm.ml.7")
+    head.fake.jobs([requeued(1, Reason="job requeued in held state", PriorityLong="0")])
+    head.look()
+    assert head.doc("slurm.ml.7").requeued_by is EndedBy.AGENT
+    assert head.doc("slurm.ml.7").ended_by is EndedBy.AGENT
+    assert head.doc("slurm.ml.7.r1").held
+
+
+def test_a_node_that_went_down_is_why_slurm_requeued(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.nodes(["node1", node_line("node2", "DOWN+NOT_RESPONDING", "Not responding"), "node3"])
+    head.fake.jobs([RUNNING | {"State": "COMPLETING", "RestartCnt": "1", "EndTime": "NONE", "NodeList": "node1"}])
+    head.look()
+    head.fake.jobs([requeued(1)])
+    head.look()
+    old = head.doc("slurm.ml.7")
+    assert (old.requeued_by, old.ended_by) == (EndedBy.SLURM, EndedBy.SLURM)
+    assert old.nodes == ("node1", "node2"), "Slurm takes the lost node out of the list; the start had both"
+    assert "Down: node2 (Not responding)." in old.detail
+
+
+def test_history_outranks_what_the_nodes_look_like(head: Head) -> None:
+    head.fake.config(accounting="accounting_storage/slurmdbd")
+    head.fake.sacct(["7|NODE_FAIL|0:0|node[1-2]", "7|PENDING|0:0|None"])
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.jobs([requeued(1)])
+    head.look()
+    assert head.doc("slurm.ml.7").requeued_by is EndedBy.SLURM
+
+
+def test_an_ended_job_that_goes_back_was_put_back_by_a_person_unless_by_us(head: Head) -> None:
+    head.fake.jobs(
+        [RUNNING | {"State": "FAILED", "EndTime": "1795278000", "Reason": "NonZeroExitCode", "ExitCode": "3:0"}]
+    )
+    head.look()
+    assert head.doc("slurm.ml.7").exit_code == 3
+    head.fake.jobs([requeued(1)])
+    head.look()
+    old = head.doc("slurm.ml.7")
+    assert (old.requeued_by, old.ended_by, old.exit_code) == (EndedBy.USER, EndedBy.ITSELF, 3)
+    head.journal.requeued.add("slurm.ml.7.r2")
+    head.fake.jobs([requeued(1) | {"State": "CANCELLED", "EndTime": "1795279100"}])
+    head.look()
+    head.fake.jobs([requeued(2)])
+    head.look()
+    assert head.doc("slurm.ml.7.r1").requeued_by is EndedBy.AGENT
+
+
+@pytest.mark.parametrize("by_us", [True, False])
+def test_who_cancelled(head: Head, by_us: bool) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    if by_us:
+        head.journal.ended.add("slurm.ml.7")
+    head.fake.jobs([RUNNING | {"State": "CANCELLED", "EndTime": "1795278000"}])
+    head.look()
+    assert head.doc("slurm.ml.7").ended_by is (EndedBy.AGENT if by_us else EndedBy.USER)
+
+
+def test_a_failed_start_says_why_in_its_own_words(head: Head, tmp_path: Path) -> None:
+    out = tmp_path / "slurm-7.out"
+    out.write_text(
+        "step 10 loss 2.1\n" * 20000 + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    )
+    job = RUNNING | {"STDOUT": str(tmp_path / "slurm-%j.out"), "STDERR": str(tmp_path / "slurm-%j.out")}
+    head.fake.jobs([job])
+    head.look()
+    head.fake.jobs([job | {"State": "FAILED", "EndTime": "1795278000", "ExitCode": "1:0"}])
+    head.look()
+    detail = head.doc("slurm.ml.7").detail
+    assert "CUDA out of memory" in detail
+    out.write_text("nothing any more")
+    head.start()
+    head.look()
+    assert head.doc("slurm.ml.7").detail == detail, "told once, and kept"
+
+
+def test_a_restarted_agent_goes_on_where_it_was(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.start()
+    assert head.look().news == ()
+    head.start()
+    head.fake.jobs([requeued(1)])
+    head.look()
+    assert head.doc("slurm.ml.7").nodes == ("node1", "node2"), "remembered from the process before"
+    assert head.doc("slurm.ml.7").successor == "slurm.ml.7.r1"
+
+
+def test_starts_before_the_first_look_have_documents_but_never_over_better_ones(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.jobs([requeued(1)])
+    head.look()
+    before = head.board["clusters/ml/attempts/slurm.ml.7.json"]
+    head.memory.all.clear()
+    head.start()
+    head.fake.jobs([RUNNING | {"RestartCnt": "3"}])
+    head.look()
+    assert head.board["clusters/ml/attempts/slurm.ml.7.json"] == before
+    assert head.doc("slurm.ml.7.r1").successor == "slurm.ml.7.r2"
+    assert head.doc("slurm.ml.7.r2").successor == "slurm.ml.7.r3"
+    assert head.doc("slurm.ml.7.r2").requeued_by is EndedBy.UNKNOWN
+    assert head.doc("slurm.ml.7.r3").state is SlurmState.RUNNING
+
+
+def test_slurmctld_away_is_no_job_gone(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.away(True)
+    with pytest.raises(SlurmUnavailable):
+        head.look()
+    head.fake.away(False)
+    head.fake.jobs([])
+    head.fake.config(up_s=5)
+    for _ in range(40):  # also when it has answered for a while: nothing counts before it has been up long enough
+        reading = head.look()
+    assert head.doc("slurm.ml.7").state is SlurmState.RUNNING
+    assert any("is up for 5 s" in problem for problem in reading.problems)
+    head.fake.config(up_s=600)
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert (doc.state, doc.is_known) == (SlurmState.GONE, False)
+    assert "nothing tells how it ended" in doc.detail
+    assert head.memory.items("watch/attempt/") == {}
+    assert head.look().documents == {}
+
+
+def test_a_job_that_is_forgotten_ended_as_sacct_says(head: Head) -> None:
+    head.fake.config(accounting="accounting_storage/slurmdbd")
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.sacct(["7|CANCELLED by 1000|0:0|node[1-2]", "7.batch|CANCELLED|0:15|node1"])
+    head.fake.jobs([])
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert (doc.state, doc.ended_by, doc.is_known) == (SlurmState.CANCELLED, EndedBy.USER, False)
+    assert "sacct says CANCELLED by 1000" in doc.detail
+
+
+def test_an_ended_job_that_is_forgotten_only_cannot_be_requeued_any_more(head: Head) -> None:
+    head.fake.jobs([RUNNING | {"State": "COMPLETED", "EndTime": "1795278000"}])
+    head.look()
+    head.fake.jobs([])
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert (doc.state, doc.is_known, doc.ended_by) == (SlurmState.COMPLETED, False, EndedBy.ITSELF)
+
+
+def test_a_submission_of_ours_has_the_name_in_its_comment(head: Head) -> None:
+    head.fake.jobs([{"JobID": "9", "Comment": "rekindle:p,job=slurm.ml.7,attempt=slurm.ml.7-a2", "RestartCnt": "1"}])
+    head.look()
+    doc = head.doc("slurm.ml.7-a2.r1")
+    assert (doc.job_id, doc.slurm_job) == ("slurm.ml.7", 9)
+    found = head.commands.find_by_attempt("slurm.ml.7-a2")
+    assert found is not None
+    assert found.attempt == "slurm.ml.7-a2.r1"
+
+
+def test_nobody_takes_another_jobs_name(head: Head) -> None:
+    names = {"8": "slurm.ml.7", "9": "slurm.x.9", "10": "slurm.ml.7-a2", "11": "slurm.ml.7-a2"}
+    claims = [{"JobID": job, "Comment": f"rekindle,attempt={name}"} for job, name in names.items()]
+    head.fake.jobs([RUNNING, *claims])
+    head.look()
+    assert {attempt: head.doc(attempt).slurm_job for attempt, _ in told(head)} == {
+        "slurm.ml.7": 7,
+        "slurm.ml.8": 8,
+        "slurm.ml.9": 9,
+        "slurm.ml.7-a2": 10,
+        "slurm.ml.11": 11,
+    }
+
+
+def test_arrays_het_jobs_and_interactive_ones_are_said_to_be_so(head: Head) -> None:
+    head.fake.jobs(
+        [
+            {"JobID": "20", "ArrayJobID": "20", "ArrayTaskID": "2-9%1"} | {"State": "PENDING"},
+            {"JobID": "21", "ArrayJobID": "20", "ArrayTaskID": "1"},
+            {"JobID": "30", "HetJobID": "30", "HetJobOffset": "0"},
+            {"JobID": "31", "HetJobID": "30", "HetJobOffset": "1"},
+            {"JobID": "40", "BatchFlag": "0"},
+        ]
+    )
+    head.look()
+    assert sorted(attempt for attempt, _ in told(head)) == ["slurm.ml.21", "slurm.ml.30", "slurm.ml.40"]
+    assert "array" in head.doc("slurm.ml.21").cannot_resubmit[0]
+    assert "heterogeneous" in head.doc("slurm.ml.30").cannot_resubmit[0]
+    assert "salloc" in head.doc("slurm.ml.40").cannot_resubmit[0]
+    assert not head.doc("slurm.ml.40").is_requeueable
+
+
+def test_dependents_and_the_spec_stand_in_the_document(head: Head) -> None:
+    head.fake.jobs(
+        [RUNNING, {"JobID": "8", "State": "PENDING", "Dependency": "afterok:7(unfulfilled)", "Comment": "(null)"}]
+    )
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert doc.dependents == (8,)
+    assert doc.spec is not None
+    assert json.loads(head.board[spec_key("ml", doc.spec)])["script"].startswith("#!/bin/bash")
+    assert doc.has_auto_resume is False
+
+
+def test_a_signal_would_be_lost_without_a_step(head: Head) -> None:
+    head.fake.jobs([RUNNING])
+    head.look()
+    assert head.doc("slurm.ml.7").is_ready is False
+    assert head.commands.steps(7) == 0
+    head.fake.steps({"7": 2})
+    head.look()
+    assert head.doc("slurm.ml.7").is_ready is None, "a step runs; whether it catches the signal nobody sees here"
+    assert head.commands.steps(7) == 2
+
+
+def test_nodes_are_told_when_they_change_and_jobs_on_them_are_no_news(head: Head) -> None:
+    head.resources.write_text(
+        json.dumps(
+            {
+                "ClusterConfig": {"ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/k3v9m2x7q1ab"},
+                "InstanceGroups": [
+                    {
+                        "Name": "gpu",
+                        "Instances": [{"CustomerIpAddress": "10.1.0.7", "InstanceId": "i-0a1b2c3d4e5f60718"}],
+                    }
+                ],
+            }
+        )
+    )
+    head.fake.nodes(["ip-10-1-0-7", node_line("node2", "IDLE+DRAIN", "rekindle:inc-1")])
+    head.look()
+    first, second = head.nodes().nodes
+    assert (first.instance_id, first.group) == ("i-0a1b2c3d4e5f60718", "gpu")
+    assert (second.flags, second.reason, second.instance_id) == (("drain",), "rekindle:inc-1", None)
+    assert [one.detail["node"] for one in head.news] == ["node2"], "of a good node there is nothing to say at first"
+    assert head.watch.cluster_arn.endswith("k3v9m2x7q1ab")
+    head.fake.jobs([RUNNING | {"NodeList": "ip-10-1-0-7"}])
+    reading = head.look()
+    assert head.nodes().nodes[0].jobs == (7,)
+    assert [one.type for one in reading.news] == [NewsType.JOB]
+    head.fake.nodes([node_line("ip-10-1-0-7", "DOWN*", "Not responding"), node_line("node2", "IDLE")])
+    news = head.look().news
+    assert [(one.detail["node"], one.detail["state"]) for one in news] == [("ip-10-1-0-7", "down"), ("node2", "idle")]
+    assert news[0].detail["instance_id"] == "i-0a1b2c3d4e5f60718"
+
+
+def test_a_replaced_instance_is_news_though_the_name_stays(head: Head) -> None:
+    config = {
+        "InstanceGroups": [
+            {"Name": "gpu", "Instances": [{"CustomerIpAddress": "10.1.0.7", "InstanceId": "i-0a1b2c3d"}]}
+        ]
+    }
+    head.resources.write_text(json.dumps(config))
+    head.fake.nodes(["ip-10-1-0-7"])
+    head.look()
+    head.resources.write_text(json.dumps(config).replace("i-0a1b2c3d", "i-0ffffffffffffffff"))
+    (news,) = head.look().news
+    assert news.detail["instance_id"] == "i-0ffffffffffffffff"
+    head.resources.write_text("{half a fi")
+    head.look()
+    assert head.nodes().nodes[0].instance_id == "i-0ffffffffffffffff", "a file that is being written changes nothing"
+
+
+def test_one_job_that_cannot_be_read_hides_no_other(head: Head) -> None:
+    head.fake.jobs([{"JobID": "6", "NodeList": "node[1-"}, RUNNING])
+    reading = head.look()
+    assert told(head) == [("slurm.ml.7", "running")]
+    assert any("job 6" in problem for problem in reading.problems)
+
+
+def test_a_comment_that_is_changed_later_does_not_lose_the_job(head: Head) -> None:
+    head.fake.jobs([RUNNING | {"Comment": "rekindle:gentle"}])
+    head.look()
+    head.fake.jobs([RUNNING | {"Comment": "(null)", "State": "FAILED", "EndTime": "1795278000"}])
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    assert (doc.state, doc.policy) == (SlurmState.FAILED, "gentle")
+
+
+def test_the_relay_is_told_whose_mailboxes_there_are(head: Head) -> None:
+    head.fake.jobs([RUNNING | {"Comment": "rekindle,mailbox=file:///fsx/box,checkpoints=/fsx/ck,job=slurm.ml.3"}])
+    head.look()
+    (member,) = head.roster.members()
+    assert (member.job_id, member.mailbox, member.checkpoints) == ("slurm.ml.3", "file:///fsx/box", "/fsx/ck")
+    assert member.uid == os.getuid()
