@@ -17,6 +17,7 @@ from chalicelib.config import Settings
 
 if TYPE_CHECKING:
     from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
+    from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
     from chalicelib.adapters.clusters import SageMakerClusters
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.headnodes import S3HeadNodes
@@ -210,14 +211,18 @@ class Service:
         )
 
     @cached_property
+    def cluster_nodes(self) -> SageMakerClusterNodes:
+        """HyperPod's instances."""
+        return _cluster_nodes(self.clients)
+
+    @cached_property
     def nodes(self) -> Nodes:
         """Nodes of Slurm clusters, and HyperPod's instances behind them."""
-        from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
         from chalicelib.services.nodes import Nodes
 
         return Nodes(
             head_nodes=self.head_nodes,
-            cluster_nodes=SageMakerClusterNodes(self.clients("sagemaker")),
+            cluster_nodes=self.cluster_nodes,
             store=self.store,
             clock=self.clock,
         )
@@ -380,6 +385,12 @@ def _clusters(clients: Clients) -> SageMakerClusters:
     from chalicelib.adapters.clusters import SageMakerClusters
 
     return SageMakerClusters(clients("sagemaker"))
+
+
+def _cluster_nodes(clients: Clients) -> SageMakerClusterNodes:
+    from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
+
+    return SageMakerClusterNodes(clients("sagemaker"))
 
 
 def _quarantine(settings: Settings, clients: Clients) -> SqsQuarantine:

@@ -151,6 +151,18 @@ GRANTS: Final = (
         actions=("sagemaker:DescribeCluster", "sagemaker:DescribeClusterEvent"),
         resource=_CLUSTERS,
     ),
+    # A cluster's nodes have no ARN of their own; that no controller is repaired, the code sees to.
+    Grant(
+        sid="RepairNodes",
+        actions=(
+            "sagemaker:DescribeClusterNode",
+            "sagemaker:ListClusterNodes",
+            "sagemaker:BatchRebootClusterNodes",
+            "sagemaker:BatchReplaceClusterNodes",
+            "sagemaker:StartClusterHealthCheck",
+        ),
+        resource=_CLUSTERS,
+    ),
     Grant(sid="Tags", actions=("sagemaker:ListTags",), resource=[_TRAINING_JOBS, _CLUSTERS]),
     # Manifests name files anywhere under the Job's prefix; their sizes are compared before a resume.
     Grant(sid="ReadCheckpoints", actions=_S3_READ, resource={"Fn::Sub": "${MailboxBucket.Arn}/*"}),
