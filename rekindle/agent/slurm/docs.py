@@ -9,7 +9,7 @@ from typing import Final
 
 from rekindle.agent.slurm import text
 from rekindle.agent.slurm.comment import Comment
-from rekindle.agent.slurm.jobs import ENDED, Job, waits_for
+from rekindle.agent.slurm.jobs import ENDED, Job, dependencies
 from rekindle.agent.slurm.options import expand
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
@@ -125,9 +125,14 @@ def ended_by(job: Job) -> EndedBy:
     return EndedBy.UNKNOWN
 
 
-def dependents_of(job: Job, everyone: Iterable[Job]) -> tuple[int, ...]:
-    """Pending jobs that wait for this one."""
-    return tuple(sorted(one.job for one in everyone if one.state is SlurmState.PENDING and waits_for(one, job.job)))
+def waiting_for(jobs: Iterable[Job]) -> dict[int, list[int]]:
+    """For each job that another names in its dependency, the pending jobs that do."""
+    found: dict[int, list[int]] = {}
+    for job in sorted(jobs, key=lambda one: one.job):
+        if job.state is SlurmState.PENDING and job.dependency:
+            for number in {number for _, number, _ in dependencies(job.dependency) if number}:
+                found.setdefault(number, []).append(job.job)
+    return found
 
 
 def valid_nodes(names: Iterable[str]) -> tuple[str, ...]:

@@ -263,11 +263,6 @@ def _records(output: str) -> Iterator[str]:
         yield "\n".join(kept)
 
 
-def waits_for(job: Job, other: int) -> bool:
-    """Whether the job's dependency names the other job."""
-    return other in {number for _, number, _ in dependencies(job.dependency)}
-
-
 def dependencies(expression: str) -> tuple[tuple[str, int | None, str], ...]:
     """The parts of Slurm's expression as (kind, job id, its own text without the state in brackets)."""
     found = []

@@ -1,0 +1,329 @@
+"""One look at Slurm: what changed since the look before, as documents, news and memory.
+
+Everything new is gathered here, and taken over by the watcher when the look was whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from rekindle.agent.ports import Deeds, News, NewsType, Reading, SlurmError, SlurmUnavailable
+from rekindle.agent.slurm import cause, comment, history
+from rekindle.agent.slurm.docs import Shown, base_of, clip, waiting_for
+from rekindle.agent.slurm.jobs import ENDED, Job
+from rekindle.agent.slurm.known import Known, asked_for, is_old, print_of, with_exclude
+from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.nodes import Node, Settings
+from rekindle.agent.slurm.options import expand
+from rekindle.agent.slurm.reads import Reads
+from rekindle.agent.slurm.ready import is_ready
+from rekindle.agent.slurm.roster import Member
+from rekindle.agent.slurm.run import Unreadable
+from rekindle.agent.slurm.spec import take
+from rekindle.agent.slurm.staff import facts_of, is_news, node_news
+from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.headnode.names import attempt_key, nodes_key, parse_attempt, spec_key
+from rekindle.wire import WIRE_VERSION, MailboxError
+
+SETTLED_S: Final = 60.0
+MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
+ATTEMPT: Final = "watch/attempt/"
+KNOWN: Final = "watch/job/"
+NODES: Final = "watch/nodes"
+# A change of one of these is news; any other only changes the document.
+TOLD: Final = ("state", "successor", "held", "nodes", "spec", "ended_by", "requeued_by", "is_known", "job_id", "policy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """What a look needs. `published` gives what stands on the whiteboard under a key, None where it cannot be told."""
+
+    cluster: str
+    reads: Reads
+    node_map: NodeMap
+    deeds: Deeds
+    published: Callable[[str], bytes | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """What is remembered between looks: open starts, captures, nodes; and what the last look at each job showed."""
+
+    docs: dict[str, AttemptDoc] = field(default_factory=dict)
+    known: dict[int, Known] = field(default_factory=dict)
+    nodes: dict[str, NodeFacts] | None = None
+    prints: dict[int, tuple[object, ...]] = field(default_factory=dict)
+    details: dict[int, Mapping[str, str]] = field(default_factory=dict)
+
+
+class Turn:
+    """One look: everything new is gathered here, and taken over by the watcher when the look was whole."""
+
+    def __init__(self, ways: Ways, held: Held, now: datetime, settings: Settings) -> None:
+        self._ways = ways
+        self._before = held
+        self._now = now
+        self._settings = settings
+        self._reads = ways.reads
+        self._cluster = ways.cluster
+        self._deeds = ways.deeds
+        self.held = Held(docs=dict(held.docs), known=dict(held.known), nodes=held.nodes)
+        self.members: list[Member] = []
+        self.arn = ""
+        self._documents: dict[str, bytes] = {}
+        self._news: list[News] = []
+        self._memory: dict[str, bytes | None] = {}
+        self._problems: list[str] = []
+        self._seen_nodes: dict[str, Node] = {}
+        self._steps: Mapping[str, int] | None = None
+        self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
+
+    def look(self) -> Reading:
+        """Raises: SlurmError."""
+        jobs = self._reads.jobs()
+        self._seen_nodes = {node.name: node for node in self._reads.nodes()}
+        self._look_at_nodes(jobs)
+        tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
+        waiting = waiting_for(jobs)
+        taken: set[str] = set()
+        for job in sorted(jobs, key=lambda one: one.job):
+            said = comment.parse(job.comment)
+            if said is None and job.job in tracked:
+                said = _remembered(tracked[job.job])
+            if said is None or job.is_lump:
+                continue
+            try:
+                self._look_at(job, said, waiting.get(job.job, ()), taken)
+            except Unreadable as err:
+                self._problems.append(clip(f"job {job.job}: {err}", 300))
+        self._look_for_the_vanished({job.job for job in jobs})
+        return Reading(
+            documents=self._documents, news=tuple(self._news), memory=self._memory, problems=tuple(self._problems[:50])
+        )
+
+    # ---- nodes
+
+    def _look_at_nodes(self, jobs: tuple[Job, ...]) -> None:
+        resources = self._ways.node_map.read()
+        self.arn = resources.arn
+        facts = facts_of(self._seen_nodes.values(), jobs, resources)
+        before, self.held.nodes = self.held.nodes, {one.name: one for one in facts}
+        if before is not None and before == self.held.nodes:
+            return
+        doc = NodesDoc(cluster=self._cluster, seen_at=self._now, nodes=facts)
+        self._documents[nodes_key(self._cluster)] = doc.to_json()
+        self._memory[NODES] = json.dumps([one.to_wire() for one in facts], separators=(",", ":")).encode()
+        for one in facts:
+            if is_news(one, (before or {}).get(one.name), is_first=before is None):
+                detail = node_news(self._cluster, one, self._now)
+                self._news.append(News(type=NewsType.NODE, at=self._now, detail=detail))
+
+    # ---- jobs
+
+    def _look_at(self, job: Job, said: comment.Comment, dependents: Sequence[int], taken: set[str]) -> None:
+        detail = self._detail(job)
+        if detail is None:
+            return
+        known = self._capture(job, detail)
+        said = replace(said, mailbox=said.mailbox or known.mailbox, checkpoints=said.checkpoints or known.checkpoints)
+        base = base_of(self._cluster, job, said, taken)
+        taken.add(base.name)
+        own = self.held.docs.get(base.restarted(job.restart).name)
+        if own is not None and own.started_at is not None:
+            job = replace(job, is_taken_down=False)  # it is this start itself that ends
+        shown = Shown(
+            job=job,
+            base=base,
+            said=said,
+            detail=detail,
+            has_auto_resume=known.has_auto_resume,
+            spec=known.sha256,
+            cannot=known.cannot,
+            dependents=tuple(dependents),
+        )
+        shown = replace(shown, is_ready=self._is_ready(shown, self.held.docs.get(shown.attempt.name)))
+        before = self.held.docs.get(shown.attempt.name)
+        doc = history.now_of(self._cluster, shown, before, self._deeds, self._now)
+        self._close_the_earlier(shown, doc)
+        doc = self._explained(job, doc, before)
+        self._publish(doc)
+        self.members.append(
+            Member(
+                job_id=said.job or base.name,
+                slurm_job=job.job,
+                attempt=doc.attempt,
+                mailbox=doc.mailbox,
+                checkpoints=doc.checkpoints,
+                uid=job.uid,
+                gid=job.gid,
+                is_running=doc.state not in ENDED,
+            )
+        )
+
+    def _detail(self, job: Job) -> Mapping[str, str] | None:
+        """None: the job went while we looked."""
+        seen = print_of(job)
+        detail = self._before.details.get(job.job)
+        if detail is None or self._before.prints.get(job.job) != seen:
+            try:
+                detail = self._reads.detail(job)
+            except SlurmUnavailable:
+                raise
+            except SlurmError:
+                return None
+        self.held.prints[job.job], self.held.details[job.job] = seen, detail
+        return detail
+
+    def _capture(self, job: Job, detail: Mapping[str, str]) -> Known:
+        wanted = asked_for(job, detail)
+        before = self.held.known.get(job.job)
+        if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
+            return before
+        taken = take(self._reads, self._settings.state_location, job, detail)
+        own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
+        exclude = before.exclude if before is not None and before.sha256 is not None else own
+        taken = with_exclude(taken, exclude)
+        known = Known.of(taken, wanted, exclude, is_old=is_old(job, self._now))
+        if before == known:
+            return known
+        body = taken.body
+        if body is not None and known.sha256 is not None:
+            self._documents[spec_key(self._cluster, known.sha256)] = body
+        self.held.known[job.job] = known
+        self._memory[f"{KNOWN}{job.job}"] = known.to_json()
+        return known
+
+    def _is_ready(self, shown: Shown, before: AttemptDoc | None) -> bool | None:
+        if shown.job.state is not SlurmState.RUNNING:
+            return None
+        if before is not None and before.is_ready and before.state is SlurmState.RUNNING:
+            return True  # a run that once caught signals goes on to do so
+        if self._steps is None:
+            self._steps = self._reads.steps()
+        return is_ready(shown, self._steps.get(shown.job.step_key, 0))
+
+    def _close_the_earlier(self, shown: Shown, doc: AttemptDoc) -> None:
+        """Every start before this one is over, and its document says what took its place."""
+        open_ = [
+            one for one in self.held.docs.values() if one.slurm_job == doc.slurm_job and one.restart < shown.restart
+        ]
+        first = min((one.restart for one in open_), default=None)
+        if first is None and shown.attempt.name not in self.held.docs:
+            first = max(0, shown.restart - history.MAX_FORERUNNERS)
+        if first is None:
+            return
+        by_restart = {one.restart: one for one in open_}
+        for restart in range(first, shown.restart):
+            before = by_restart.get(restart)
+            if before is None:
+                before = history.forerunner(shown, restart, doc)
+                if self._is_told(before.attempt):
+                    continue
+            self._close(before, shown, doc)
+
+    def _close(self, before: AttemptDoc, shown: Shown, doc: AttemptDoc) -> None:
+        successor = shown.base.restarted(before.restart + 1)
+        lost = history.lost_nodes(before, self._seen_nodes)
+        was_seen = before.state is not SlurmState.REQUEUED
+        past = self._history(before.slurm_job) if was_seen else ()
+        by = history.requeued_by(before, successor, self._deeds, lost, past)
+        if not was_seen:
+            by = EndedBy.AGENT if self._deeds.has_requeued(successor.name) else EndedBy.UNKNOWN
+        why = []
+        if by is EndedBy.SLURM:
+            why.append(history.lost_sentence(lost, self._seen_nodes))
+        if was_seen and by in (EndedBy.SLURM, EndedBy.UNKNOWN) and before.state not in ENDED:
+            why.append(self._output(shown.job, before))
+        is_last = before.restart == shown.restart - 1
+        at = doc.submitted_at if is_last else None  # SubmitTime is when it was put back
+        closed = history.replaced(
+            before, successor, at=at, by=by, why=" ".join(part for part in why if part), now=self._now
+        )
+        self._publish(closed)
+        self._forget(closed)
+
+    def _is_told(self, attempt: str) -> bool:
+        raw = self._ways.published(attempt_key(attempt))
+        if raw is None:
+            return False
+        try:
+            return AttemptDoc.from_json(raw).successor is not None
+        except MailboxError:
+            return False
+
+    def _explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
+        """With why it failed, told once."""
+        if doc.state not in history.FAILED or (before is not None and before.state in ENDED):
+            return doc if before is None or not before.detail or doc.detail else replace(doc, detail=before.detail)
+        parts = [doc.detail]
+        if doc.state is SlurmState.NODE_FAIL:
+            parts.append(history.lost_sentence(history.lost_nodes(doc, self._seen_nodes), self._seen_nodes))
+        parts.append(self._output(job, doc))
+        return replace(doc, detail=clip(" ".join(part for part in parts if part)))
+
+    def _output(self, job: Job, doc: AttemptDoc) -> str:
+        return cause.of_files((doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
+
+    def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:
+        if job not in self._past:
+            try:
+                self._past[job] = self._reads.history(job, self._settings) if self._settings.has_history else ()
+            except SlurmError:  # accounting that is away must not keep anybody from seeing the job
+                self._past[job] = ()
+        return self._past[job]
+
+    # ---- jobs that are not shown any more
+
+    def _look_for_the_vanished(self, there: set[int]) -> None:
+        lost = sorted({doc.slurm_job for doc in self.held.docs.values()} - there)
+        if not lost:
+            return
+        settings = self._reads.settings()
+        if settings.up_s < SETTLED_S:
+            self._problems.append(f"slurmctld is up for {settings.up_s:.0f} s: {len(lost)} jobs are not looked for yet")
+            return
+        for number in lost[:MAX_VANISHED]:
+            if self._reads.job(number) is not None:
+                continue
+            for doc in [one for one in self.held.docs.values() if one.slurm_job == number]:
+                past = () if doc.state in ENDED else self._history(number)
+                closed = history.gone(doc, past, self._deeds, self._now)
+                self._publish(closed)
+                self._forget(closed)
+            self.held.known.pop(number, None)
+            self._memory[f"{KNOWN}{number}"] = None
+
+    # ---- telling
+
+    def _publish(self, doc: AttemptDoc) -> None:
+        before = self.held.docs.get(doc.attempt)
+        if before is not None and replace(before, seen_at=doc.seen_at) == doc:
+            return
+        body = doc.to_json()
+        self.held.docs[doc.attempt] = doc
+        self._documents[attempt_key(doc.attempt)] = body
+        self._memory[f"{ATTEMPT}{doc.attempt}"] = body
+        if before is None or any(getattr(before, name) != getattr(doc, name) for name in TOLD):
+            detail: dict[str, Any] = {"v": WIRE_VERSION} | doc.to_wire() | {"at": self._now.isoformat()}
+            self._news.append(News(type=NewsType.JOB, at=self._now, detail=detail))
+
+    def _forget(self, doc: AttemptDoc) -> None:
+        """Nothing more will be said about it."""
+        self.held.docs.pop(doc.attempt, None)
+        self._memory[f"{ATTEMPT}{doc.attempt}"] = None
+
+
+def _remembered(doc: AttemptDoc) -> comment.Comment:
+    """A job stays protected when somebody changes its comment: the Job is registered."""
+    return comment.Comment(
+        policy=doc.policy,
+        job=doc.job_id,
+        attempt=parse_attempt(doc.attempt).restarted(0).name,
+        mailbox=doc.mailbox,
+        checkpoints=doc.checkpoints,
+        signal=doc.signal,
+    )
