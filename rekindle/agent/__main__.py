@@ -7,7 +7,6 @@ settings, 3 another agent runs on the same state directory.
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import signal
@@ -23,8 +22,9 @@ from rekindle.agent.aws import Clients, make_clients
 from rekindle.agent.check import check
 from rekindle.agent.clock import SystemClock
 from rekindle.agent.lock import Taken, take
-from rekindle.agent.process import Agent, Build
+from rekindle.agent.process import Agent
 from rekindle.agent.settings import Settings, SettingsError
+from rekindle.agent.slurm.build import build
 
 OK: Final = 0
 NOT_OK: Final = 1
@@ -33,7 +33,6 @@ SECOND: Final = 3
 LOCK_WAIT_S: Final = 120.0  # longer than any command that a killed forerunner can have left behind
 
 log = logging.getLogger("rekindle.agent")
-build: Build = lambda ground: importlib.import_module("rekindle.agent.slurm.build").build(ground)  # noqa: E731
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,9 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings.read(os.environ, vars(options))
         clients = make_clients(settings.region)
-    except (SettingsError, BotoCoreError) as err:
-        for line in str(err).splitlines():
+    except SettingsError as err:
+        for line in err.lines:
             print(f"rekindle.agent: {line}", file=sys.stderr)
+        return BAD_SETTINGS
+    except BotoCoreError as err:  # no region, or a profile that is not there
+        print(f"rekindle.agent: AWS_REGION (--region): {err}", file=sys.stderr)
         return BAD_SETTINGS
     if options.check:
         return OK if check(settings, clients, build, print) else NOT_OK

@@ -10,6 +10,8 @@ from rekindle.agent.verbs_jobs import JobHands
 from rekindle.agent.verbs_nodes import NodeHands
 from rekindle.headnode.orders import Verb
 
+READ_S: Final = 0.2  # a look takes about that long
+
 NO_STACKS: Final = (
     "stacks cannot be asked for on Slurm: the monitor in each rank writes its own when it stalls "
     "(reports/<attempt>/stall-<rank>.json in the Job's mailbox)"
@@ -69,6 +71,6 @@ class Hands:
         token = turn.order.token
         asked = self._asked.setdefault(token, self._reread.ask())
         if not self._reread.has_finished(asked):
-            raise NotYet("Slurm is being read")
+            raise NotYet("Slurm is being read", after_s=READ_S)
         del self._asked[token]
         return done("Slurm was read; what changed is on its way to the whiteboard")

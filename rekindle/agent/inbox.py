@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -72,8 +71,11 @@ class OrderLoop:
             due_s = self._desk.work()
             if stop.is_set():
                 break
-            if not self.poll(LONG_POLL_S if due_s is None else min(LONG_POLL_S, math.ceil(due_s)), stop):
+            wait_s = LONG_POLL_S if due_s is None else min(LONG_POLL_S, int(due_s))  # SQS waits whole seconds only
+            if not self.poll(wait_s, stop):
                 stop.wait(self._backoff_s if due_s is None else min(self._backoff_s, max(0.1, due_s)))
+            elif due_s is not None and wait_s == 0:
+                stop.wait(due_s)
 
     def poll(self, wait_s: int, stop: threading.Event | None = None) -> bool:
         """One ReceiveMessage, and what came of it taken. False: the queue could not be read.
