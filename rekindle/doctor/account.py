@@ -66,9 +66,18 @@ class Account:
     region: str = ""
     _made: dict[str, Any] = field(default_factory=dict)
     _dead: dict[str, Unread] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str], dict[str, Any] | Missing | Unread] = field(default_factory=dict)
 
     def ask(self, service: str, operation: str, **request: Any) -> dict[str, Any] | Missing | Unread:
-        """One call. Raises nothing that AWS or the network could cause."""
+        """One call; the same one twice is answered from memory. Raises nothing that AWS or the network could cause."""
+        if operation == "get_object":  # its body can be read once
+            return self._ask(service, operation, request)
+        key = (service, operation, repr(sorted(request.items())))
+        if key not in self._known:
+            self._known[key] = self._ask(service, operation, request)
+        return self._known[key]
+
+    def _ask(self, service: str, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | Missing | Unread:
         if self.clients is None:
             return Unread(self.why_none)
         if service in self._dead:

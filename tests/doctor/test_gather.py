@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import boto3
@@ -39,19 +40,20 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
-        session = boto3.session.Session(region_name=REGION)
-        yield Account(clients=session.client, region=REGION)
+        yield Account(clients=session().client, region=REGION)
+
+
+@cache
+def session() -> boto3.session.Session:
+    """One for all: it keeps the services' models, which take long to load."""
+    return boto3.session.Session(region_name=REGION)
 
 
 class Stubbed:
     """A client that answers as told, each answer checked against the service's model."""
 
     def __init__(self, service: str) -> None:
-        self.client = boto3.session.Session(
-            region_name=REGION,
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-        ).client(service)
+        self.client = session().client(service, aws_access_key_id="testing", aws_secret_access_key="testing")
         self.stub = Stubber(self.client)
         self.stub.activate()
         self.account = Account(clients=lambda _: self.client, region=REGION)
@@ -135,7 +137,8 @@ def test_each_way_to_s3_is_seen_and_an_internet_gateway_is_none(account: Account
 
     def way() -> str | None:
         subnets = gather.read_subnets(account, [private])
-        found = gather.read_ways(account, list(subnets.values()))[private]  # type: ignore[arg-type]
+        fresh = Account(clients=account.clients)  # an account remembers what it was asked
+        found = gather.read_ways(fresh, list(subnets.values()))[private]  # type: ignore[arg-type]
         assert isinstance(found, WayToS3)
         return found.by
 
