@@ -190,6 +190,7 @@ class Cloud:
             "AWS_EC2_METADATA_DISABLED": "true",
             # boto3 would wait real seconds between its own retries; the durable engine's retries are what is tested.
             "AWS_MAX_ATTEMPTS": "1",
+            "REKINDLE_STAGE": STACK,
             "REKINDLE_TABLE": STACK,
             "REKINDLE_BUCKET": f"{STACK}-mailbox",
             "REKINDLE_BUS": STACK,
