@@ -128,13 +128,13 @@ def is_out(bad: BadNode, seen: Observation) -> bool:
     return is_another or not is_in_service(facts)
 
 
-def told_of_nodes(decision: Decision, *, shadow: bool) -> Decision:
-    """The Decision, which cordons and reports the bad nodes with the first step that does anything about the run."""
+def told_of_nodes(decision: Decision, *, ran: str | None, shadow: bool) -> Decision:
+    """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it."""
     incident = decision.incident
     fresh = [item for item in incident.bad_nodes if not item.is_told]
-    if not fresh or incident.phase not in _ACTING or shadow or incident.attempt is None:
+    if not fresh or incident.phase not in _ACTING or shadow or ran is None:
         return decision
-    cluster = parse_attempt(incident.attempt).cluster
+    cluster = parse_attempt(ran).cluster
     actions: list[Action] = []
     for item in fresh:
         actions.append(CordonNode(cluster=cluster, node=item.node, why=item.why))
@@ -144,7 +144,7 @@ def told_of_nodes(decision: Decision, *, shadow: bool) -> Decision:
                 node=item.node,
                 instance_id=item.instance_id,
                 why=item.why,
-                evidence={"attempt": incident.attempt, "fault": incident.fault.value},
+                evidence={"attempt": ran, "fault": incident.fault.value},
             )
         )
     told = tuple(dataclasses.replace(item, is_told=True) for item in incident.bad_nodes)

@@ -59,7 +59,7 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     if common is not None:
         return common
     decision = platform_restarted(look) or _carried_on(look, _by_phase(look))
-    decision = told_of_nodes(decision, shadow=policy.shadow)
+    decision = told_of_nodes(decision, ran=look.incident.attempt, shadow=policy.shadow)
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 
 
@@ -111,18 +111,25 @@ def _common(look: Look) -> Decision | None:
 
 
 def _no_job(look: Look) -> Decision:
+    is_silent = any(signal.kind is SignalKind.AGENT_NEWS for signal in look.incident.signals)
+    rest = (
+        "Until its agent is back, runs there can be neither watched nor recovered."
+        if is_silent
+        else "No protected Job is known there, so nothing is done."
+    )
     if look.incident.phase is Phase.OPEN:
         told = Notify(
             severity=Severity.WARNING,
             title=f"{subject(look)}: {look.incident.fault}",
-            text=f"{story(look)} No protected Job is known there, so nothing is done.",
+            text=f"{story(look)} {rest}",
         )
         return look.move("cluster.tell", told.text, Phase.HOLDING, told)
     if look.in_phase < look.policy.tell_open:
         return look.stay("cluster.collect", "collecting what else the cluster reports")
     return look.close(
         "cluster.told",
-        f"{look.incident.signals_seen} signals told to people; no protected Job was affected",
+        f"{look.incident.signals_seen} signals told to people"
+        + ("" if is_silent else "; no protected Job was affected"),
         Phase.STOPPED,
         severity=Severity.INFO,
     )
