@@ -35,7 +35,7 @@ class Rung(StrEnum):
 class Allowed(StrEnum):
     """How far a policy lets node repair go (policy field `node_repair`)."""
 
-    OFF = "off"  # nothing is done and nothing told
+    OFF = "off"  # closed at once, with a line
     TELL = "tell"
     REBOOT = "reboot"
     REPLACE = "replace"
