@@ -93,6 +93,12 @@ def test_a_requeued_job_that_still_ends_is_told_from_one_that_ends() -> None:
     assert not read("1795277219"), "it has ended"
 
 
+def test_an_output_file_that_nobody_named_is_slurms_own() -> None:
+    columns = dict.fromkeys(jobs.COLUMNS, "") | {"JobID": "18", "RestartCnt": "0", "State": "RUNNING"}
+    (job,) = parse_jobs("|m|".join(columns.values()) + "|m#", "|m|", "|m#", NOW)
+    assert (job.stdout, job.stderr) == ("slurm-%j.out", "slurm-%j.out")
+
+
 @pytest.mark.parametrize(
     ("word", "state"),
     [

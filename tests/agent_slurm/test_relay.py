@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from rekindle.agent.ports import Reading
+from rekindle.agent.ports import Reading, SlurmUnavailable
 from rekindle.agent.slurm import userfs
 from rekindle.agent.slurm.relay import MailboxRelay, is_for_the_run, shared_path
 from rekindle.agent.slurm.roster import Member, Roster
@@ -135,6 +135,29 @@ def test_a_ring_brings_news_at_once_and_silence_asks_for_no_list(world: World) -
     world.serve(request_key("r2"))
     world.turn(seconds=61)
     assert (world.path / request_key("r2")).exists(), "once a minute it is looked for without a ring"
+
+
+def test_a_plan_is_there_before_the_job_is_let_go_whatever_the_relay_was_about_to_do(world: World) -> None:
+    world.serve(doorbell_key(), b"1")
+    world.put_member(is_running=False)
+    world.turn()
+    world.serve(plan_key(f"{JOB}.r1"), b"plan")
+    world.turn(seconds=5)
+    assert not (world.path / plan_key(f"{JOB}.r1")).exists(), "nothing runs: the relay is in no hurry"
+    world.relay.deliver(8)
+    assert not (world.path / plan_key(f"{JOB}.r1")).exists(), "another job's"
+    world.relay.deliver(7)
+    assert (world.path / plan_key(f"{JOB}.r1")).read_bytes() == b"plan"
+    world.put_member(mailbox="s3://elsewhere/box")
+    world.relay.deliver(7)  # a mailbox in S3 needs nobody to carry it
+
+
+def test_a_plan_that_cannot_be_brought_keeps_the_job_from_being_let_go(world: World) -> None:
+    world.serve(plan_key(f"{JOB}.r1"), b"plan")
+    world.path.rmdir()
+    world.path.write_text("a file where the mailbox should be")
+    with pytest.raises(SlurmUnavailable, match=JOB):
+        world.relay.deliver(7)
 
 
 def test_only_the_services_own_names_come(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rekindle.agent.ports import NewsType, SlurmUnavailable
 from rekindle.headnode.documents import EndedBy, SlurmState
 from rekindle.headnode.names import spec_key
+from rekindle.mailbox import Beat, LossState, RunPhase, beat_key
 from tests.agent_slurm.conftest import Head
 from tests.agent_slurm.fake_slurm import node_line
 
@@ -284,6 +285,50 @@ def test_a_signal_would_be_lost_without_a_step(head: Head) -> None:
     head.look()
     assert head.doc("slurm.ml.7").is_ready is None, "a step runs; whether it catches the signal nobody sees here"
     assert head.commands.steps(7) == 2
+
+
+def test_a_beat_in_a_mailbox_on_a_shared_path_says_that_the_run_is_ready(head: Head, tmp_path: Path) -> None:
+    box = tmp_path / "box"
+    head.fake.jobs([RUNNING | {"Comment": f"rekindle,mailbox=file://{box}"}])
+    head.fake.steps({"7": 1})
+    head.look()
+    assert head.doc("slurm.ml.7").is_ready is None
+    beat = Beat(
+        job_id="slurm.ml.7",
+        attempt="slurm.ml.7",
+        attempt_number=1,
+        step=3,
+        first_step=0,
+        loss=1.0,
+        loss_state=LossState.FINITE,
+        phase=RunPhase.TRAINING,
+        step_s_median=1.0,
+        rank=0,
+        world_size=1,
+        at=head.now,
+    )
+    path = box / beat_key("slurm.ml.7")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(beat.to_json())
+    head.look()
+    assert head.doc("slurm.ml.7").is_ready
+    doc = head.commands.job(7)
+    assert doc is not None
+    assert doc.is_ready
+
+
+def test_a_dependency_that_is_satisfied_is_not_asked_for_again(head: Head) -> None:
+    def dependency() -> str:
+        sha = head.doc("slurm.ml.7").spec
+        assert sha is not None
+        return str(json.loads(head.board[spec_key("ml", sha)])["dependency"])
+
+    head.fake.jobs([PENDING | {"Dependency": "afterok:5(unfulfilled)"}])
+    head.look()
+    assert dependency() == "afterok:5"
+    head.fake.jobs([RUNNING])
+    head.look()
+    assert dependency() == ""
 
 
 def test_nodes_are_told_when_they_change_and_jobs_on_them_are_no_news(head: Head) -> None:

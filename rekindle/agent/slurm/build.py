@@ -34,6 +34,9 @@ def build(ground: Ground) -> Parts:
         roster=roster,
         published=_Published(ground.s3, ground.bucket),
     )
+    relay = MailboxRelay(
+        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster
+    )
     commands = Commands(
         cluster=ground.cluster,
         runner=runner,
@@ -41,9 +44,7 @@ def build(ground: Ground) -> Parts:
         node_map=node_map,
         settings=watch.current_settings,
         now=now,
-    )
-    relay = MailboxRelay(
-        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster
+        deliver=relay.deliver,
     )
     return Parts(slurm=commands, watcher=watch, relay=relay)
 

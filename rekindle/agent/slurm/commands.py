@@ -25,7 +25,8 @@ _SEEN_NOTHING: Final = None
 
 
 class Commands:
-    """`settings` gives slurmctld's, as the watcher last read them."""
+    """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
+    started again, and raises SlurmUnavailable where it cannot."""
 
     def __init__(
         self,
@@ -36,7 +37,9 @@ class Commands:
         node_map: NodeMap,
         settings: Callable[[], Settings],
         now: Callable[[], datetime],
+        deliver: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self._deliver = deliver
         self._cluster = cluster
         self._runner = runner
         self._reads = reads
@@ -125,6 +128,7 @@ class Commands:
         self._runner.change(["scontrol", "requeuehold", str(_job(slurm_job))])
 
     def release(self, slurm_job: int) -> None:
+        self._deliver(_job(slurm_job))
         self._runner.change(["scontrol", "release", str(_job(slurm_job))])
 
     def start_now(self, slurm_job: int) -> None:

@@ -192,6 +192,9 @@ def _row(row: Sequence[str], now: datetime) -> Job:
     if restart is None or restart > 10**6:
         raise Unreadable(f"job {job} has a count of restarts that is none")
     state, ends = state_of(at["State"]), text.moment(at["EndTime"])
+    is_task = text.value(at["ArrayTaskID"]) != ""
+    # Left empty by newer versions where nothing was asked for. Source: sbatch(1), --output.
+    stdout = text.value(at["STDOUT"]) or ("slurm-%A_%a.out" if is_task else "slurm-%j.out")
     is_expected = ends is None or ends > now + CLOCKS_APART
     return Job(
         job=job,
@@ -218,8 +221,8 @@ def _row(row: Sequence[str], now: datetime) -> Job:
         het_offset=text.whole(at["HetJobOffset"]) if text.whole(at["HetJobID"]) else None,
         batch_host=text.value(at["BatchHost"]),
         priority=text.whole(at["PriorityLong"]),
-        stdout=text.value(at["STDOUT"]),
-        stderr=text.value(at["STDERR"]),
+        stdout=stdout,
+        stderr=text.value(at["STDERR"]) or stdout,
         workdir=text.value(at["WorkDir"]),
         command=text.value(at["Command"]),
         name=at["Name"],

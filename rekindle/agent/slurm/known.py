@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rekindle.agent.slurm.jobs import ENDED, Job
+from rekindle.agent.slurm.jobs import ENDED, Job, plain_dependency
 from rekindle.agent.slurm.spec import MAY_COME, Taken
 from rekindle.headnode.documents import JobSpec
 from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
@@ -70,7 +70,7 @@ def asked_for(job: Job, detail: Mapping[str, str]) -> str:
     """What a user or operator may change of a job that matters to a resubmission. Excluded nodes are not in it: those
     that we add must not become part of what the user asked for."""
     keys = ("Account", "QOS", "Reservation", "Features", "Licenses", "Nice", "OverSubscribe", "ReqNodeList")
-    own = (job.name, job.partition, job.limit_s, job.may_requeue, job.comment)
+    own = (job.name, job.partition, job.limit_s, job.may_requeue, job.comment, plain_dependency(job.dependency))
     return json.dumps([*own, *(detail.get(key) for key in keys)])
 
 

@@ -11,6 +11,7 @@ The doorbell says whether there is something new in S3: one GET a turn, and a LI
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from rekindle.agent.ports import Memory, Reading
+from rekindle.agent.ports import Memory, Reading, SlurmUnavailable
 from rekindle.agent.slurm import found, userfs
 from rekindle.agent.slurm.roster import Member, Roster
 from rekindle.checkpoints.marks import quarantine_prefix
@@ -44,6 +45,7 @@ LIST_EVERY: Final = timedelta(seconds=60)
 FOUND_EVERY: Final = timedelta(seconds=10)
 FOUND_AT_LEAST_EVERY: Final = timedelta(minutes=10)
 JUDGE_SHARE: Final = 20
+DELIVERY_S: Final = 30.0
 MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
 MAX_FILES: Final = 20_000  # of one folder of a mailbox
 SENT: Final = "relay/sent/"
@@ -71,6 +73,7 @@ class MailboxRelay:
         self._s3 = s3
         self._roster = roster
         self._boxes: dict[str, _Box] = {}
+        self._carrying = threading.Lock()  # of `_down`, which the orders' thread may need at once
         for key, raw in memory.items(SENT).items():
             self._boxes[key[len(SENT) :]] = _Box(sent=_stamps(raw))
 
@@ -84,6 +87,32 @@ class MailboxRelay:
             except (OSError, MailboxError) as err:
                 problems.append(_problem(member, err))
         return Reading(documents=documents, memory=memory, problems=tuple(problems[:20]))
+
+    def deliver(self, slurm_job: int, timeout_s: float = DELIVERY_S) -> None:
+        """Bring now what the service wrote for that job's run: its next start reads its plan once, at its beginning.
+
+        Raises: SlurmUnavailable where that cannot be done at present; starting without the plan would be worse.
+        """
+        for member in self._roster.members():
+            root = shared_path(member.mailbox)
+            if member.slurm_job != slurm_job or root is None:
+                continue
+            failed: list[Exception] = []
+            # A thread of its own: a path that hangs must not hold up all other orders.
+            work = threading.Thread(target=self._bring_all, args=(member, root, failed), daemon=True)
+            work.start()
+            work.join(timeout_s)
+            if work.is_alive() or failed:
+                why = f"{type(failed[0]).__name__}: {failed[0]}" if failed else f"no answer within {timeout_s:.0f} s"
+                raise SlurmUnavailable(f"the plan cannot be brought to the mailbox of {member.job_id}: {why}"[:400])
+
+    def _bring_all(self, member: Member, root: str, failed: list[Exception]) -> None:
+        try:
+            with self._carrying:
+                box = self._boxes.setdefault(member.job_id, _Box())
+                self._bring_new(member, root, box)
+        except (OSError, MailboxError, ClientError, BotoCoreError) as err:
+            failed.append(err)
 
     def _carry(
         self,
@@ -102,7 +131,8 @@ class MailboxRelay:
             return  # nothing runs that would write or read
         if root is not None:
             try:
-                self._down(member, root, box, now)
+                with self._carrying:
+                    self._down(member, root, box, now)
             except (OSError, MailboxError, ClientError, BotoCoreError) as err:  # the way up needs no S3 now
                 problems.append(_problem(member, err))
             sent = dict(box.sent)
@@ -135,13 +165,17 @@ class MailboxRelay:
         is_due = box.listed_at is None or now - box.listed_at >= LIST_EVERY
         if bell == box.rang and not is_due:
             return
+        self._bring_new(member, root, box)
+        if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
+            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key()))
+        box.rang, box.listed_at = bell, now
+
+    def _bring_new(self, member: Member, root: str, box: _Box) -> None:
+        prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
         for key, tag in self._listed(prefix):
             if box.taken.get(key) != tag:
                 self._bring(member, root, key, self._get(prefix + key))
                 box.taken[key] = tag
-        if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
-            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key()))
-        box.rang, box.listed_at = bell, now
 
     def _bring(self, member: Member, root: str, key: str, body: bytes | None) -> None:
         if body is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import time
@@ -21,9 +22,8 @@ from rekindle.agent.ports import SlurmError, SlurmRefused, SlurmUnavailable, Unk
 PATIENCE_S: Final = 40.0  # slurmctld's own MessageTimeout is 10 s, and a command tries the backup controller too
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024  # 10,000 jobs with long comments are 20 MB
 MAX_STDERR_BYTES: Final = 64 * 1024
-DEFAULT_PATH: Final = (
-    "/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # HyperPod: /opt/slurm
-)
+# Behind whatever PATH the agent has: systemd's does not name HyperPod's and ParallelCluster's /opt/slurm.
+MORE_PATH: Final = "/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Times as seconds since 1970: no zone, no summer time, no locale. Source: squeue(1), SLURM_TIME_FORMAT is strftime's.
 TIME_FORMAT: Final = "%s"
 
@@ -123,8 +123,12 @@ class Runner:
             for name in ("HOME", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "TZ")
             if name in self.environ
         }
-        path = self.environ.get("PATH") or DEFAULT_PATH
+        path = ":".join(part for part in (self.environ.get("PATH"), MORE_PATH) if part)
         return kept | {"PATH": path, "LC_ALL": "C", "SLURM_TIME_FORMAT": TIME_FORMAT}
+
+    def where(self, command: str) -> str:
+        """The command's whole path, for a process that gets another PATH."""
+        return shutil.which(command, path=self.environment()["PATH"]) or command
 
     def _run(
         self,

@@ -204,7 +204,8 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> 
     where = spec.environment.get(SUBMIT_DIR) or spec.workdir or home
     with _script_file(spec.script, who) as script:
         args = sbatch_arguments(spec, order, script, names)
-        printed = runner.change(["env", f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
+        args[0] = runner.where(args[0])
+        printed = runner.change([runner.where("env"), f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
     number = printed.strip().splitlines()[-1].partition(";")[0].strip() if printed.strip() else ""
     if not number.isdigit():
         raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
