@@ -17,6 +17,7 @@ _ACTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("s3", "list_objects_v2"): "s3:ListBucket",
     ("s3", "get_object"): "s3:GetObject",
     ("service-quotas", "list_service_quotas"): "servicequotas:ListServiceQuotas",
+    ("service-quotas", "get_service_quota"): "servicequotas:GetServiceQuota",
     ("sqs", "get_queue_url"): "sqs:GetQueueUrl",
 }
 _DENIED: Final = frozenset(

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from rekindle.agent.slurm.comment import Comment
+from rekindle.agent.slurm.comment import parse as parse_comment
 from rekindle.doctor.options import MAGIC, Option, Trouble, arguments, minutes_of, parse
 from rekindle.doctor.shell import Command, Shell, read_shell
 
 MAX_SHELL_BYTES: Final = 256 * 1024  # of a larger script only the options are read
 MAX_COMMANDS: Final = 5000  # likewise; people's scripts have fifty
 _COUNT: Final = re.compile(r"(\d{1,9})([kKmM]?)(?:-\d+[kKmM]?)?")
+_SHELL: Final = re.compile(r"[/ ](?:ba|da|z|k)?sh(?:\s|$)")
 _UNIT: Final = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
@@ -27,7 +30,8 @@ class Batch:
     troubles: tuple[Trouble, ...]
     late: tuple[int, ...]
     shell: Shell = field(default_factory=Shell)
-    is_read: bool = True  # False: too large for its commands to be read
+    is_shell: bool = True
+    is_read: bool = True  # False: too large for its commands to be read, or another language
 
     def at(self, line: int | None = None) -> str:
         """Where in the script."""
@@ -37,6 +41,12 @@ class Batch:
         """The option as it counts: the last one does."""
         found = [one for one in self.options if one.name == name]
         return found[-1] if found else None
+
+    @property
+    def comment(self) -> Comment | None:
+        """What the comment tells Rekindle's agent; None for no comment, or one that is not for it."""
+        option = self.option("comment")
+        return parse_comment(option.value or "") if option is not None else None
 
     @property
     def nodes(self) -> int | None:
@@ -79,8 +89,10 @@ def read_batch(content: bytes, label: str) -> Batch:
         elif line.strip() and not line.lstrip().startswith("#"):
             end = number
             break
-    shell = read_shell(text) if len(content) <= MAX_SHELL_BYTES else Shell()
-    is_read = len(content) <= MAX_SHELL_BYTES and len(shell.commands) <= MAX_COMMANDS
+    is_shell = not lines[0].startswith("#!") or _SHELL.search(lines[0]) is not None or not lines[0][2:].strip()
+    can_read = is_shell and len(content) <= MAX_SHELL_BYTES
+    shell = read_shell(text) if can_read else Shell()
+    is_read = can_read and len(shell.commands) <= MAX_COMMANDS
     return Batch(
         label=label,
         content=content,
@@ -89,6 +101,7 @@ def read_batch(content: bytes, label: str) -> Batch:
         troubles=tuple(troubles),
         late=tuple(_late(lines, end)),
         shell=shell if is_read else Shell(),
+        is_shell=is_shell,
         is_read=is_read,
     )
 

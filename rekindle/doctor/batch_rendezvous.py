@@ -36,6 +36,7 @@ class _Launch:
     line: int
     options: dict[str, str]
     is_whole: bool
+    is_step: bool  # srun's own words: the batch shell works them out
 
 
 def rendezvous_findings(batch: Batch) -> Iterator[Finding]:
@@ -65,7 +66,7 @@ def _launch(batch: Batch, command: Command) -> _Launch | None:
             is_whole = False
         options.append(word)
     found = {name: value or "" for name, value in flags(options)}
-    return _Launch(command.line, found, is_whole)
+    return _Launch(command.line, found, is_whole, command.program == "srun")
 
 
 def _addresses(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
@@ -109,7 +110,7 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
     if not launch.is_whole or environment:
         return
     rank = given.get("node_rank")
-    if rank is not None and _OWN_RANK.search(rank) and not _exports_functions(batch):
+    if rank is not None and launch.is_step and _OWN_RANK.search(rank):
         message = f"--node_rank {quoted(rank)} is worked out by the batch shell, where it is 0 for every node"
         yield error(
             Id.BATCH_RENDEZVOUS, at, f"{message}; use --rdzv_backend=c10d, or quote it for the task's own shell"
@@ -124,11 +125,6 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
             at,
             "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first",
         )
-
-
-def _exports_functions(batch: Batch) -> bool:
-    """`export -f launch` and `srun bash -c launch`: then the task's own shell works out what stands in the function."""
-    return any(command.program == "export" and "-f" in command.words for command in batch.shell.commands)
 
 
 def _port(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:

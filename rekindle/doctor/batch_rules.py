@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from rekindle.agent.slurm.comment import KEYS
 from rekindle.doctor.batch import MAX_COMMANDS, MAX_SHELL_BYTES, Batch
 from rekindle.doctor.batch_rendezvous import rendezvous_findings
 from rekindle.doctor.batch_run import has_auto_resume, run_findings
-from rekindle.doctor.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.findings import Finding, error, listed, unknown, warning
 from rekindle.doctor.ids import Id
 from rekindle.doctor.options import AUTO_RESUME
 
 # A resumed step waits 20 to 30 minutes for the new node, within the time limit. Source: aws-facts §4.2, "120 min is a
 # sane floor".
 SHORT: Final = timedelta(minutes=120)
-# Source: the wire between us and the agent, `rekindle[:policy][,key=value]*`; no blanks, no commas in values.
-_COMMENT: Final = re.compile(r"rekindle(?::(?P<policy>[A-Za-z0-9][A-Za-z0-9._-]{0,63}))?(?P<rest>(?:,[a-z]+=[^,]*)*)")
-_KEYS: Final = ("job", "attempt", "mailbox", "checkpoints", "signal")
 
 
 def batch_findings(batch: Batch) -> Iterator[Finding]:
@@ -33,7 +30,8 @@ def batch_findings(batch: Batch) -> Iterator[Finding]:
     yield from _comment(batch)
     yield from _resubmission(batch)
     if not batch.is_read:
-        said = f"has more than {MAX_SHELL_BYTES} bytes or {MAX_COMMANDS} commands: its commands were not read"
+        large = f"has more than {MAX_SHELL_BYTES} bytes or {MAX_COMMANDS} commands"
+        said = f"{large if batch.is_shell else 'is no shell script'}: its commands were not read"
         yield unknown(Id.BATCH_STEPS, batch.label, said)
         return
     yield from run_findings(batch)
@@ -107,8 +105,8 @@ def _output(batch: Batch) -> Iterator[Finding]:
 
 def _comment(batch: Batch) -> Iterator[Finding]:
     option = batch.option("comment")
-    value = option.value or "" if option is not None else ""
-    if option is None or not value.startswith("rekindle"):
+    found = batch.comment
+    if option is None or found is None:
         where = batch.label if option is None else batch.at(option.line)
         yield warning(
             Id.BATCH_COMMENT,
@@ -117,15 +115,10 @@ def _comment(batch: Batch) -> Iterator[Finding]:
             "protect the job",
         )
         return
-    found = _COMMENT.fullmatch(value)
-    if found is None:
-        message = f"{quoted(value)} is not of the form rekindle[:policy][,key=value]…: Rekindle does not read it"
-        yield error(Id.BATCH_COMMENT, batch.at(option.line), message)
-        return
-    given = [part.partition("=")[0] for part in found["rest"].split(",") if part]
-    strange = [key for key in given if key not in _KEYS]
-    if strange:
-        message = f"{listed(strange)}: no key of Rekindle's comment ({listed(_KEYS)})"
+    for problem in found.problems:
+        yield error(Id.BATCH_COMMENT, batch.at(option.line), f"{problem}: Rekindle passes it over")
+    if found.others:
+        message = f"{listed(key for key, _ in found.others)}: no key of Rekindle's comment ({listed(KEYS)})"
         yield warning(Id.BATCH_COMMENT, batch.at(option.line), message)
 
 

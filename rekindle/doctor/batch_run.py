@@ -109,8 +109,8 @@ def _signals(batch: Batch) -> Iterator[Finding]:
     to_shell = (
         option is not None and re.match(r"R?B", (option.value or "").partition(":")[0]) and ":" in (option.value or "")
     )
-    comment = batch.option("comment")
-    told = comment is not None and re.search(r"rekindle.*,(?:signal|mailbox)=", comment.value or "") is not None
+    comment = batch.comment
+    told = comment is not None and bool(comment.signal or comment.mailbox)
     monitored = any("rekindle" in word.lower() for command in batch.shell.commands for word in command.words)
     monitored = monitored or any(name.startswith("REKINDLE_") for name in batch.shell.values)
     if option is not None and to_shell and not traps:
@@ -119,6 +119,13 @@ def _signals(batch: Batch) -> Iterator[Finding]:
             batch.at(option.line),
             f"--signal={option.value} goes to the batch shell alone, which has no trap for it: the shell dies, "
             "the job ends",
+        )
+    elif comment is not None and comment.signal_batch and not traps:
+        given = batch.option("comment")
+        yield error(
+            Id.BATCH_SIGNAL,
+            batch.at(given.line if given is not None else None),
+            "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
         )
     elif not (traps or option is not None or told or monitored):
         yield warning(
@@ -185,11 +192,12 @@ def _exits(batch: Batch) -> Iterator[Finding]:
 
 def _checkpoints(batch: Batch) -> Iterator[Finding]:
     places = dict.fromkeys(_places(batch))
-    comment = batch.option("comment")
-    for key, value in re.findall(
-        r",(checkpoints|mailbox)=([^,]+)", (comment.value or "") if comment is not None else ""
-    ):
-        places[(f"--comment {key}", value, comment.line if comment is not None else 0)] = None
+    comment, option = batch.comment, batch.option("comment")
+    if comment is not None and option is not None:
+        told = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
+        places |= {
+            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in told if value
+        }
     if any(_SHARED.match(value) for _, value, _ in places):
         return
     local = [(name, value, line) for name, value, line in places if _LOCAL.match(value)]

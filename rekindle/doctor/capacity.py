@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from rekindle.doctor.facts import AccountFacts, Missing, PlanFacts, SubnetFacts, Unread
+from rekindle.doctor.facts import AccountFacts, Missing, PlanFacts, SubnetFacts, TypeFacts, Unread
 from rekindle.doctor.findings import Finding, error, listed, quoted, unknown, warning
 from rekindle.doctor.ids import Id
 from rekindle.doctor.subject import Subject
@@ -16,6 +16,8 @@ from rekindle.doctor.subject import Subject
 HYPERPOD_LEAD: Final = timedelta(hours=1)
 SOON: Final = timedelta(days=2)  # of a run that is to last for days; a replacement alone takes half an hour
 TARGET: Final = "hyperpod-cluster"  # botocore, SageMakerResourceName
+INTERFACES_CODE: Final = "L-DF5E4CA3"  # Service Quotas, vpc; aws-facts §9.4
+INTERFACES_QUOTA: Final = "Network interfaces per Region"
 QUOTA_NAME: Final = "{} for cluster usage"  # how Service Quotas names HyperPod's quota of an instance type
 
 
@@ -121,6 +123,14 @@ def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
             yield unknown(Id.QUOTA, where, f"Service Quotas names no quota '{QUOTA_NAME.format(name)}'")
         elif quota < count:
             yield error(Id.QUOTA, where, f"{count} × {name} are to be started; the quota for clusters is {quota:g}")
+    cards = [
+        (facts.types.get(name), group.to_start or 0) for group in subject.groups for name in group.types[:1]
+    ]  # one interface per network card and instance
+    needed = sum((one.cards or 0) * count for one, count in cards if isinstance(one, TypeFacts))
+    limit = facts.quotas.get(INTERFACES_QUOTA)
+    if limit is not None and needed > limit:
+        where = subject.path("InstanceGroups")
+        yield error(Id.QUOTA, where, f"{needed} network interfaces are needed; '{INTERFACES_QUOTA}' is {limit:g}")
 
 
 def _shown(moment: datetime | None) -> str:

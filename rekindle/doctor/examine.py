@@ -29,7 +29,8 @@ from rekindle.doctor.shapes import request_findings
 from rekindle.doctor.storage import PROVISIONING_NAME, fsx_findings, script_findings
 from rekindle.doctor.subject import Kind, Subject, from_described, from_request
 
-_CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # botocore, ClusterName
+_ARN: Final = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a-z0-9]{12}")  # botocore, ClusterArn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def _examine(given: Given, account: Account) -> Iterator[Finding]:
         request, findings = _json(given.config)
         yield from findings
         if request is not None:
-            subject = from_request(request, given.config.name)
+            subject = from_request(request, str(given.config))
             yield from request_findings(request, subject.label)
             yield from request_rules(request, subject)
     wire = provisioning = None
@@ -67,7 +68,7 @@ def _examine(given: Given, account: Account) -> Iterator[Finding]:
         wire, findings = _json(given.provisioning)
         yield from findings
         if wire is not None:
-            provisioning = legacy.from_wire(wire, given.provisioning.name)
+            provisioning = legacy.from_wire(wire, str(given.provisioning))
             yield from legacy.provisioning_findings(wire, provisioning.label)
     live, findings = _live(given, account)
     yield from findings
@@ -76,7 +77,8 @@ def _examine(given: Given, account: Account) -> Iterator[Finding]:
     run_time = batch.time_limit if batch is not None else None
     for one in (subject, live):
         if one is not None:
-            yield from _account(one, provisioning, wire, given, account, run_time)
+            with_file = provisioning if one is subject or subject is None else None
+            yield from _account(one, with_file, wire, given, account, run_time)
     if subject is None and live is None and provisioning is not None:
         alone = Subject(label=provisioning.label)
         facts = reads.gather(account, alone, provisioning.mounts)
@@ -87,17 +89,17 @@ def _examine(given: Given, account: Account) -> Iterator[Finding]:
 
 def _json(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
     try:
-        return json_object(read_file(path, path.name), path.name), []
+        return json_object(read_file(path, str(path)), str(path)), []
     except Unreadable as err:
         return None, [err.finding]
 
 
 def _script(path: Path) -> tuple[Batch | None, list[Finding]]:
     try:
-        content = read_file(path, path.name)
+        content = read_file(path, str(path))
     except Unreadable as err:
         return None, [err.finding]
-    batch = read_batch(content, path.name)
+    batch = read_batch(content, str(path))
     return batch, [*batch_findings(batch)]
 
 
@@ -105,6 +107,8 @@ def _live(given: Given, account: Account) -> tuple[Subject | None, list[Finding]
     if given.live is None:
         return None, []
     label = f"cluster {given.live[:80]}"
+    if _CLUSTER.fullmatch(given.live) is None and _ARN.fullmatch(given.live) is None:
+        return None, [error(Id.CLUSTER_EXISTS, label, "is neither a cluster's name nor its ARN")]
     answer = account.ask("sagemaker", "describe_cluster", ClusterName=given.live)
     if isinstance(answer, Missing):
         return None, [error(Id.CLUSTER_EXISTS, label, f"does not exist in {account.region or 'this region'}")]
@@ -144,7 +148,7 @@ def _account(
     run_time: timedelta | None,
 ) -> Iterator[Finding]:
     """The checks that need the account, for a request or for a live cluster."""
-    mounts = provisioning.mounts if provisioning is not None and not subject.is_live else ()
+    mounts = provisioning.mounts if provisioning is not None else ()
     facts = reads.gather(account, subject, mounts)
     if provisioning is None and subject.kind is Kind.SLURM and not subject.has_slurm_config:
         provisioning, findings = _from_bucket(subject, facts)

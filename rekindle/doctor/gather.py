@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rekindle.doctor.access import needed_actions, role_uses
 from rekindle.doctor.account import Account, chunks
+from rekindle.doctor.capacity import INTERFACES_CODE, INTERFACES_QUOTA
 from rekindle.doctor.facts import (
     AccountFacts,
     FileSystemFacts,
@@ -321,11 +322,14 @@ def read_plan(account: Account, arn: str) -> Found[PlanFacts]:
 
 
 def read_quotas(account: Account) -> Read[Mapping[str, float]]:
-    """SageMaker's quotas in this account, by name."""
+    """SageMaker's quotas in this account, by name, and that of network interfaces."""
     rows = account.pages("service-quotas", "list_service_quotas", "Quotas", ServiceCode="sagemaker")
     if not isinstance(rows, list):
         return Unread(rows.why)
-    return {str(row.get("QuotaName")): float(row["Value"]) for row in rows if row.get("Value") is not None}
+    found = {str(row.get("QuotaName")): float(row["Value"]) for row in rows if row.get("Value") is not None}
+    interfaces = account.ask("service-quotas", "get_service_quota", ServiceCode="vpc", QuotaCode=INTERFACES_CODE)
+    value = interfaces["Quota"].get("Value") if isinstance(interfaces, dict) else None
+    return found | ({INTERFACES_QUOTA: float(value)} if value is not None else {})
 
 
 def read_nodes(account: Account, cluster: str) -> list[NodeFacts] | Unread:

@@ -8,6 +8,7 @@ from typing import Final
 from rekindle.doctor.facts import AccountFacts, Missing, Rule, SecurityGroupFacts, SubnetFacts, TypeFacts, Unread
 from rekindle.doctor.findings import Finding, error, listed, unknown, warning
 from rekindle.doctor.ids import Id
+from rekindle.doctor.request import ACCELERATED
 from rekindle.doctor.subject import Group, Kind, Subject
 
 # One address per network card on Slurm; on EKS the addresses of one interface's pods besides. Source: aws-facts §9.4,
@@ -16,7 +17,7 @@ P5: Final = "ml.p5.48xlarge"
 P5_CARDS, P5_ADDRESSES_PER_INTERFACE = 32, 50
 ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 # With EFA for certain, where EC2 could not be asked. Source: EC2 user guide, EFA supported instance types.
-_EFA: Final = ("ml.p4d", "ml.p5", "ml.p6", "ml.trn", "ml.c5n.18", "ml.g5.48", "ml.g6e.48", "ml.g6.48")
+_EFA: Final = ("ml.p4d", "ml.p5", "ml.p6", "ml.trn", "ml.g5.48", "ml.g6e.48", "ml.g6.48")
 
 
 def network_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
@@ -178,8 +179,9 @@ def _security_groups(subject: Subject, facts: AccountFacts) -> Iterator[Finding]
 
 
 def _has_efa(name: str, facts: TypeFacts | Unread | None) -> bool:
+    """HyperPod checks EFA on the types that train; a controller's type may have it, unused."""
     if isinstance(facts, TypeFacts) and facts.has_efa is not None:
-        return facts.has_efa
+        return facts.has_efa and ACCELERATED.match(name) is not None
     return name.startswith(_EFA)
 
 

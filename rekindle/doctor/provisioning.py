@@ -203,9 +203,16 @@ def _controllers(provisioning: Provisioning, subject: Subject) -> Iterator[Findi
 
 def _same_fsx(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]:
     for mount in provisioning.mounts:
-        others = {one.dns for group in subject.groups for one in group.mounts if one.storage is mount.storage}
+        where = f"{provisioning.label}:{mount.at}"
+        same = [one for group in subject.groups for one in group.mounts if one.storage is mount.storage]
+        for one in same:
+            if one.dns == mount.dns and one.mount_name != mount.mount_name:
+                message = (
+                    f"has the mount name {quoted(mount.mount_name)} here, {quoted(one.mount_name)} in {subject.label}"
+                )
+                yield error(Id.PROVISIONING_FSX, where, message)
+        others = {one.dns for one in same}
         if others and mount.dns not in others:
-            where = f"{provisioning.label}:{mount.at}"
             yield warning(
                 Id.PROVISIONING_FSX,
                 where,

@@ -12,7 +12,7 @@ from rekindle.doctor.ids import Id
 from rekindle.doctor.subject import Group, Kind, Subject
 
 # Families that HyperPod trains on; their groups deserve deep health checks. Source: EC2 instance type naming.
-_ACCELERATED: Final = re.compile(r"ml\.(?:p\d|trn|g\d|gr\d)")
+ACCELERATED: Final = re.compile(r"ml\.(?:p\d|trn|g\d|gr\d)")
 # Graviton and Grace have one thread per core. Source: EC2 user guide, CPU options, table of supported values.
 _ONE_THREAD: Final = re.compile(r"ml\.(?:[cmr]\dg[a-z]*|p6e-gb200)\.")
 _CONTROLLER, _LOGIN, _COMPUTE = "Controller", "Login", "Compute"
@@ -21,7 +21,7 @@ MANAGED_BUCKET: Final = "sagemaker-"  # what AmazonSageMakerClusterInstanceRoleP
 
 def is_accelerated(group: Group) -> bool:
     """True for a group with GPUs or Trainium."""
-    return any(_ACCELERATED.match(one) for one in group.types)
+    return any(ACCELERATED.match(one) for one in group.types)
 
 
 def request_rules(request: Mapping[str, Any], subject: Subject) -> Iterator[Finding]:

@@ -290,7 +290,7 @@ CHECKS: Final = (
     Check(
         Id.QUOTA,
         _A,
-        "the quota for clusters allows what is to start on demand",
+        "the quotas for clusters and for network interfaces allow what is to start",
         "creation stops half-way",
         "Service Quotas",
     ),

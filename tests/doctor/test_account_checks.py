@@ -188,6 +188,7 @@ FAULTS: list[tuple[str, Spoil, str, str, str]] = [
     ("a plan that does not count", put("plans", PLAN, plan(available=None)), "plan-size", "unknown", "TrainingPlanArn"),
     ("a plan without a spare", put("plans", PLAN, plan(spare=0)), "plan-size", "warning", "TrainingPlanArn"),
     ("a quota too small", put("quotas", "ml.m5.12xlarge for cluster usage", 0.0), "quota", "error", "[0].InstanceCount"),
+    ("too few interfaces", put("quotas", "Network interfaces per Region", 129.0), "quota", "error", "InstanceGroups"),
     ("quotas unread", lambda facts: replace(facts, quotas=NO), "quota", "unknown", "InstanceGroups"),
     ("no such quota", lambda facts: replace(facts, quotas={"ml.m5.4xlarge for cluster usage": 9.0}), "quota", "unknown", "[0].InstanceCount"),
 ]  # fmt: skip

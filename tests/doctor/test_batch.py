@@ -53,6 +53,8 @@ FAULTS: list[tuple[str, str, str, str, str, str | None]] = [
     ("no step", STEP, 'torchrun "${LAUNCH[@]}" train.py', "batch-steps", "warning", "torchrun"),
     ("another script", STEP, "./train.sh", "batch-steps", "unknown", "./train.sh"),
     ("a signal to the shell alone", "trap 'kill", "#trap 'kill", "batch-signal", "error", "#SBATCH --exclusive"),
+    ("the comment's signal to the shell alone", "signal=USR1", "signal=B:USR1", "batch-signal", "error", "--comment"),
+    ("the comment's signal that is none", "signal=USR1", "signal=1", "batch-comment", "error", "--comment"),
     ("nobody takes a signal", "trap 'kill", "#trap 'kill", "batch-signal", "warning", None),
     ("a trap that never runs", "checkpoints &\n", "checkpoints\n", "batch-trap", "warning", "srun $AUTO"),
     ("nothing waits", 'wait "$step"\n', "", "batch-wait", "error", "srun $AUTO"),
@@ -92,6 +94,7 @@ FAULTS: list[tuple[str, str, str, str, str, str | None]] = [
     ("a heterogeneous job", "#SBATCH --exclusive\n", "#SBATCH --exclusive\n#SBATCH hetjob\n", "batch-resubmit", "warning", "hetjob"),
 ]  # fmt: skip
 ALSO = {
+    "the comment's signal to the shell alone": (("trap 'kill", "#trap 'kill"),),
     "a signal to the shell alone": (("#SBATCH --exclusive", "#SBATCH --exclusive --signal=B:USR1@120"),),
     "nobody takes a signal": ((",signal=USR1", ""),),
     "a lost exit code": (("set -euo pipefail", "set -eu"),),
@@ -131,6 +134,11 @@ RIGHT = {
     "a rank that the task works out": (
         "#!/bin/bash\n#SBATCH -N2\nsrun bash -c 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr=$HEAD t.py'\n"
     ),
+    "a rank worked out in a function of the task's": (
+        "#!/bin/bash\n#SBATCH -N2\nlaunch() {\n  torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr=$A t.py\n}\n"
+        "export -f launch\nsrun bash -c launch\n"
+    ),
+    "another language": "#!/usr/bin/env python3\n#SBATCH -N2\nx = 'srun torchrun --standalone t.py &'\n",
     "elastic by environment": "#!/bin/bash\n#SBATCH -N2\nexport PET_NNODES=2 PET_RDZV_BACKEND=c10d\nsrun torchrun t.py\n",
     "steps side by side": "#!/bin/bash\n#SBATCH -N2\nfor i in 0 1; do srun -N1 train $i &\ndone\nwait\n",
     "a function in the background": "#!/bin/bash\n#SBATCH -N2\nrun() {\n  srun -N1 train\n}\nrun &\nwait\n",

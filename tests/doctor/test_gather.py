@@ -329,7 +329,13 @@ def test_quotas_are_read_page_by_page() -> None:
     stub.answers(
         "list_service_quotas", {"Quotas": [{"QuotaName": "c", "Value": 2.0}]}, ServiceCode="sagemaker", NextToken="n"
     )
-    assert gather.read_quotas(stub.account) == {"a": 1.0, "c": 2.0}
+    stub.answers(
+        "get_service_quota",
+        {"Quota": {"QuotaName": "Network interfaces per Region", "Value": 5000.0}},
+        ServiceCode="vpc",
+        QuotaCode="L-DF5E4CA3",
+    )
+    assert gather.read_quotas(stub.account) == {"a": 1.0, "c": 2.0, "Network interfaces per Region": 5000.0}
 
 
 def test_the_stacks_bucket_is_in_its_outputs() -> None:

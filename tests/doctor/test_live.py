@@ -102,6 +102,14 @@ def test_a_cluster_that_is_not_there_is_an_error(doctor: Doctor, cloud: Cloud) -
     assert said.code == 1
 
 
+@pytest.mark.parametrize(
+    "name", ["pre_train", "-a", "a" * 64, "arn:aws:sagemaker:us-west-2:1:cluster/x", "a b", "\x1b"]
+)
+def test_what_is_no_clusters_name_is_an_error(doctor: Doctor, name: str) -> None:
+    said = doctor(f"--live={name}")
+    assert [(one["check"], one["severity"]) for one in said.findings] == [("cluster-exists", "error")]
+
+
 # ---- what is said of facts ------------------------------------------------------------------------------------------
 
 

@@ -205,6 +205,13 @@ def test_another_file_system_in_the_other_file_is_told(doctor: Doctor) -> None:
     assert doctor("--offline", config=request, provisioning=provisioning()).of("provisioning-fsx", "warning")
 
 
+def test_another_mount_name_in_the_other_file_is_an_error(doctor: Doctor) -> None:
+    request = spoiled(legacy(), at(*GPU, "InstanceStorageConfigs", value=[{"FsxLustreConfig": LUSTRE}]))
+    assert not doctor("--offline", config=request, provisioning=provisioning()).of("provisioning-fsx")
+    wire = spoiled(provisioning(), at("fsx_mountname", value="other"))
+    assert doctor("--offline", config=request, provisioning=wire).of("provisioning-fsx", "error")
+
+
 def test_every_finding_is_told_not_only_the_first(doctor: Doctor) -> None:
     """AWS's validator lets a later check hide what an earlier one found."""
     request = spoiled(
