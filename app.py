@@ -114,7 +114,7 @@ def list_jobs() -> Response:
 
 @app.route("/jobs", methods=["POST"], authorizer=SIGNED)
 def register_job() -> Response:
-    """Protect a training job."""
+    """Protect a training job or a Slurm job."""
     return _answer("register_job")
 
 
@@ -164,6 +164,18 @@ def list_quarantine() -> Response:
 def redrive_quarantine() -> Response:
     """Feed them in again."""
     return _answer("redrive_quarantine")
+
+
+@app.route("/clusters", methods=["GET"], authorizer=SIGNED)
+def list_clusters() -> Response:
+    """Slurm clusters and their agents."""
+    return _answer("list_clusters")
+
+
+@app.route("/clusters/{cluster}", methods=["GET"], authorizer=SIGNED)
+def get_cluster(cluster: str) -> Response:
+    """One Slurm cluster with its nodes and runs."""
+    return _answer("get_cluster", cluster=cluster)
 
 
 @app.route("/pause", methods=["PUT"], authorizer=SIGNED)

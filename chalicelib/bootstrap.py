@@ -262,6 +262,7 @@ class Service:
     def sweep(self) -> Sweep:
         """The minute sweep."""
         from chalicelib.services.sweep import Sweep
+        from chalicelib.services.sweep_clusters import SweepClusters
 
         return Sweep(
             store=self.store,
@@ -276,6 +277,7 @@ class Service:
             executions=self.executions,
             intake=self.intake,
             clock=self.clock,
+            clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, clock=self.clock),
             metrics_every=self.settings.sweep_metrics_minutes,
         )
 
@@ -297,6 +299,7 @@ class Service:
     def api(self) -> Api:
         """The REST routes."""
         from chalicelib.api.routes import Api
+        from chalicelib.services.clusters import Clusters
 
         return Api(
             store=self.store,
@@ -304,6 +307,7 @@ class Service:
             orders=self.orders,
             ingress=self.ingress,
             quarantine=self.quarantine,
+            clusters=Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock),
             clock=self.clock,
             report=self.observability.record,
             stage=self.settings.stage,

@@ -21,8 +21,10 @@ from chalicelib.domain.jobs import (
 )
 from chalicelib.domain.known import maybe_to_wire
 from chalicelib.ports import Clock, IncidentStore, JobRegistry, Quarantine
+from chalicelib.services.clusters import Clusters
 from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome
+from rekindle.headnode.orders import MAX_SLURM_JOB
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT = 256
@@ -85,6 +87,7 @@ class Api:
     orders: Orders
     ingress: Redriver
     quarantine: Quarantine
+    clusters: Clusters
     clock: Clock
     report: Callable[[Outcome], None]
     stage: str = "dev"
@@ -119,7 +122,9 @@ class Api:
         return _ok({"jobs": [job_wire(job) for job in jobs], "cursor": cursor})
 
     def register_job(self, request: Request) -> Answer:
-        """Protect a training job. Idempotent."""
+        """Protect a training job, or a Slurm job. Idempotent."""
+        if "slurm_job" in request.body:
+            return self._register_slurm(request)
         request.only("training_job", "policy", "mailbox", "metrics", "alarms", "hang_minutes")
         training_job = request.text("training_job", needed=True) or ""
         mailbox = request.text("mailbox", needed=False)
@@ -129,6 +134,32 @@ class Api:
         watch = read_watch(request.body)
         job = self.orders.register(training_job=training_job, policy=policy, mailbox=mailbox, watch=watch)
         return Answer(status=201, body=job_wire(job))
+
+    def _register_slurm(self, request: Request) -> Answer:
+        """`{"slurm_job": {"cluster": "ml", "job": 4211}}`; what else a Slurm job needs stands in its comment."""
+        request.only("slurm_job", "policy", "mailbox")
+        wanted = request.body["slurm_job"]
+        if not isinstance(wanted, dict) or set(wanted) != {"cluster", "job"}:
+            raise InvalidRequest("slurm_job", "must be an object with cluster and job, and nothing else")
+        cluster, number = wanted["cluster"], wanted["job"]
+        if not isinstance(cluster, str):
+            raise InvalidRequest("slurm_job.cluster", "must be a text")
+        if type(number) is not int or not 1 <= number <= MAX_SLURM_JOB:
+            raise InvalidRequest("slurm_job.job", f"must be a whole number from 1 to {MAX_SLURM_JOB}")
+        mailbox = request.text("mailbox", needed=False)
+        if mailbox is not None and not mailbox.startswith("s3://"):
+            raise InvalidRequest("mailbox", "must be an s3:// prefix")
+        policy = request.text("policy", needed=False)
+        job = self.orders.register_slurm(cluster=cluster, slurm_job=number, policy=policy, mailbox=mailbox)
+        return Answer(status=201, body=job_wire(job))
+
+    def list_clusters(self, _: Request) -> Answer:
+        """Slurm clusters whose agents have reported."""
+        return _ok({"clusters": self.clusters.listing()})
+
+    def get_cluster(self, request: Request) -> Answer:
+        """One Slurm cluster: agent, nodes, runs."""
+        return _ok(self.clusters.one(request.names["cluster"]))
 
     def get_job(self, request: Request) -> Answer:
         """One Job, its Attempts and its newest Incidents."""
@@ -227,6 +258,8 @@ _OPERATIONS: Mapping[str, Callable[[Api, Request], Answer]] = {
     "list_quarantine": Api.list_quarantine,
     "redrive_quarantine": Api.redrive_quarantine,
     "set_pause": Api.set_pause,
+    "list_clusters": Api.list_clusters,
+    "get_cluster": Api.get_cluster,
 }
 
 
@@ -336,6 +369,7 @@ def job_wire(job: Job) -> dict[str, Any]:
         "alarms": job.watch.alarms.value,
         "alarms_state": job.watch.alarms_state,
         "hang_minutes": job.watch.hang_minutes,
+        "limits": list(job.limits),
     }
 
 

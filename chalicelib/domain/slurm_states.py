@@ -46,6 +46,12 @@ WORDS: Final[Mapping[AttemptStatus, str]] = {
     AttemptStatus.GONE: "Gone",
 }
 
+# A node that Slurm cannot use any more. Draining is somebody's decision, and mere news; `fail` is a repair asked for;
+# a node that does not respond is down soon, or well again.
+# Source: sinfo, NODE STATE CODES.
+_LOST: Final = frozenset({"down", "error"})
+_FAILING: Final = frozenset({"fail", "failing", "invalid", "inval"})
+
 
 def status_of(state: SlurmState) -> AttemptStatus:
     """Raises: DependencyUnavailable for a state that cannot be read."""
@@ -139,3 +145,13 @@ def view_of(doc: AttemptDoc) -> AttemptView:
 def is_own_restart(doc: AttemptDoc) -> bool:
     """The job was put back into the queue, and not by us."""
     return doc.successor is not None and doc.requeued_by is not EndedBy.AGENT
+
+
+def fault_of_node(state: str, flags: tuple[str, ...]) -> FaultClass | None:
+    """None for a node that works, or that somebody has merely drained."""
+    words = {state.lower().rstrip("*~#!%$@^-"), *(flag.lower() for flag in flags)}
+    if words & {"power_down", "powered_down", "powering_down", "planned", "maint", "reboot_issued", "reboot"}:
+        return None  # away on purpose
+    if words & _FAILING:
+        return FaultClass.NODE_HARDWARE
+    return FaultClass.NODE_LOST if words & _LOST else None

@@ -18,13 +18,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.domain.errors import MalformedEvent
-from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
-from chalicelib.domain.slurm_states import STATUSES, WORDS, failure_reason, fault_of_end
+from chalicelib.domain.slurm_states import STATUSES, WORDS, failure_reason, fault_of_end, fault_of_node
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
@@ -42,11 +40,6 @@ ANSWERED: Final = "Rekindle Order Answered"
 MAX_LISTED: Final = 10_000
 _MAX_TEXT: Final = 2000
 _WORD: Final = re.compile(r"[A-Za-z0-9_+*~#!%$@^-]{1,64}")
-# A node that Slurm cannot use any more. Draining is somebody's decision, and mere news; `fail` is a repair asked for;
-# a node that does not respond is down soon, or well again.
-# Source: sinfo, NODE STATE CODES.
-_LOST: Final = frozenset({"down", "error"})
-_FAILING: Final = frozenset({"fail", "failing", "invalid", "inval"})
 
 
 def parse(envelope: Envelope) -> Signal:
@@ -137,33 +130,10 @@ def _slurm_node(detail: Fields) -> Signal:
     cluster, at = _cluster(detail), detail.moment("at")
     node = _node(detail, "node", detail.required("node"))
     state = detail.text("state", limit=64, pattern=_WORD).lower()
-    flags = [_flag(detail, index, one) for index, one in enumerate(_listed(detail, "flags"))]
+    flags = tuple(_flag(detail, index, one) for index, one in enumerate(_listed(detail, "flags")))
     reason = detail.optional_text("reason", limit=_MAX_TEXT)
     instance_id = detail.optional_text("instance_id", limit=32, pattern=INSTANCE_ID)
-    return node_signal(
-        cluster=cluster,
-        node=node,
-        state=state,
-        flags=tuple(flags),
-        reason=reason or "",
-        instance_id=instance_id,
-        group=detail.optional_text("group", limit=63),
-        at=at,
-    )
-
-
-def node_signal(
-    *,
-    cluster: str,
-    node: str,
-    state: str,
-    flags: tuple[str, ...],
-    reason: str,
-    instance_id: str | None,
-    group: str | None,
-    at: datetime,
-) -> Signal:
-    """What a node's state says, whoever read it: the event of it, or the sweep."""
+    group = detail.optional_text("group", limit=63)
     fault = fault_of_node(state, flags)
     words = "+".join((state, *flags))
     return Signal(
@@ -177,19 +147,9 @@ def node_signal(
         fault=fault,
         triggers=fault is not None,
         evidence=bounded(
-            {"state": state, "flags": list(flags), "reason": reason or None, "instance_id": instance_id, "group": group}
+            {"state": state, "flags": list(flags), "reason": reason, "instance_id": instance_id, "group": group}
         ),
     )
-
-
-def fault_of_node(state: str, flags: tuple[str, ...]) -> FaultClass | None:
-    """None for a node that works, or that somebody has merely drained."""
-    words = {state.lower().rstrip("*~#!%$@^-"), *(flag.lower() for flag in flags)}
-    if words & {"power_down", "powered_down", "powering_down", "planned", "maint", "reboot_issued", "reboot"}:
-        return None  # away on purpose
-    if words & _FAILING:
-        return FaultClass.NODE_HARDWARE
-    return FaultClass.NODE_LOST if words & _LOST else None
 
 
 def _answered(detail: Fields) -> Signal:

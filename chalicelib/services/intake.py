@@ -158,6 +158,10 @@ class Intake:
         """See Registration."""
         return self._registration.register(found)
 
+    def adopt(self, job: Job, found: Discovered) -> Job:
+        """See Registration."""
+        return self._registration.adopt(job, found)
+
     @property
     def _registration(self) -> Registration:
         return Registration(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,10 @@ from chalicelib.ports import Clock, Discovered, JobRegistry, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome
+from rekindle.headnode.names import first_attempt
+from rekindle.wire import MailboxError
+
+MAX_RESTARTS = 100  # of one submission, followed from its first start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,45 @@ class Orders:
         )
         self.policies.load(wanted.policy_name)
         return self.alarms.ensure(self.intake.register(wanted))
+
+    def register_slurm(self, *, cluster: str, slurm_job: int, policy: str | None, mailbox: str | None) -> Job:
+        """Protect a Slurm job from now on: its present start. A Job that is protected already stays as it is.
+
+        Raises:
+            InvalidRequest: no such name or number.
+            UnknownEntity: the agent does not know the job, or there is no such policy.
+            InvalidPolicy: the policy document cannot be used.
+            Retryable: the agent is silent, so nothing can be said about the job now.
+        """
+        found = self._present_start(cluster, slurm_job)
+        known = self.registry.job_of_attempt(found.name)
+        if known is not None:
+            return self.registry.get(known)
+        if found.job_id is not None:  # a restart, or a submission of ours: the Job that it belongs to goes on with it
+            with suppress(UnknownEntity):
+                return self.intake.adopt(self.registry.get(found.job_id), found)
+        wanted = replace(found, policy_name=policy or found.policy_name, mailbox=mailbox or found.mailbox)
+        self.policies.load(wanted.policy_name)
+        return self.alarms.ensure(self.intake.register(wanted))
+
+    def _present_start(self, cluster: str, slurm_job: int) -> Discovered:
+        """Each start that Slurm has put back names the next one."""
+        try:
+            name = first_attempt(cluster, slurm_job).name
+        except MailboxError as err:
+            raise InvalidRequest(f"slurm_job.{err.field}", err.problem) from err
+        for _ in range(MAX_RESTARTS):
+            successor = self.scheduler.describe(name).successor
+            if successor is None:
+                break
+            name = successor
+        found = self.scheduler.find(name)
+        if found is None:
+            raise UnknownEntity(
+                f"the agent of {cluster} does not watch Slurm job {slurm_job}: give the job a comment, "
+                f"`scontrol update jobid={slurm_job} comment=rekindle`, and it joins by itself"
+            )
+        return found
 
     def checkpoint(self, job_id: str, *, who: str, key: str) -> Outcome:
         """Ask the run for a checkpoint now; nothing is stopped."""

@@ -37,6 +37,7 @@ from chalicelib.ports import (
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.sweep_clusters import SweepClusters
 from chalicelib.services.sweep_metrics import (
     METRICS_WINDOW,
     MONITOR_WINDOW,
@@ -52,6 +53,7 @@ from chalicelib.services.sweep_signals import (
     signal_from_state,
     silence,
 )
+from rekindle.headnode.names import is_slurm, parse_attempt
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class _Tally:
     woken: int = 0
     stuck: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
+    clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
 
     def swept(self) -> Swept:
         opened = sum(outcome.what is What.OPENED for outcome in self.outcomes)
@@ -148,6 +151,7 @@ class Sweep:
     executions: Executions
     intake: Intake
     clock: Clock
+    clusters: SweepClusters | None = None
     budget: timedelta = BUDGET
     metrics_every: int = 1
 
@@ -175,6 +179,10 @@ class Sweep:
             tally.left = max(tally.left, mark.jobs - mark.met)
         elif not mark.cursor and (mark.alarms_token or mark.round % TIDY_ALARMS_EVERY == 0):
             mark = replace(mark, alarms_token=self.alarms.tidy(mark.alarms_token, has_shared=mark.has_shared))
+        if self.clusters is not None:
+            outcomes, unread = self.clusters.run(tally.clusters, number=mark.round)
+            tally.outcomes += outcomes
+            tally.unread += unread
         try:
             self.marks.save(mark)
         except RecoveryError as err:  # the next sweep does this one's work again, which is safe
@@ -200,6 +208,8 @@ class Sweep:
                         tally.left = len(chunk) - index
                         return mark, False
                     tally.jobs += job.open_incident is None
+                    if is_slurm(job.current_attempt):
+                        tally.clusters.setdefault(parse_attempt(job.current_attempt).cluster, job.policy_name)
                     if job.open_incident is None:
                         self._one(job, turn, readings, tally)
                     shared = mark.has_shared or job.watch.alarms is AlarmMode.SHARED

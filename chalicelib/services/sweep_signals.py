@@ -22,6 +22,7 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_jo
 from chalicelib.ports import Series
 from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
+from rekindle.headnode.names import is_slurm
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
 SILENT_AFTER = timedelta(minutes=10)
@@ -48,8 +49,10 @@ def signal_from_state(job: Job, view: AttemptView, *, now: datetime) -> Signal |
     if not view.status.has_ended:
         return None
     status, fault = _ended(view)
+    successor = {"successor": view.successor} if view.successor is not None else {}  # put back: it goes on by itself
+    fault = None if successor else fault
     return Signal(
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.SLURM_JOB if is_slurm(view.name) else SignalKind.TRAINING_JOB_STATE,
         source=SignalSource.SWEEP,
         occurred_at=view.ended_at or now,
         dedupe_key=ended_job_key(view.name, status),
@@ -58,7 +61,7 @@ def signal_from_state(job: Job, view: AttemptView, *, now: datetime) -> Signal |
         attempt=view.name,
         fault=fault,
         triggers=fault is not None,
-        evidence={"status": status, "failure_reason": view.failure_reason[:1024], "found_by": "sweep"},
+        evidence={"status": status, "failure_reason": view.failure_reason[:1024], "found_by": "sweep"} | successor,
     )
 
 

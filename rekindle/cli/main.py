@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from rekindle.cli import checkpoints, classify, detect, doctor, orders, reading, run
+from rekindle.cli import checkpoints, classify, clusters, detect, doctor, orders, reading, run
 from rekindle.cli.errors import CliError, CommandFailed, Exit
 from rekindle.cli.table import clean
 from rekindle.cli.target import add_options
@@ -92,6 +92,8 @@ def _add_reading(commands: Any) -> None:
     which.add_argument("--closed", action="store_true", help="closed ones only, newest first")
     which.add_argument("--all", action="store_true", help="open ones and every closed one")
     incidents.add_argument("--limit", type=_limit, metavar="N", help="at most N closed ones")
+    seen = _command(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
+    seen.add_argument("cluster", nargs="?", type=_name, metavar="NAME")
     show = _command(commands, "show", reading.show, "one Incident's story")
     show.add_argument("incident", type=_name, metavar="INCIDENT")
 
@@ -113,8 +115,10 @@ def _add_orders(commands: Any) -> None:
     cancel = _order(commands, "cancel", orders.cancel, "end an Incident; what has been done stays done")
     cancel.add_argument("incident", type=_name, metavar="INCIDENT")
     cancel.add_argument("--yes", action="store_true", help="do not ask")
-    register = _order(commands, "register", orders.register, "protect a training job from now on")
-    register.add_argument("training_job", type=_name, metavar="TRAINING_JOB")
+    register = _order(commands, "register", orders.register, "protect a training job or a Slurm job from now on")
+    which = register.add_mutually_exclusive_group(required=True)
+    which.add_argument("training_job", nargs="?", type=_name, metavar="TRAINING_JOB")
+    which.add_argument("--slurm", type=_slurm_job, metavar="CLUSTER/JOB", help="a Slurm job by its number")
     register.add_argument("--policy", type=_name, metavar="NAME", help="which policy (default: its tag's, or default)")
     register.add_argument("--mailbox", type=_s3, metavar="s3://BUCKET/PREFIX", help="where its monitor and we meet")
     _order(commands, "pause", orders.set_paused, "do nothing, everywhere, until unpaused").set_defaults(paused=True)
@@ -180,6 +184,13 @@ def _step(text: str) -> int:
 
 def _limit(text: str) -> int:
     return _whole(text, 1, 100_000)
+
+
+def _slurm_job(text: str) -> tuple[str, int]:
+    cluster, slash, number = text.rpartition("/")
+    if not slash or not cluster:
+        raise argparse.ArgumentTypeError("must be CLUSTER/JOB, as in ml/4211")
+    return _name(cluster), _whole(number, 1, 0x7FFFFFFF)
 
 
 def _window(text: str) -> tuple[int, int]:

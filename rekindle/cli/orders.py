@@ -91,8 +91,11 @@ def _cancellation(incident: Mapping[str, Any]) -> str:
 
 
 def register(args: argparse.Namespace) -> int:
-    """Protect a training job."""
-    body = {"training_job": args.training_job}
+    """Protect a training job, or a Slurm job."""
+    body: dict[str, Any] = {"training_job": args.training_job}
+    if args.slurm is not None:
+        cluster, number = args.slurm
+        body = {"slurm_job": {"cluster": cluster, "job": number}}
     if args.policy is not None:
         body["policy"] = args.policy
     if args.mailbox is not None:
@@ -103,6 +106,9 @@ def register(args: argparse.Namespace) -> int:
         out_json(job)
     else:
         out(f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}.")
+        limits = member(job, "limits")
+        for limit in limits if isinstance(limits, list) else ():
+            out(f"  but: {clean(limit)}")
     return Exit.OK
 
 

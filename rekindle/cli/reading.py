@@ -93,6 +93,9 @@ def _one_job(args: argparse.Namespace) -> int:
         ("incident", word(job, "open_incident")),
     )
     out("\n".join([style.paint(clean(word(job, "job_id")), "bold"), *(f"  {k:<11}  {clean(v)}" for k, v in facts)]))
+    limits = member(job, "limits")
+    if isinstance(limits, list) and limits:
+        out("\n" + "\n".join([style.paint("LIMITS", "bold"), *(f"  {clean(limit)}" for limit in limits)]))
     attempts = objects(job, "attempts")
     if attempts:
         out("\n" + _attempt_table(attempts, style))

@@ -21,11 +21,13 @@ from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ingress import Ingress
 from chalicelib.services.alarms import Alarms
+from chalicelib.services.clusters import Clusters
 from chalicelib.services.intake import Intake
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome
 from chalicelib.services.perform import Perform
+from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard
@@ -70,6 +72,7 @@ class FakeService:
         self.quarantine = FakeQuarantine()
         self.policies = FakePolicies()
         self.clusters = FakeClusterReader()
+        self.head_nodes = FakeHeadNodes(self.clock)
         clusters, executions = self.clusters, FakeExecutions()
         self.intake = Intake(
             store=self.store,
@@ -108,6 +111,7 @@ class FakeService:
             ),
             ingress=ingress,
             quarantine=self.quarantine,
+            clusters=Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock),
             clock=self.clock,
             report=_nobody,
         )
