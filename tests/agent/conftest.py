@@ -9,8 +9,9 @@ from localcloud.cloud import Cloud
 from tests.agent.world import World
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cloud() -> Iterator[Cloud]:
+    """One for all tests of a module; each World empties it of what the one before left."""
     with Cloud() as one:
         yield one
 

@@ -12,9 +12,10 @@ from botocore.exceptions import EndpointConnectionError
 from localcloud.cloud import Cloud
 from rekindle.agent.publisher import HEARTBEAT
 from rekindle.headnode.documents import SlurmState
+from rekindle.headnode.names import spec_key
 from rekindle.headnode.orders import Order, Outcome, Verb
 from tests.agent.ctld import job
-from tests.agent.world import World
+from tests.agent.world import BUCKET, World
 
 AWAY = EndpointConnectionError(endpoint_url="https://sqs.us-west-2.amazonaws.com")
 
@@ -127,6 +128,16 @@ def test_a_submission_whose_answer_was_lost_is_found_by_its_name_and_not_made_ag
     assert answer.outcome is Outcome.DONE
     assert answer.slurm_job == world.ctld.submitted["slurm.lab.7-a2"]
     assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+
+
+@pytest.mark.parametrize("there", [None, b"{}"], ids=["missing", "not what its name says"])
+def test_a_submission_without_what_is_to_be_submitted_is_refused(world: World, there: bytes | None) -> None:
+    if there is not None:
+        world.cloud.client("s3").put_object(Bucket=BUCKET, Key=spec_key("lab", "0" * 64), Body=there)
+    answer = world.carry_out(submit(world, spec="0" * 64))
+    assert answer.outcome is Outcome.REFUSED
+    assert "0" * 64 in answer.detail
+    assert world.ctld.commands == []
 
 
 @pytest.mark.parametrize("loses", [True, False], ids=["after the command", "before the command"])

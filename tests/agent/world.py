@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,19 +72,28 @@ class Network:
 
 
 class World:
-    def __init__(self, cloud: Cloud, folder: Path, *, has_queue: bool = True) -> None:
-        self.cloud = cloud
+    """`cloud` None: no AWS at all, for tests of what is done at the desk."""
+
+    def __init__(self, cloud: Cloud | None, folder: Path, *, has_queue: bool = True) -> None:
+        self._cloud = cloud
+        if cloud is not None:
+            empty(cloud)
         self.clock = ManualClock()
         self.ctld = Ctld()
         self.watcher = Seen(self.ctld)
-        self.network = {name: Network(cloud.client(name)) for name in ("sqs", "s3", "events")}
+        self.network = {name: Network(cloud and cloud.client(name)) for name in ("sqs", "s3", "events")}
         self.settings = Settings.read(
             {"REKINDLE_BUCKET": BUCKET, "REKINDLE_CLUSTER": CLUSTER}, {"state_dir": str(folder)}
         )
         folder.mkdir(exist_ok=True, parents=True)
         self.agent = self.start()
-        if has_queue:
+        if has_queue and cloud is not None:
             self.make_queue()
+
+    @property
+    def cloud(self) -> Cloud:
+        assert self._cloud is not None
+        return self._cloud
 
     def make_queue(self) -> None:
         self.url = self.cloud.client("sqs").create_queue(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
@@ -116,10 +125,10 @@ class World:
         self.cloud.client("sqs").send_message(QueueUrl=self.url, MessageBody=body)
 
     def spec(self) -> str:
-        """A spec on the whiteboard; its sha256."""
+        """A spec on the whiteboard, or on its way there; its sha256."""
         raw = JobSpec(script="#!/bin/sh\nsrun train\n").to_json()
         sha = hashlib.sha256(raw).hexdigest()
-        self.cloud.client("s3").put_object(Bucket=BUCKET, Key=spec_key(CLUSTER, sha), Body=raw)
+        self.agent.outbox.keep(Reading(documents={spec_key(CLUSTER, sha): raw}))
         return sha
 
     def answer(self, token: str = "order-1") -> Answer | None:  # noqa: S107
@@ -172,10 +181,27 @@ class World:
             self.clock.forward(30)
         raise AssertionError(f"{order.token} was never answered: {self.agent.problems.lines()}")
 
+    def obey(self, order: Order) -> Answer:
+        """At the desk alone: taken, and worked on until it is answered."""
+        self.agent.desk.take(order.to_json().decode())
+        for _ in range(100):
+            self.agent.desk.work()
+            entry = self.agent.journal.find(order.token)
+            if entry is not None and entry.answer is not None:
+                return entry.answer
+            self.clock.forward(30)
+        raise AssertionError(f"{order.token} was never answered: {self.agent.problems.lines()}")
+
     def cut(self, error: Exception | None) -> None:
         for one in self.network.values():
             one.error = error
 
 
-def utc(*parts: int) -> datetime:
-    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
+def empty(cloud: Cloud) -> None:
+    """No object, no queue of an agent's, no event."""
+    s3, sqs = cloud.client("s3"), cloud.client("sqs")
+    for one in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        s3.delete_object(Bucket=BUCKET, Key=one["Key"])
+    for url in sqs.list_queues(QueueNamePrefix=f"{STACK}-agent-").get("QueueUrls", []):
+        sqs.delete_queue(QueueUrl=url)
+    cloud.events.put.clear()
