@@ -197,6 +197,19 @@ def test_a_submission_runs_as_the_user_with_the_environment_and_leaves_nothing_b
     assert not Path(call[-3]).exists(), "the script's copy is taken away again"
 
 
+def test_what_a_killed_agent_left_behind_is_swept(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    old, young = tmp_path / "rekindle-sbatch-old", tmp_path / "rekindle-sbatch-young"
+    for folder in (old, young):
+        folder.mkdir()
+        (folder / "batch").write_text(SCRIPT)
+    os.utime(old, (1, 1))
+    head.fake.answer("sbatch", stdout="44\n")
+    head.commands.submit(spec_of(), order_of())
+    assert not old.exists()
+    assert young.exists(), "somebody may be at it"
+
+
 def test_secrets_that_never_left_the_machine_are_there_again_while_the_old_job_is(head: Head) -> None:
     folder = head.fake.folder / "state" / "hash.7" / "job.7"
     folder.mkdir(parents=True)

@@ -331,6 +331,14 @@ def test_a_dependency_that_is_satisfied_is_not_asked_for_again(head: Head) -> No
     assert dependency() == ""
 
 
+def test_a_script_that_wants_a_signal_before_its_time_limit_saves_on_it(head: Head) -> None:
+    script = "#!/bin/bash\n#SBATCH --signal=USR2@120\nsrun python train.py\n"
+    head.fake.jobs([RUNNING | {"script": script}, {"JobID": "8", "script": script, "Comment": "rekindle,signal=USR1"}])
+    head.look()
+    assert head.doc("slurm.ml.7").signal == "USR2"
+    assert head.doc("slurm.ml.8").signal == "USR1", "the comment counts more"
+
+
 def test_nodes_are_told_when_they_change_and_jobs_on_them_are_no_news(head: Head) -> None:
     head.resources.write_text(
         json.dumps(

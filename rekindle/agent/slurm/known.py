@@ -11,6 +11,7 @@ from typing import Any, Final
 from rekindle.agent.slurm.jobs import ENDED, Job, plain_dependency
 from rekindle.agent.slurm.spec import MAY_COME, Taken
 from rekindle.headnode.documents import JobSpec
+from rekindle.headnode.orders import Signal
 from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 
 VERSION: Final = 1
@@ -20,7 +21,10 @@ SETTLES: Final = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A job's capture, without the spec itself. `asked_for` changes when the job's own options do."""
+    """A job's capture, without the spec itself. `asked_for` changes when the job's own options do.
+
+    `signal` is what the script wants to be sent before its time limit (`#SBATCH --signal`): it saves on that.
+    """
 
     sha256: str | None
     cannot: tuple[str, ...]
@@ -29,21 +33,27 @@ class Known:
     asked_for: str
     mailbox: str
     checkpoints: str
+    signal: str | None
+    signal_batch: bool
     is_final: bool
 
     @classmethod
     def of(cls, taken: Taken, asked_for: str, exclude: str, *, is_old: bool) -> Known:
         """`is_old`: what is missing now will not come any more, and is said."""
         is_final = taken.is_final or is_old
+        facts = taken.facts
+        warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
         environment = taken.spec.environment if taken.spec is not None else {}
         return cls(
             sha256=taken.sha256 if is_final else None,
             cannot=tuple(one for one in taken.cannot if is_final or one not in MAY_COME),
-            has_auto_resume=taken.facts.has_auto_resume if taken.facts is not None else None,
+            has_auto_resume=facts.has_auto_resume if facts is not None else None,
             exclude=exclude,
             asked_for=asked_for,
             mailbox=_place(environment.get(ENV_MAILBOX)),
             checkpoints=_place(environment.get(ENV_CHECKPOINT_URI) or environment.get(ENV_CHECKPOINT_DIR)),
+            signal=warned,
+            signal_batch=warned is not None and facts is not None and facts.warned_batch,
             is_final=is_final,
         )
 

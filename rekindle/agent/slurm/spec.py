@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import pwd
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,6 +50,8 @@ STALE: Final = (
     ENV_SKIP,
     ENV_SLURM_ATTEMPT,
 )
+FOLDER: Final = "rekindle-sbatch-"
+LEFT_BEHIND_S: Final = 3600.0  # no sbatch takes that long
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted again as one"
@@ -241,10 +245,20 @@ def _whom(spec: JobSpec) -> tuple[As | None, str]:
     return As(uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, umask=umask), entry.pw_dir
 
 
+def _sweep() -> None:
+    """Take away what an agent that was killed in the middle of a submission left behind."""
+    oldest = time.time() - LEFT_BEHIND_S
+    with suppress(OSError):
+        for one in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
+            if one.lstat().st_mtime < oldest:
+                shutil.rmtree(one, ignore_errors=True)
+
+
 @contextmanager
 def _script_file(script: str, who: As | None) -> Iterator[str]:
     """The script in a folder that only its user can read, for as long as sbatch needs it."""
-    folder = Path(tempfile.mkdtemp(prefix="rekindle-"))
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
     try:
         path = folder / "batch"
         path.write_text(script, encoding="utf-8", errors="surrogateescape")

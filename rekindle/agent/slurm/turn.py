@@ -129,7 +129,7 @@ class Turn:
         if detail is None:
             return
         known = self._capture(job, detail)
-        said = replace(said, mailbox=said.mailbox or known.mailbox, checkpoints=said.checkpoints or known.checkpoints)
+        said = completed(said, known)
         base = base_of(self._cluster, job, said, taken)
         taken.add(base.name)
         own = self.held.docs.get(base.restarted(job.restart).name)
@@ -315,6 +315,18 @@ class Turn:
         """Nothing more will be said about it."""
         self.held.docs.pop(doc.attempt, None)
         self._memory[f"{ATTEMPT}{doc.attempt}"] = None
+
+
+def completed(said: comment.Comment, known: Known) -> comment.Comment:
+    """What the comment leaves open, as the submission's environment and the script say it."""
+    is_silent = said.signal is None
+    return replace(
+        said,
+        mailbox=said.mailbox or known.mailbox,
+        checkpoints=said.checkpoints or known.checkpoints,
+        signal=known.signal if is_silent else said.signal,
+        signal_batch=known.signal_batch if is_silent else said.signal_batch,
+    )
 
 
 def _remembered(doc: AttemptDoc) -> comment.Comment:
