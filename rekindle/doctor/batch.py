@@ -30,6 +30,7 @@ class Batch:
     troubles: tuple[Trouble, ...]
     late: tuple[int, ...]
     shell: Shell = field(default_factory=Shell)
+    _expanded: dict[Command, list[str]] = field(default_factory=dict)  # every rule asks for the same ones
     is_shell: bool = True
     is_read: bool = True  # False: too large for its commands to be read, or another language
 
@@ -68,7 +69,9 @@ class Batch:
 
     def words(self, command: Command) -> list[str]:
         """A command's words with the variables in them expanded."""
-        return self.shell.expanded(command.words)
+        if command not in self._expanded:
+            self._expanded[command] = self.shell.expanded(command.words)
+        return self._expanded[command]
 
 
 def read_batch(content: bytes, label: str) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Final
 
 from rekindle.doctor.ids import Id
 
+MAX_PER_CHECK: Final = 200  # findings of one kind; a cluster has at most 100 groups, and a person reads none of more
 MAX_MESSAGE_CHARS: Final = 600  # a message is for a person; a hostile file may hold texts of megabytes
 
 
@@ -55,9 +57,19 @@ def unknown(check: Id, path: str, message: str) -> Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first, then warnings, then what is unknown; each said once, in the order of the checks."""
+    """Errors first, then warnings, then what is unknown; each said once, in the order of the checks, 200 of a kind."""
     weight = {severity: index for index, severity in enumerate(Severity)}
-    return sorted(dict.fromkeys(findings), key=lambda finding: weight[finding.severity])
+    told: list[Finding] = []
+    counted: Counter[tuple[Id, Severity]] = Counter()
+    for one in dict.fromkeys(findings):
+        counted[one.check, one.severity] += 1
+        if counted[one.check, one.severity] <= MAX_PER_CHECK:
+            told.append(one)
+    for (check, severity), count in counted.items():
+        if count > MAX_PER_CHECK:
+            more = f"and {count - MAX_PER_CHECK} more of this kind, which are not listed"
+            told.append(Finding(check=check, severity=severity, message=more, path="..."))
+    return sorted(told, key=lambda finding: weight[finding.severity])
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

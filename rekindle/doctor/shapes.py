@@ -10,12 +10,13 @@ import difflib
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
 from rekindle.doctor.findings import Finding, error, listed, quoted
 from rekindle.doctor.ids import Id
 
-MAX_FINDINGS: Final = 200  # of one file; a list of a thousand wrong things says nothing more
+MAX_PROBLEMS: Final = 10_000  # of one file; it may hold a million wrong things
 _SHOWN_WORDS: Final = 12  # a longer vocabulary (instance types) is not printed whole
 
 
@@ -23,14 +24,9 @@ def request_findings(request: dict[str, Any], label: str) -> Iterator[Finding]:
     """What in a CreateCluster request its shape does not allow."""
     from botocore import __version__
 
-    problems = _problems(request, _create_cluster(), "")
-    for count, (at, problem) in enumerate(problems):
-        if count >= MAX_FINDINGS:
-            yield error(Id.REQUEST_SHAPE, label, f"more than {MAX_FINDINGS} problems; the rest is not listed")
-            return
-        yield error(
-            Id.REQUEST_SHAPE, f"{label}:{at}" if at else label, f"{problem} (botocore {__version__}, CreateCluster)"
-        )
+    for at, problem in islice(_problems(request, _create_cluster(), ""), MAX_PROBLEMS):
+        where = f"{label}:{at}" if at else label
+        yield error(Id.REQUEST_SHAPE, where, f"{problem} (botocore {__version__}, CreateCluster)")
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import Final
 
 LATER: Final = "\ue000"  # stands for a `$` that this shell does not expand (single quotes, backslash)
 MAX_DEPTH: Final = 8  # of substitutions within substitutions, and of variables within variables
-MAX_EXPANDED: Final = 100_000  # characters of one expanded command
+MAX_EXPANDED: Final = 32_000  # characters of one expanded command
 MAX_WORD: Final = 4096  # an option of a longer one is not looked at; PATH_MAX of Linux
 MAX_NAME: Final = 64
 _PLAIN: Final = re.compile(r"[^\s'\"\\$`;&|<>()#]+")

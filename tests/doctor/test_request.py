@@ -227,6 +227,15 @@ def test_every_finding_is_told_not_only_the_first(doctor: Doctor) -> None:
     assert said.code == 1
 
 
+def test_of_very_many_faults_of_a_kind_200_are_told_and_the_others_counted(doctor: Doctor) -> None:
+    request = spoiled(legacy(), at("InstanceGroups", value=[{}] * 5000))
+    said = doctor("--offline", config=request)
+    shapes = said.of("request-shape", "error")
+    assert len(shapes) == 201
+    assert "more of this kind" in shapes[-1]["message"]
+    assert said.code == 1
+
+
 def test_errors_come_first(doctor: Doctor) -> None:
     request = spoiled(legacy(), at("NodeRecovery", value="None"), at("ClusterName", value="_"))
     order = [one["severity"] for one in doctor("--offline", config=request).findings]
