@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 DATABASE: Final = "agent.sqlite"
 RELAY_S: Final = 5.0  # the monitor's own rhythm of looking into its mailbox
-LAST_ORDER_S: Final = 60.0  # an order that is being carried out when the end comes
+LAST_ORDER_S: Final = 45.0  # an order that is being carried out when the end comes; systemd waits for 60 s
 LAST_NEWS_S: Final = 5.0
 _IDENTITY: Final = "agent/id"
 
