@@ -36,6 +36,10 @@ KEEPER: Final = Path(__file__).with_name("slurm_keeper.py")
 AUTO_RESUME: Final = Path(__file__).with_name("slurm_autoresume.c")
 PATIENCE_S: Final = 120.0  # a loaded machine may need a minute for what takes a second
 COMMAND_LIMIT_S: Final = 60.0
+# What every start of Debian's packages says, where there is neither PMIx nor a known hardware.
+_NOISE: Final = re.compile(
+    r"mpi/pmix|xcpuinfo_hwloc|Node configuration differs|Domain socket dir|CPU frequency|CPUs=\d"
+)
 _PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
@@ -249,7 +253,8 @@ class SlurmLab:
         """The ends of all daemons' logs, for a person who wants to know why a test failed."""
         told = []
         for log in sorted((self.folder / "log").glob("*.log")):
-            told += [f"---- {log.name}", *log.read_text(errors="replace").splitlines()[-lines:]]
+            said = [line for line in log.read_text(errors="replace").splitlines() if not _NOISE.search(line)]
+            told += [f"---- {log.name}", *said[-lines:]]
         return "\n".join(told)
 
     # ---- using it --------------------------------------------------------------------------------------------------

@@ -216,6 +216,12 @@ class Stage:
         incident: Incident = self.wait(ended, f"the recovery from {faults}")
         return incident
 
+    def wait_repaired(self, node: str) -> None:
+        """Until the node's own Incident has ended well, and it is there for the next job."""
+        closed = self.wait(lambda: [one for one in self.node_incidents(node) if not one.is_open], f"{node}'s repair")
+        assert [one.phase for one in closed] == ["recovered"], [one.outcome for one in closed]
+        self.wait(lambda: self.lab.node_states().get(node) in ("idle", "alloc", "mix"), f"{node} to be given back")
+
     def wait_moving(self) -> None:
         """Until the newest start is past everything that was trained before it, and has saved since."""
         before = max((step for start in self.starts()[:-1] for step in self.losses(start.name)), default=0)
@@ -346,7 +352,7 @@ class Stage:
         for attempt in self.attempts():
             raw = self.object(attempt_key(attempt.name))
             lines.append(f"attempt {attempt.name}: {raw.decode() if raw else 'no word of the agent'}")
-        for incident in self.incidents():
+        for incident in (*self.incidents(), *(one for node in self.lab.nodes for one in self.node_incidents(node))):
             lines.append(f"incident {incident.incident_id}: {incident.fault}, {incident.phase}, {incident.outcome}")
             lines += [
                 f"  {entry.at:%H:%M:%S} {entry.phase} {entry.rule}: {entry.text} {list(entry.actions)}"
@@ -377,8 +383,9 @@ class Stage:
         """Slurm has seen as many starts as the service knows attempts, and no order is left without its answer."""
         names = [one.name for one in self.attempts()]
         assert len(self.starts()) == len(names) == len(set(names))
-        ended = [one for one in self.lab.records() if one.nodes != ("(null)",)]
-        assert len(ended) == len(names), f"{names} against Slurm's {ended}"
+        # A requeue of what has ended writes a second line about that start; one that never ran has no nodes.
+        ended = {(one.job, one.fields["StartTime"]) for one in self.lab.records() if one.nodes != ("(null)",)}
+        assert len(ended) == len(names), f"{names} against Slurm's {sorted(ended)}"
         answers = self.answers()
         assert [order.token for order in self.orders() if order.token not in answers] == []
 
