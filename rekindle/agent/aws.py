@@ -36,6 +36,18 @@ _PASSING: Final = frozenset(
 )
 # The instance's role is being renewed: new credentials come by themselves.
 _RENEWING: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "ResourceNotFoundException",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 AwsError: Final = (BotoCoreError, ClientError)
@@ -83,6 +95,14 @@ def is_away(err: Exception) -> bool:
         status = err.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return status >= 500 or status == 429 or code_of(err) in _PASSING | _RENEWING
     return isinstance(err, BotoCoreError)
+
+
+def is_denied(err: Exception) -> bool:
+    """True where a right or the thing itself is missing: only a person can end that, and no message is to blame."""
+    if isinstance(err, ClientError):
+        status = err.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return status in (401, 403, 404) or code_of(err) in _DENIED
+    return False
 
 
 def is_no_queue(err: Exception) -> bool:

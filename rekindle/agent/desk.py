@@ -120,10 +120,15 @@ class Desk:
         behind: set[str] = set()
         for entry in self._journal.open():
             subject = subject_of(entry.order)
-            if subject in behind or entry.due_at > self._clock.now() or not self._try(entry):
+            if subject in behind or not self._is_due(entry) or not self._try(entry):
                 behind.add(subject)
         left = [entry.due_at for entry in self._journal.open()]
         return max(0.0, (min(left) - self._clock.now()).total_seconds()) if left else None
+
+    def _is_due(self, entry: Entry) -> bool:
+        """A time that no wait of ours explains comes from a clock that was set back since."""
+        wait_s = (entry.due_at - self._clock.now()).total_seconds()
+        return wait_s <= 0 or wait_s > 2 * MAX_WAIT_S
 
     def _try(self, entry: Entry) -> bool:
         """True: it is answered."""

@@ -160,6 +160,15 @@ class Outbox:
 
         self._store.write(work)
 
+    def drop(self, news: Sequence[Waiting]) -> None:
+        """The bus will never take them."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("DELETE FROM news WHERE seq = ?", [(one.seq,) for one in news])
+            count(db, DROPPED, len(news))
+
+        self._store.write(work)
+
     # ---- reading
 
     def sizes(self) -> Mapping[str, int]:

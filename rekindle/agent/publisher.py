@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from rekindle.agent.aws import AwsError, Clients, is_away, text_of
+from rekindle.agent.aws import AwsError, Clients, is_away, is_denied, text_of
 from rekindle.agent.clock import Clock
 from rekindle.agent.outbox import Document, Lane, Outbox, Waiting
 from rekindle.agent.problems import Problems
@@ -73,6 +73,7 @@ class Publisher:
         self._backoff_s = 0.0
         self._refused: dict[str, float] = {}  # key -> when it may be tried again
         self._bus_refused_until = 0.0
+        self._is_singly = False  # one event a call, to find the one that the bus does not bear
 
     def wake(self) -> None:
         """There is something to send."""
@@ -160,7 +161,8 @@ class Publisher:
 
     def _news(self, lane: Lane) -> None:
         while self._bus_refused_until <= self._clock.monotonic():
-            batch = _fitting(self._outbox.waiting(lane, EVENTS_PER_CALL))
+            batch = _fitting(self._outbox.waiting(lane, 1 if self._is_singly else EVENTS_PER_CALL))
+            self._is_singly = self._is_singly and bool(batch)
             if not batch or not self._put_events(batch):
                 return
 
@@ -171,6 +173,11 @@ class Publisher:
         except AwsError as err:
             if is_away(err):
                 raise _Away(text_of("PutEvents", err)) from err
+            if not is_denied(err):  # of the entries: too large, say
+                if self._is_singly:
+                    self._outbox.drop(batch)
+                self._is_singly = not self._is_singly
+                return True
             self._bus_refused_until = self._clock.monotonic() + REFUSED_AGAIN_S
             self._problems.set("bus", [text_of("PutEvents", err)])
             self._answered(batch)  # the whiteboard has the answer: the order must not come again and again

@@ -245,6 +245,16 @@ def test_what_slurm_refuses_is_refused_with_its_words(world: World) -> None:
     assert "permission denied" in answer.detail
 
 
+def test_a_clock_that_is_set_back_does_not_put_an_order_off(world: World) -> None:
+    world.ctld.put(job(state=SlurmState.COMPLETING))
+    world.send(cancel(world))
+    world.turn()
+    world.ctld.put(job())
+    world.clock.forward(-7200)
+    world.turn()
+    assert world.ctld.commands == ["cancel 7"]
+
+
 def test_two_orders_about_one_job_are_carried_out_one_after_the_other(world: World) -> None:
     world.ctld.put(job(state=SlurmState.COMPLETING))
     hold = world.order(Verb.HOLD, "a-hold", attempt="slurm.lab.7", slurm_job=7)

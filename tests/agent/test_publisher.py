@@ -163,6 +163,26 @@ def test_events_that_the_bus_does_not_take_are_sent_again_and_the_others_are_not
     assert sorted(numbers(world)) == [1, 2, 3]
 
 
+def test_an_event_that_the_bus_does_not_bear_is_dropped_alone(world: World) -> None:
+    real = world.network["events"].client
+    bad = ClientError(
+        {"Error": {"Code": "ValidationException"}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "PutEvents"
+    )
+
+    class Bears:
+        def put_events(self, *, Entries: list[dict[str, object]]) -> object:
+            if any('"number":12' in str(entry["Detail"]) for entry in Entries):
+                raise bad
+            return real.put_events(Entries=Entries)
+
+    world.network["events"].client = Bears()
+    world.watcher.readings.append(Reading(news=tuple(news(number) for number in range(25))))
+    world.agent.watch.turn()
+    world.agent.publisher.turn()
+    assert numbers(world) == [number for number in range(25) if number != 12]
+    assert world.agent.outbox.sizes() == {"documents": 0, "news": 0, "dropped": 1}
+
+
 def test_a_bus_that_refuses_everything_does_not_keep_orders_from_being_answered_and_deleted(world: World) -> None:
     world.network["events"].error = DENIED
     world.ctld.put(job())
