@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rekindle.agent.slurm import capture, comment, jobs, nodemap, nodes, options, script, text
+from rekindle.agent.slurm import capture, comment, jobs, nodemap, nodes, options, script, spec, text
 from rekindle.agent.slurm.docs import Shown, base_of, doc_of
 from rekindle.agent.slurm.run import Unreadable
-from rekindle.headnode.documents import AttemptDoc, NodeFacts
+from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW = datetime(2026, 11, 21, 16, 7, tzinfo=UTC)
@@ -73,7 +73,9 @@ def test_a_reader_gives_a_value_or_its_error(name: str, printed: str) -> None:
         READERS[name](printed)
 
 
-COLUMN = st.one_of(ANY, st.sampled_from(["RUNNING", "PENDING", "1", "0", "node[1-2]", "1795276000", "rekindle:p"]))
+COLUMN = st.one_of(
+    ANY, st.sampled_from(["RUNNING", "PENDING", "1", "0", "²", "%²j", "node[1-2]", "1795276000", "rekindle:p"])
+)
 
 
 @QUICK
@@ -92,6 +94,36 @@ def test_every_job_that_is_read_makes_a_document_that_can_be_read(columns: list[
     except Unreadable:
         return
     assert AttemptDoc.from_json(json.dumps({"v": 1} | doc.to_wire())) == doc
+
+
+@QUICK
+@given(
+    values=st.dictionaries(
+        st.sampled_from(["NumNodes", "TimeLimit", "MinMemoryNode", "Nice", "CoreSpec", "TresPerNode", "ReqNodeList"]),
+        ANY,
+    ),
+    environment=st.dictionaries(st.sampled_from(["SLURM_NTASKS", "SLURM_EXPORT_ENV", spec.EXCLUDED, "A"]), ANY),
+    columns=st.lists(COLUMN, min_size=len(jobs.COLUMNS), max_size=len(jobs.COLUMNS)),
+)
+def test_every_job_that_is_read_makes_a_spec_that_can_be_read(
+    values: dict[str, str], environment: dict[str, str], columns: list[str]
+) -> None:
+    columns[0], columns[1] = "77", "0"
+    row = "|m|".join(column.replace("|m", "") for column in columns) + "|m#"
+    try:
+        (job,) = jobs.parse_jobs(row, "|m|", "|m#", NOW)
+    except Unreadable:
+        return
+    captured = capture.parse_environment(
+        b"\0\0\0\0"
+        + "\0".join(f"{name}={given}" for name, given in environment.items()).encode("utf-8", "surrogatepass")
+    )
+    kept = {name: given for name, given in captured.items() if given.isprintable()}
+    taken = spec.make(job, values, script="#!/bin/sh\n", environment=capture.Captured(kept=kept), arguments=())
+    if taken.spec is None:
+        assert taken.cannot[-1].startswith(spec.NOT_WRITABLE)
+    else:
+        assert JobSpec.from_json(taken.spec.to_json()) == taken.spec
 
 
 @QUICK

@@ -112,6 +112,13 @@ def test_what_cannot_be_submitted_again_says_so(columns: dict[str, str], why: st
     assert why in taken.cannot
 
 
+def test_a_spec_that_cannot_be_kept_is_said_and_stops_nobody() -> None:
+    job, detail = job_of(WorkDir="/" + "x" * 5000)
+    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept={}), arguments=())
+    assert taken.spec is None
+    assert taken.cannot[0].startswith(spec.NOT_WRITABLE)
+
+
 def test_our_excluded_nodes_do_not_become_the_users() -> None:
     job, detail = job_of()
     detail["ExcNodeList"] = "node[1-3]"

@@ -164,7 +164,7 @@ class Job:
     @property
     def is_lump(self) -> bool:
         """Array tasks that have not started yet and share one record, or a part of a heterogeneous job."""
-        return (self.is_array_task and not self.array_task.isdigit()) or (self.het_offset or 0) > 0
+        return (self.is_array_task and not text.is_number(self.array_task)) or (self.het_offset or 0) > 0
 
     def nodes(self) -> tuple[str, ...]:
         """Raises: Unreadable."""

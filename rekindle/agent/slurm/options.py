@@ -109,7 +109,7 @@ def _sizes(detail: Mapping[str, str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     nodes = detail.get("NumNodes", "")
     low, _, high = nodes.partition("-")
-    if low.isdigit() and (high.isdigit() or not high):
+    if text.is_number(low) and (text.is_number(high) or not high):
         found["nodes"] = low if high in ("", low) else nodes
     limit = detail.get("TimeLimit", "")
     if text.seconds(limit) is not None:
@@ -119,10 +119,10 @@ def _sizes(detail: Mapping[str, str]) -> dict[str, str | None]:
         if given not in ("", "0"):
             found[option] = given
     nice = detail.get("Nice", "0")
-    if nice.lstrip("-").isdigit() and int(nice) != 0:
+    if text.is_number(nice.removeprefix("-")) and int(nice) != 0:
         found["nice"] = nice
     spec = detail.get("CoreSpec", "*")
-    if spec.isdigit() and int(spec) > 0:
+    if text.is_number(spec) and int(spec) > 0:
         found["core-spec"] = spec
     return found
 
@@ -159,10 +159,11 @@ def expand(pattern: str, job: Job, nodes: tuple[str, ...] = ()) -> str:
     """
     found: list[str] = []
     index = 0
+    task = text.whole(job.array_task)
     values = {
         "A": str(job.array_job or job.job),
-        "a": job.array_task if job.array_task.isdigit() else "4294967294",
-        "b": str(int(job.array_task) % 10) if job.array_task.isdigit() else "0",
+        "a": "4294967294" if task is None else str(task),
+        "b": "0" if task is None else str(task % 10),
         "J": str(job.job),
         "j": str(job.job),
         "N": (nodes[0] if nodes else job.batch_host).partition(".")[0],
@@ -179,7 +180,7 @@ def expand(pattern: str, job: Job, nodes: tuple[str, ...] = ()) -> str:
             index += 1
             continue
         end = index + 1
-        while end < len(pattern) and pattern[end].isdigit() and end - index < 4:
+        while end < len(pattern) and pattern[end] in "0123456789" and end - index < 4:
             end += 1
         letter = pattern[end] if end < len(pattern) else ""
         width = min(int(pattern[index + 1 : end] or "0"), 10)

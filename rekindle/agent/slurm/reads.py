@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.agent.ports import UnknownJob, UnknownNode
+from rekindle.agent.slurm import text
 from rekindle.agent.slurm.jobs import COLUMNS, STEP_COLUMNS, Job, format_of, parse_detail, parse_jobs, parse_steps
 from rekindle.agent.slurm.nodes import Node, Settings, parse_nodes, parse_settings
 from rekindle.agent.slurm.run import Runner, Unreadable
@@ -40,7 +41,7 @@ class Reads:
         printed = self._runner.read(
             ["squeue", "--noheader", "--all", "--local", "--nodelist", check_node(node), "-O", "JobID:#"]
         )
-        return tuple(sorted({int(part) for part in printed.replace("#", " ").split() if part.isdigit()}))
+        return tuple(sorted({int(part) for part in printed.replace("#", " ").split() if text.is_number(part)}))
 
     def _squeue(self, *more: str) -> tuple[Job, ...]:
         wanted, between, end = format_of(COLUMNS, secrets.token_hex(6))

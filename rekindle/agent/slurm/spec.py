@@ -37,6 +37,7 @@ from rekindle.mailbox import (
     ENV_RESUME_URI,
     ENV_SKIP,
 )
+from rekindle.wire import MailboxError
 
 # Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
 EXCLUDED: Final = "REKINDLE_EXCLUDED_NODES"  # nodes that we, and not the user, kept a submission of ours from
@@ -58,6 +59,7 @@ HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted
 NO_SCRIPT: Final = "its script cannot be read (the agent must run as root or SlurmUser)"
 NO_ENVIRONMENT: Final = "the environment of its submission cannot be read (the agent must run as root on the head node)"
 NO_ARGUMENTS: Final = "its script's arguments are known only as one line, in which blanks cannot be told apart"
+NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
 MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
 
@@ -140,6 +142,12 @@ def make(
         left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
         dependency=plain_dependency(job.dependency),
     )
+    try:
+        spec.to_json()
+    except MailboxError as err:
+        return Taken(
+            spec=None, cannot=(*cannot, f"{NOT_WRITABLE}: {err}"[:500]), facts=read_script(script), is_final=True
+        )
     return Taken(
         spec=spec,
         cannot=tuple(cannot),
@@ -211,7 +219,7 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> 
         args[0] = runner.where(args[0])
         printed = runner.change([runner.where("env"), f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
     number = printed.strip().splitlines()[-1].partition(";")[0].strip() if printed.strip() else ""
-    if not number.isdigit():
+    if not text.is_number(number):
         raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
     return int(number)
 

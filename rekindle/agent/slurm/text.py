@@ -28,10 +28,15 @@ def value(text: str | None) -> str:
     return "" if found.lower() in NOTHING else found
 
 
+def is_number(text: str) -> bool:
+    """Only the digits 0 to 9, and few enough of them. `str.isdigit` also takes what `int` does not (`²`)."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
 def whole(text: str | None) -> int | None:
     """A number that is not negative; None where there is none."""
     found = (text or "").strip()
-    return int(found) if found.isascii() and found.isdigit() and len(found) < 19 else None
+    return int(found) if is_number(found) else None
 
 
 def moment(text: str | None) -> datetime | None:

@@ -86,7 +86,10 @@ class Turn:
         """Raises: SlurmError."""
         jobs = self._reads.jobs()
         self._seen_nodes = {node.name: node for node in self._reads.nodes()}
-        self._look_at_nodes(jobs)
+        try:
+            self._look_at_nodes(jobs)
+        except MailboxError as err:
+            self._problems.append(clip(f"nodes: {err}", 300))
         tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
         waiting = waiting_for(jobs)
         taken: set[str] = set()
@@ -98,7 +101,7 @@ class Turn:
                 continue
             try:
                 self._look_at(job, said, waiting.get(job.job, ()), taken)
-            except Unreadable as err:
+            except (Unreadable, MailboxError) as err:  # one strange job must not hide the others
                 self._problems.append(clip(f"job {job.job}: {err}", 300))
         self._look_for_the_vanished({job.job for job in jobs})
         return Reading(

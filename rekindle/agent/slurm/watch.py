@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.agent.ports import Deeds, Memory, Reading, SlurmError, SlurmUnavailable
+from rekindle.agent.slurm import text
 from rekindle.agent.slurm.known import Known
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Settings
@@ -100,7 +101,7 @@ def _known(memory: Memory) -> dict[int, Known]:
     found = {}
     for key, raw in memory.items(KNOWN).items():
         number, known = key[len(KNOWN) :], Known.from_json(raw)
-        if number.isdigit() and known is not None:
+        if text.is_number(number) and known is not None:
             found[int(number)] = known
     return found
 
