@@ -45,6 +45,7 @@ class Timings:
     shut_down: timedelta = timedelta(minutes=2)
     software: timedelta = timedelta(minutes=45)
     health_check: timedelta = timedelta(hours=2)
+    recovery: timedelta = timedelta(seconds=33)  # from the health agent's mark to HyperPod's own repair
 
 
 class Clusters:
@@ -97,6 +98,47 @@ class Clusters:
             "HealthSummary": summary,
         }
         self._publish("aws.sagemaker", "SageMaker HyperPod Cluster Node Health Event", detail, [found.arn])
+
+    def slurm_marked(self, cluster: str, node: str, reason: str) -> bool:
+        """Tell HyperPod that a Slurm node was set to `fail` with this reason; True if it acts on it.
+
+        It does with NodeRecovery Automatic, on exactly these words, a moment later. Source: aws-facts §1.13, §3.2, §12.
+        """
+        found = self._find(cluster)
+        act = {"Action:Replace": self._replace, "Action:Reboot": self._reboot}.get(reason)
+        with self._lock:
+            machine = next((one for one in found.nodes.values() if one.host_name.partition(".")[0] == node), None)
+        if act is None or machine is None or found.node_recovery != "Automatic":
+            return False
+
+        def recover() -> None:
+            if machine.busy_with is None and machine.instance_id in found.nodes:
+                act(found, machine)
+
+        self._clock.after(self.timings.recovery, recover, label=f"HyperPod recovers {node}")
+        return True
+
+    def resource_config(self, cluster: str) -> dict[str, Any]:
+        """What stands in /opt/ml/config/resource_config.json now. Source: aws-facts §9.2."""
+        found = self._find(cluster)
+        groups: dict[str, list[dict[str, str]]] = {name: [] for name in found.groups}
+        with self._lock:
+            for number, node in enumerate(found.nodes.values(), start=1):
+                groups[node.group].append(
+                    {
+                        "InstanceName": f"{node.group}-{number}",
+                        "AgentIpAddress": f"172.16.{number // 250}.{number % 250 + 1}",
+                        "CustomerIpAddress": node.ip,
+                        "InstanceId": node.instance_id,
+                    }
+                )
+        return {
+            "ClusterConfig": {"ClusterArn": found.arn, "ClusterName": found.name},
+            "InstanceGroups": [
+                {"Name": name, "InstanceType": found.groups[name].instance_type, "Instances": instances}
+                for name, instances in groups.items()
+            ],
+        }
 
     # ---- clusters --------------------------------------------------------------------------------------------------
 

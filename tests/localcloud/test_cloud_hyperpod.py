@@ -222,3 +222,33 @@ def test_a_training_plan_can_be_described(cloud: Cloud) -> None:
     assert plan["Status"] == "Scheduled"
     asked = {"TrainingPlanName": "none"}
     assert error_of(cloud.client("sagemaker").describe_training_plan, **asked) == "ResourceNotFound"
+
+
+def test_hyperpods_own_recovery_acts_on_the_exact_words_and_only_where_it_is_automatic(cloud: Cloud) -> None:
+    create(cloud)
+    first, second = (node["InstanceId"] for node in nodes(cloud)[:2])
+    names = {node["InstanceId"]: node["PrivateDnsHostname"].partition(".")[0] for node in nodes(cloud)}
+    assert not cloud.clusters.slurm_marked("pretrain", names[first], "Action:Replace")  # NodeRecovery None
+    cloud.client("sagemaker").update_cluster(ClusterName="pretrain", NodeRecovery="Automatic")
+    cloud.clock.run_for(timedelta(minutes=21))
+    for near in ("action:replace", "Action: Replace", "Action:Replace "):
+        assert not cloud.clusters.slurm_marked("pretrain", names[first], near)
+    seen: list[tuple[str, ...]] = []
+    cloud.clusters.on_gone = lambda name, node: seen.append((name, node.instance_id))
+    cloud.clusters.on_replace = lambda name, old, new, node: seen.append((name, old, new, node.ip))
+    assert cloud.clusters.slurm_marked("pretrain", names[first], "Action:Replace")
+    assert cloud.clusters.slurm_marked("pretrain", names[second], "Action:Reboot")
+    cloud.clock.run_for(timedelta(minutes=40))
+    there = {node["InstanceId"]: node["InstanceStatus"]["Status"] for node in nodes(cloud)}
+    assert first not in there
+    assert there[second] == "Running"
+    replaced = next(one for one in seen if len(one) == 4)
+    assert replaced[1] == first
+    assert there[replaced[2]] == "Running"
+    config = cloud.clusters.resource_config("pretrain")
+    listed = {
+        one["InstanceId"]: one["CustomerIpAddress"] for part in config["InstanceGroups"] for one in part["Instances"]
+    }
+    assert config["ClusterConfig"]["ClusterName"] == "pretrain"
+    assert listed[replaced[2]] == replaced[3]
+    assert len(listed) == 5

@@ -1,0 +1,154 @@
+"""A node's way, end to end in virtual time: HyperPod's event, the Job's Incident and the node's own, orders through the
+queue, the batch APIs, both views, until the node is back. Slurm is a model; tests/slurm plays it on a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from chalicelib.domain.incidents import Incident, Phase
+from localcloud.cloud import STACK
+from localcloud.hyperpod import Timings
+from localcloud.hyperpod_cluster import Node
+from localcloud.slurm_simulated import SlurmSimulated
+from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.orders import Verb
+from tests.adapters.test_cluster_nodes import group
+from tests.recovery.world import World, world
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+# What takes 25 minutes takes five here: every minute of a modelled cluster is played tick by tick.
+BRISK = Timings(provision=MINUTE, replace=5 * MINUTE, shut_down=MINUTE, reboot=MINUTE)
+JOB = "slurm.ml.1"
+
+
+class Pod:
+    """A HyperPod cluster of three workers with a modelled Slurm on it, and one protected job on two of them."""
+
+    def __init__(self, w: World, *, recovery: str = "None") -> None:
+        self.w = w
+        w.cloud.clusters.timings = BRISK
+        arn = w.cloud.client("sagemaker").create_cluster(
+            ClusterName="ml",
+            InstanceGroups=[group("head", 1, "Controller"), group("gpu", 3, "Compute")],
+            NodeProvisioningMode="Continuous",
+            NodeRecovery=recovery,
+            Tags=[{"Key": "rekindle:policy", "Value": "default"}],
+        )["ClusterArn"]
+        w.cloud.clock.run_for(2 * MINUTE)
+        names = {name_of(one): one for one in self.workers()}
+        self.sim = SlurmSimulated(
+            clock=w.cloud.clock,
+            client=w.cloud.client,
+            cluster="ml",
+            bucket=f"{STACK}-mailbox",
+            bus=STACK,
+            stack=STACK,
+            nodes=tuple(names),
+        )
+        self.sim.cluster_arn = arn
+        for name, machine in names.items():
+            self.set(name, instance_id=machine.instance_id, group="gpu")
+        clusters = w.cloud.clusters
+        clusters.on_gone = lambda _, node: self.away(node)
+        clusters.on_reboot = lambda _, node: self.back(node)
+        clusters.on_replace = lambda _, __, ___, node: self.back(node)
+        self.job = self.sim.submit(mailbox=f"s3://{STACK}-mailbox/jobs/lm")
+        self.sim.open()
+        self.until(lambda: JOB in self.sim.runs and self.sim.runs[JOB].step > 40)
+        self.node = self.job.nodes[0]
+        self.old = self.facts.instance_id or ""
+
+    @property
+    def facts(self) -> NodeFacts:
+        return self.sim.model.node_facts[self.node]
+
+    def workers(self) -> list[Node]:
+        return [one for one in self.w.cloud.clusters.clusters["ml"].nodes.values() if one.group == "gpu"]
+
+    def set(self, name: str, **changes: Any) -> None:
+        facts = self.sim.model.node_facts[name]
+        values = {one: getattr(facts, one) for one in NodeFacts.__dataclass_fields__}
+        self.sim.model.node_facts[name] = NodeFacts(**(values | changes))
+
+    def away(self, node: Node) -> None:
+        """Its slurmd answers no more; a drain stays a drain."""
+        name = name_of(node)
+        kept = tuple(flag for flag in self.sim.model.node_facts[name].flags if flag == "drain")
+        self.sim.model.lose_node(name)
+        self.set(name, flags=("not_responding", *kept))
+
+    def back(self, node: Node) -> None:
+        """Its slurmd registers again: it answers, and a drain stays a drain."""
+        name = name_of(node)
+        kept = tuple(flag for flag in self.sim.model.node_facts[name].flags if flag == "drain")
+        self.set(name, state="idle", flags=kept, instance_id=node.instance_id)
+
+    def until(self, predicate: Callable[[], bool], limit: timedelta = HOUR) -> None:
+        self.w.run_until(predicate, limit=limit)
+
+    def of_node(self) -> list[Incident]:
+        return [one for one in self.w.incidents() if one.node is not None]
+
+    def calls(self, operation: str) -> int:
+        return self.w.cloud.wire.calls[f"sagemaker.{operation}"]
+
+    def ended(self) -> Incident:
+        self.until(lambda: bool(self.of_node()) and not any(one.is_open for one in self.of_node()))
+        (incident,) = self.of_node()
+        return incident
+
+
+def name_of(node: Node) -> str:
+    return node.host_name.partition(".")[0]
+
+
+@contextmanager
+def pod(**more: Any) -> Iterator[Pod]:
+    with world() as w:
+        made = Pod(w, **more)
+        try:
+            yield made
+        finally:
+            made.sim.close()
+
+
+def test_a_node_that_the_health_agent_condemns_is_replaced_while_its_job_goes_on_elsewhere() -> None:
+    with pod() as p:
+        p.w.cloud.clusters.report_health("ml", p.old, fault="NvidiaErrorTerminate", action="Replace")
+        incident = p.ended()
+        story = p.w.story()
+        assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "return.done"), story
+        assert p.calls("BatchReplaceClusterNodes") == 1
+        assert (p.facts.state, p.facts.flags, p.facts.reason) == ("idle", (), "")
+        assert p.facts.instance_id != p.old
+        (of_job,) = [one for one in p.w.incidents() if one.job_id == JOB]
+        assert of_job.phase is Phase.RECOVERED, story
+        assert of_job.closed_at is not None
+        assert incident.closed_at is not None
+        assert of_job.closed_at < incident.closed_at, "the run does not wait for the repair"
+        rules = p.w.rules(incident)
+        assert [one for one in rules if one in ("node.cordon", "repair.replace", "return.done")] == [
+            "node.cordon",
+            "repair.replace",
+            "return.done",
+        ]
+        drains = [order for order in p.sim.model.executed if order.verb in (Verb.DRAIN, Verb.RESUME)]
+        assert [order.verb for order in drains] == [Verb.DRAIN, Verb.RESUME], "cordoned once, given back once"
+
+
+def test_what_hyperpod_repairs_by_itself_is_left_to_it() -> None:
+    with pod(recovery="Automatic") as p:
+        p.w.cloud.clusters.report_health("ml", p.old, fault="NvidiaErrorTerminate", action="Replace")
+        p.set(p.node, flags=("fail",), reason="Action:Replace")
+        assert p.w.cloud.clusters.slurm_marked("ml", p.node, "Action:Replace")
+        p.until(lambda: p.facts.instance_id != p.old)
+        p.set(p.node, flags=(), reason="")
+        incident = p.ended()
+        assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "node.theirs_done"), p.w.story()
+        assert p.calls("BatchReplaceClusterNodes") == p.calls("BatchRebootClusterNodes") == 0
+        assert "not by us" in p.w.service.look.store.timeline(incident.incident_id)[-1].text
