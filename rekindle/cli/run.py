@@ -30,7 +30,6 @@ from rekindle.mailbox import (
     MailboxError,
     Place,
 )
-from rekindle.monitor.slurm import cluster_of
 
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SUBMITTED: Final = re.compile(r"(?:Submitted batch job )?([0-9]{1,10})(?:;\S+)?(?: on cluster \S+)?")
@@ -149,6 +148,8 @@ def _environment(args: argparse.Namespace, mailbox: str, cluster: str) -> dict[s
 
 def _cluster(env: Mapping[str, str]) -> str:
     """The name that the cluster's agent uses too. Raises: CommandFailed where nothing says it."""
+    from rekindle.monitor.slurm import cluster_of  # only here: the monitor is much to import for a command line
+
     try:
         name = cluster_of(env)
         if name is not None:
