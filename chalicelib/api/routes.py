@@ -395,13 +395,14 @@ def incident_brief(incident: Incident) -> dict[str, Any]:
         "incident_id": incident.incident_id,
         "job_id": incident.job_id,
         "cluster": incident.cluster,
+        "node": incident.node,
         "fault": incident.fault.value,
         "phase": incident.phase.value,
         "outcome": incident.outcome,
         "opened_at": incident.opened_at.isoformat(),
         "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
         "attempt": incident.attempt,
-        "tries": len(incident.tries),
+        "tries": len(incident.repair.steps) if incident.repair else len(incident.tries),
         "target_step": maybe_to_wire(incident.target_step),
     }
 

@@ -178,7 +178,7 @@ def incident_table(found: Sequence[Mapping[str, Any]], style: Style) -> str:
     rows = [
         (
             word(item, "incident_id"),
-            word(item, "job_id") if member(item, "job_id") else word(item, "cluster"),
+            _about(item),
             word(item, "fault"),
             word(item, "phase"),
             day_and_time(item, "opened_at"),
@@ -188,6 +188,13 @@ def incident_table(found: Sequence[Mapping[str, Any]], style: Style) -> str:
         for item in found
     ]
     return render(columns, rows, style)
+
+
+def _about(item: Mapping[str, Any]) -> str:
+    if member(item, "job_id"):
+        return word(item, "job_id")
+    cluster = word(item, "cluster")
+    return f"{cluster}/{word(item, 'node')}" if member(item, "node") else cluster
 
 
 def show(args: argparse.Namespace) -> int:

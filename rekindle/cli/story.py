@@ -24,6 +24,7 @@ def tell(incident: Mapping[str, Any], style: Style) -> str:
         _evidence(incident, style),
         _looks(incident, style),
         _tries(incident, style),
+        _repairs(incident, style),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -47,6 +48,9 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
         ("not used", _stretches(incident)),
         ("concluded", str(member(incident, "conclusion") or "")),
         ("checkpoint", _ask(incident)),
+        ("found", _found(incident)),
+        ("seen", ", ".join(text for name in ("instance_word", "slurm_word") if (text := _of_repair(incident, name)))),
+        ("by others", _of_repair(incident, "theirs")),
         ("ordered by", word(incident, "order", "who") if member(incident, "order") else ""),
         ("policy", word(incident, "policy_name") + (f" ({version})" if version != NOTHING else "")),
     ]
@@ -54,7 +58,51 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
 
 
 def _cluster(incident: Mapping[str, Any]) -> str:
+    if member(incident, "node"):
+        return f"node {word(incident, 'node')} of cluster {word(incident, 'cluster')}"
     return f"cluster {word(incident, 'cluster')} (no Job is known there)"
+
+
+def _of_repair(incident: Mapping[str, Any], name: str) -> str:
+    """What a node's Incident remembers under `name`."""
+    return str(member(incident, "repair", name) or "")
+
+
+def _found(incident: Mapping[str, Any]) -> str:
+    """What was found against a node, the newest last."""
+    repair = member(incident, "repair")
+    findings = objects(repair, "findings") if isinstance(repair, Mapping) else []
+    return "; ".join(f"{word(one, 'kind')} ({word(one, 'said')})" for one in findings[-3:])
+
+
+def _repairs(incident: Mapping[str, Any], style: Style) -> str:
+    """Each order to repair a node: of which instance, by which way, and when it was well again."""
+    repair = member(incident, "repair")
+    steps = objects(repair, "steps") if isinstance(repair, Mapping) else []
+    if not steps:
+        return ""
+    columns = (
+        Column("no.", right=True),
+        Column("repair"),
+        Column("instance"),
+        Column("by"),
+        Column("ordered"),
+        Column("answer"),
+        Column("well at"),
+    )
+    rows = [
+        (
+            word(item, "number"),
+            word(item, "rung"),
+            word(item, "instance_id"),
+            word(item, "route"),
+            day_and_time(item, "at"),
+            word(item, "state"),
+            day_and_time(item, "back_at") if member(item, "back_at") else NOTHING,
+        )
+        for item in steps
+    ]
+    return render(columns, rows, style)
 
 
 def _stretches(incident: Mapping[str, Any]) -> str:
