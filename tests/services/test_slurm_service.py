@@ -1,0 +1,510 @@
+"""Runs on Slurm as the services see them: how they join, what agents and nodes say, and what the sweep finds.
+
+The whiteboards are the port's fake; everything else is the world of the other service tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, NotOurs, UnknownEntity
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.jobs import Job, Orchestrator
+from chalicelib.domain.observations import AttemptStatus
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.ingest.dispatch import parse
+from chalicelib.orchestrators.schedulers import Schedulers
+from chalicelib.orchestrators.slurm import SlurmScheduler
+from chalicelib.services.alarms import Alarms
+from chalicelib.services.clusters import Clusters
+from chalicelib.services.intake import Intake
+from chalicelib.services.orders import Orders
+from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.sweep import Sweep, Swept
+from chalicelib.services.sweep_clusters import SweepClusters
+from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from tests.fakes.headnodes import FakeHeadNodes
+from tests.fakes.registry import FakeJobRegistry
+from tests.fakes.store import FakeIncidentStore
+from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
+from tests.fakes.world import (
+    START,
+    FakeAnnouncer,
+    FakeClock,
+    FakeClusterReader,
+    FakeExecutions,
+    FakeMailbox,
+    FakePolicies,
+    FakeScheduler,
+)
+from tests.ingest import golden
+
+CLUSTER = "pretrain"
+FIRST, RESTART = "slurm.pretrain.4211", "slurm.pretrain.4211.r1"
+INSTANCE = "i-0a1b2c3d4e5f60718"  # of the golden events; the map says that it is gpu-2
+
+
+class World:
+    """The services over fakes, with a whiteboard."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.registry = FakeJobRegistry()
+        self.store = FakeIncidentStore(self.registry)
+        self.head_nodes = FakeHeadNodes(self.clock)
+        self.mailbox = FakeMailbox()
+        self.announcer = FakeAnnouncer()
+        self.clusters = FakeClusterReader()
+        self.executions = FakeExecutions()
+        self.training = FakeScheduler(self.clock)
+        slurm = SlurmScheduler(self.head_nodes, self.mailbox, clock=self.clock, bucket="stack")
+        self.scheduler = Schedulers(training=self.training, slurm=slurm)
+        common: dict[str, Any] = {"registry": self.registry, "scheduler": self.scheduler, "clock": self.clock}
+        self.intake = Intake(
+            store=self.store,
+            mailbox=self.mailbox,
+            clusters=self.clusters,
+            executions=self.executions,
+            head_nodes=self.head_nodes,
+            announcer=self.announcer,
+            **common,
+        )
+        alarms = Alarms(board=FakeAlarmBoard(), mailbox=self.mailbox, **common)
+        self.sweep = Sweep(
+            store=self.store,
+            listing=FakeListing(self.training),
+            mailbox=self.mailbox,
+            metrics=FakeMetrics(),
+            saves=FakeSaves(),
+            marks=FakeMarks(),
+            alarms=alarms,
+            executions=self.executions,
+            intake=self.intake,
+            clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, clock=self.clock),
+            **common,
+        )
+        self.orders = Orders(intake=self.intake, policies=FakePolicies(), alarms=alarms, **common)
+        self.view = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
+        self.head_nodes.beat(CLUSTER)
+
+    def show(self, **changes: Any) -> AttemptDoc:
+        doc = AttemptDoc(
+            attempt=FIRST,
+            cluster=CLUSTER,
+            slurm_job=4211,
+            restart=0,
+            state=SlurmState.RUNNING,
+            seen_at=self.clock.now(),
+            name="lm",
+            nodes=("gpu-1", "gpu-2"),
+            node_count=2,
+            submitted_at=START - timedelta(hours=1),
+            is_requeueable=True,
+            mailbox="s3://runs/lm",
+            spec="ab" * 32,
+        )
+        doc = replace(doc, **changes)
+        self.head_nodes.show(doc)
+        return doc
+
+    def event(self, name: str) -> list[Outcome]:
+        """A golden event comes in."""
+        return [self.intake.receive(signal) for signal in parse(golden.load(name))]
+
+    def join(self) -> Job:
+        self.show()
+        self.event("agent_slurm_job_running")
+        return self.registry.get(FIRST)
+
+    def nodes(self, **states: str) -> None:
+        facts = tuple(
+            NodeFacts(name=name.replace("_", "-"), state=state, instance_id=INSTANCE if name == "gpu_2" else None)
+            for name, state in states.items()
+        )
+        self.head_nodes.node_docs[CLUSTER] = NodesDoc(cluster=CLUSTER, seen_at=self.clock.now(), nodes=facts)
+
+    def open_incidents(self) -> list[Incident]:
+        return [incident for incident, _ in self.store.list_open()]
+
+    def later(self, *, beat: bool = True, **span: float) -> None:
+        self.clock.advance(timedelta(**span))
+        if beat:
+            self.head_nodes.beat(CLUSTER)
+
+    def rounds(self, count: int) -> list[Swept]:
+        """So many sweeps, a minute apart: each Job and cluster has its turns."""
+        swept = []
+        for _ in range(count):
+            swept.append(self.sweep.run())
+            self.later(minutes=1)
+        return swept
+
+
+@pytest.fixture
+def w() -> World:
+    return World()
+
+
+# ---- joining ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_commented_job_joins_on_its_first_event(w: World) -> None:
+    job = w.join()
+    assert (job.orchestrator, job.name, job.current_attempt, job.mailbox) == (
+        Orchestrator.SLURM,
+        "lm",
+        FIRST,
+        "s3://runs/lm",
+    )
+    assert (job.limits, w.announcer.notices) == ((), [])
+
+
+def test_what_cannot_be_done_is_told_once_and_stands_on_the_job(w: World) -> None:
+    w.show(cannot_resubmit=("it is an array job",))
+    for name in ("agent_slurm_job_pending", "agent_slurm_job_running", "agent_slurm_job_running"):
+        w.event(name)
+    assert any("array job" in limit for limit in w.registry.get(FIRST).limits)
+    assert [notice.severity for notice in w.announcer.notices] == ["warning"]
+    assert "array job" in w.announcer.notices[0].text
+
+
+def test_a_job_that_nobody_wrote_a_comment_on_is_not_ours(w: World) -> None:
+    with pytest.raises(NotOurs):
+        w.event("agent_slurm_job_running")
+
+
+def test_an_event_of_a_silent_cluster_comes_again(w: World) -> None:
+    w.show()
+    w.later(beat=False, minutes=4)
+    with pytest.raises(DependencyUnavailable):
+        w.event("agent_slurm_job_running")
+
+
+def test_a_job_is_registered_by_its_number_with_its_present_start(w: World) -> None:
+    w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM)
+    w.show(attempt=RESTART, restart=1)
+    job = w.orders.register_slurm(cluster=CLUSTER, slurm_job=4211, policy=None, mailbox=None)
+    assert (job.job_id, job.current_attempt, job.attempt_number) == (FIRST, RESTART, 2)
+    again = w.orders.register_slurm(cluster=CLUSTER, slurm_job=4211, policy=None, mailbox=None)
+    assert again == job
+
+
+def test_a_job_that_the_agent_does_not_watch_says_how_it_can_join(w: World) -> None:
+    with pytest.raises(UnknownEntity, match="comment=rekindle"):
+        w.orders.register_slurm(cluster=CLUSTER, slurm_job=77, policy=None, mailbox=None)
+    with pytest.raises(InvalidRequest, match="cluster"):
+        w.orders.register_slurm(cluster="../x", slurm_job=77, policy=None, mailbox=None)
+    with pytest.raises(DependencyUnavailable):
+        w.orders.register_slurm(cluster="elsewhere", slurm_job=77, policy=None, mailbox=None)
+
+
+# ---- what becomes of it ----------------------------------------------------------------------------------------------
+
+
+def test_a_start_of_slurm_s_own_is_adopted_and_fenced(w: World) -> None:
+    w.join()
+    w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM)
+    w.show(attempt=RESTART, restart=1, state=SlurmState.PENDING)
+    w.event("agent_slurm_job_requeued_by_slurm")
+    job = w.registry.get(FIRST)
+    assert (job.current_attempt, job.attempt_number, job.active) == (RESTART, 2, True)
+    assert w.mailbox.fences[FIRST] == (RESTART, 2, (FIRST,))
+    assert [one.status for one in w.registry.attempts(FIRST)] == ["stopped", ""]
+    assert w.open_incidents() == []
+
+
+def test_the_restart_s_own_event_adopts_it_too_and_an_older_one_changes_nothing(w: World) -> None:
+    w.join()
+    w.show(attempt=RESTART, restart=1, state=SlurmState.PENDING)
+    w.event("agent_slurm_job_requeued_pending")
+    assert w.registry.get(FIRST).current_attempt == RESTART
+    w.event("agent_slurm_job_running")  # of the first start, late
+    assert w.registry.get(FIRST).current_attempt == RESTART
+
+
+def test_while_an_incident_is_open_its_workflow_adopts(w: World) -> None:
+    w.join()
+    w.show(state=SlurmState.NODE_FAIL)
+    failed = parse(golden.load("agent_slurm_job_node_fail"))[0]
+    w.intake.receive(replace(failed, attempt=FIRST, dedupe_key="x"))
+    w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM)
+    w.show(attempt=RESTART, restart=1, state=SlurmState.PENDING)
+    w.event("agent_slurm_job_requeued_by_slurm")
+    w.event("agent_slurm_job_requeued_pending")
+    assert w.registry.get(FIRST).current_attempt == FIRST
+
+
+@pytest.mark.parametrize(("state", "what"), [(SlurmState.CANCELLED, "stopped"), (SlurmState.COMPLETED, "completed")])
+def test_a_run_that_its_user_ended_is_left_alone(w: World, state: SlurmState, what: str) -> None:
+    w.join()
+    name = "agent_slurm_job_cancelled_by_user" if state is SlurmState.CANCELLED else "agent_slurm_job_completed"
+    signal = replace(parse(golden.load(name))[0], attempt=FIRST)
+    assert w.intake.receive(signal).what is What.DROPPED
+    job = w.registry.get(FIRST)
+    assert not job.active
+    assert w.registry.attempts(FIRST)[0].status == what
+    assert w.open_incidents() == []
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        ("agent_slurm_job_node_fail", FaultClass.NODE_LOST),
+        ("agent_slurm_job_failed", FaultClass.SOFTWARE_CRASH),
+        ("agent_slurm_job_timeout", FaultClass.PLANNED_END),
+        ("agent_slurm_job_gone", FaultClass.JOB_MISSING),
+    ],
+)
+def test_an_end_that_nobody_wanted_opens_an_incident(w: World, event: str, fault: FaultClass) -> None:
+    w.join()
+    signal = replace(parse(golden.load(event))[0], attempt=FIRST)
+    assert signal.fault is fault
+    assert w.intake.receive(signal).what is What.OPENED
+    assert [(incident.job_id, incident.attempt) for incident in w.open_incidents()] == [(FIRST, FIRST)]
+
+
+# ---- agents ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_starts_gets_its_queue(w: World) -> None:
+    w.head_nodes.queues.clear()
+    for _ in range(2):
+        assert w.event("agent_started")[0].what is What.DROPPED
+    assert w.head_nodes.queues == {CLUSTER}
+
+
+def test_an_answer_wakes_the_incident_that_ordered(w: World) -> None:
+    w.join()
+    w.intake.receive(replace(parse(golden.load("agent_slurm_job_failed"))[0], attempt=FIRST))
+    incident = w.open_incidents()[0]
+    w.store.look(incident.incident_id, generation=1, callback_id="cb-1", look_by=START)
+    answer = parse(golden.load("agent_order_answered_done"))[0]
+    answer = replace(answer, evidence={**answer.evidence, "incident_id": incident.incident_id})
+    assert w.intake.receive(answer).what is What.JOINED
+    assert w.executions.woken == [("cb-1", "order_answered")]
+    assert w.intake.receive(answer).what is What.DUPLICATE
+    with pytest.raises(NotOurs):
+        w.event("agent_order_answered_refused")  # for an Incident of another stack
+
+
+# ---- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def health(w: World, name: str = "sagemaker_node_health_replace") -> Outcome:
+    return w.event(name)[0]
+
+
+@pytest.mark.parametrize(
+    "event", ["sagemaker_node_health_replace", "logs_batch_hma_slurm_xid79", "sagemaker_cluster_event_eks_node_health"]
+)
+def test_hyperpod_s_word_about_an_instance_finds_the_run_its_node_and_its_place(w: World, event: str) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.join()
+    w.nodes(gpu_1="allocated", gpu_2="allocated")
+    outcome = health(w, event)
+    assert (outcome.what, outcome.job_id) == (What.OPENED, FIRST)
+    by_job = {incident.job_id: incident for incident in w.open_incidents()}
+    signal = w.store.load(by_job[FIRST].incident_id).inbox[0]
+    assert (signal.attempt, signal.node, signal.fault) == (FIRST, "gpu-2", FaultClass.NODE_HARDWARE)
+    assert (signal.evidence["instance_id"], signal.evidence["node_index"], signal.evidence["nodes"]) == (INSTANCE, 1, 2)
+    node = by_job[None]
+    assert (node.cluster, node.node, node.job_id) == (CLUSTER, "gpu-2", None)
+    assert health(w, event).what is What.DUPLICATE
+    assert len(w.open_incidents()) == 2
+
+
+def test_a_node_without_a_run_of_ours_has_its_own_incident_alone(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.show(nodes=("gpu-1",))
+    w.event("agent_slurm_job_running")
+    w.nodes(gpu_1="allocated", gpu_2="idle")
+    assert health(w).what is What.OPENED
+    assert [(one.job_id, one.node) for one in w.open_incidents()] == [(None, "gpu-2")]
+
+
+def test_without_a_tag_on_the_cluster_the_run_is_still_told(w: World) -> None:
+    w.join()
+    w.nodes(gpu_2="allocated")
+    assert health(w).job_id == FIRST
+    assert [one.job_id for one in w.open_incidents()] == [FIRST]
+
+
+def test_a_cluster_without_an_agent_is_treated_as_before(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.head_nodes.agents.clear()
+    assert health(w).what is What.OPENED
+    assert [(one.job_id, one.cluster, one.node) for one in w.open_incidents()] == [(None, CLUSTER, None)]
+
+
+def test_an_instance_that_the_map_does_not_hold_is_the_cluster_s(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.join()
+    w.nodes(gpu_1="allocated")
+    health(w)
+    assert [(one.job_id, one.node) for one in w.open_incidents()] == [(None, None)]
+
+
+def test_two_signals_about_one_node_are_one_incident_whoever_speaks(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.nodes(gpu_2="down")
+    health(w)
+    down = replace(parse(golden.load("agent_slurm_node_down"))[0], node="gpu-2")
+    suspect = Signal(
+        kind=SignalKind.NODE_SUSPECT,
+        source=SignalSource.AGENT,
+        occurred_at=START,
+        dedupe_key="node-suspect:x",
+        summary="gpu-2: slow",
+        cluster=CLUSTER,
+        node="gpu-2",
+        fault=FaultClass.NODE_HARDWARE,
+        evidence={"job_id": FIRST},
+    )
+    assert [w.intake.receive(one).what for one in (down, suspect)] == [What.JOINED, What.JOINED]
+    assert len(w.open_incidents()) == 1
+
+
+def test_a_suspicion_of_a_protected_run_needs_no_tag(w: World) -> None:
+    w.join()
+    suspect = Signal(
+        kind=SignalKind.NODE_SUSPECT,
+        source=SignalSource.AGENT,
+        occurred_at=START,
+        dedupe_key="node-suspect:x",
+        summary="gpu-2: slow",
+        cluster=CLUSTER,
+        node="gpu-2",
+        fault=FaultClass.NODE_HARDWARE,
+        evidence={"job_id": FIRST},
+    )
+    assert w.intake.receive(suspect).what is What.OPENED
+    assert [(one.job_id, one.node, one.policy_name) for one in w.open_incidents()] == [(None, "gpu-2", "default")]
+
+
+def test_news_of_a_node_joins_its_incident_and_opens_none(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.nodes(gpu_1="idle")
+    assert w.event("agent_slurm_node_idle")[0].what is What.DROPPED
+    w.event("agent_slurm_node_down")
+    assert w.event("agent_slurm_node_idle")[0].what is What.JOINED
+    assert len(w.open_incidents()) == 1
+
+
+def test_word_of_a_fault_that_comes_after_the_crash_reaches_the_run(w: World) -> None:
+    w.join()
+    w.nodes(gpu_2="idle")
+    w.show(state=SlurmState.FAILED, ended_at=w.clock.now())
+    w.later(minutes=29)
+    assert health(w).job_id == FIRST
+    w.later(minutes=2)
+    with pytest.raises(NotOurs):  # then it is about the node alone, and nobody asked us to look after those
+        w.event("logs_batch_hma_slurm_xid79")
+
+
+# ---- the sweep -------------------------------------------------------------------------------------------------------
+
+
+def test_an_end_whose_event_was_lost_is_found_in_the_job_s_turn(w: World) -> None:
+    w.join()
+    w.show(state=SlurmState.NODE_FAIL, reason="NodeDown")
+    w.rounds(31)
+    incident = w.open_incidents()[0]
+    signal = w.store.load(incident.incident_id).inbox[0]
+    assert (signal.kind, signal.fault) == (SignalKind.SLURM_JOB, FaultClass.NODE_LOST)
+    event = replace(parse(golden.load("agent_slurm_job_node_fail"))[0], attempt=FIRST)
+    assert w.intake.receive(replace(event, dedupe_key=signal.dedupe_key)).what is What.DUPLICATE
+    assert event.dedupe_key.replace("4214", "4211") == signal.dedupe_key  # event and sweep are one fact
+
+
+def test_a_job_that_is_neither_queued_nor_running_is_seen(w: World) -> None:
+    w.join()
+    w.head_nodes.attempts.clear()
+    w.rounds(31)
+    assert [one.job_id for one in w.open_incidents()] == [FIRST]
+    assert w.store.load(w.open_incidents()[0].incident_id).inbox[0].fault is FaultClass.JOB_MISSING
+
+
+def test_a_lost_requeue_is_adopted_by_the_sweep(w: World) -> None:
+    w.join()
+    w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM)
+    w.show(attempt=RESTART, restart=1)
+    w.rounds(31)
+    job = w.registry.get(FIRST)
+    assert (job.current_attempt, job.active) == (RESTART, True)
+    assert w.open_incidents() == []
+
+
+def test_a_silent_agent_is_one_incident_of_its_cluster_and_is_told_once(w: World) -> None:
+    w.join()
+    for _ in range(40):
+        w.sweep.run()
+        w.clock.advance(timedelta(minutes=1))
+    found = w.open_incidents()
+    assert [(one.cluster, one.job_id, one.node) for one in found] == [(CLUSTER, None, None)]
+    inbox = w.store.load(found[0].incident_id).inbox
+    assert [signal.kind for signal in inbox] == [SignalKind.AGENT_NEWS]
+    assert "silent since" in inbox[0].summary
+    assert w.registry.get(FIRST).active  # nothing is concluded about its run
+
+
+def test_an_agent_that_cannot_read_slurm_is_told_apart(w: World) -> None:
+    w.join()
+    read_at = w.clock.now()
+    for _ in range(15):
+        w.sweep.run()
+        w.clock.advance(timedelta(minutes=1))
+        w.head_nodes.beat(CLUSTER, read_at=read_at)
+    assert "has not been able to read Slurm" in w.store.load(w.open_incidents()[0].incident_id).inbox[0].summary
+
+
+def test_a_short_silence_is_nobody_s_business(w: World) -> None:
+    w.join()
+    for _ in range(9):
+        w.sweep.run()
+        w.clock.advance(timedelta(minutes=1))
+    assert w.open_incidents() == []
+
+
+def test_a_bad_node_whose_event_was_lost_is_found(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.show(nodes=("gpu-1",))
+    w.event("agent_slurm_job_running")
+    w.nodes(gpu_1="allocated", gpu_2="down")
+    w.rounds(21)
+    assert [(one.cluster, one.node) for one in w.open_incidents()] == [(CLUSTER, "gpu-2")]
+    assert len(w.store.load(w.open_incidents()[0].incident_id).inbox) == 1
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_shown_with_its_agent_nodes_and_runs(w: World) -> None:
+    w.join()
+    w.nodes(gpu_1="allocated", gpu_2="down")
+    w.clock.advance(timedelta(seconds=70))
+    one = w.view.one(CLUSTER)
+    assert (one["unknown"], one["heartbeat_age_s"], one["node_states"]) == ("", 70, {"allocated": 1, "down": 1})
+    assert [node["instance_id"] for node in one["nodes"]] == [None, INSTANCE]
+    assert [job["job_id"] for job in one["jobs"]] == [FIRST]
+    w.clock.advance(timedelta(minutes=5))
+    brief = w.view.listing()[0]
+    assert "silent since" in brief["unknown"]
+    assert (brief["node_states"], brief["jobs_active"]) == (None, 1)  # unknown, which is not none
+
+
+def test_a_cluster_that_nobody_knows_is_not_found(w: World) -> None:
+    with pytest.raises(UnknownEntity):
+        w.view.one("nowhere")
+    with pytest.raises(InvalidRequest):
+        w.view.one("../x")
+
+
+def test_training_jobs_go_on_as_before(w: World) -> None:
+    w.training.put("lm-7b", AttemptStatus.RUNNING, mailbox="s3://box/lm")
+    job = w.orders.register(training_job="lm-7b", policy=None, mailbox=None)
+    assert (job.orchestrator, job.limits, job.attempt_number) == (Orchestrator.TRAINING_JOB, (), 1)
