@@ -239,6 +239,7 @@ class Service:
             mailbox=self.mailbox,
             policies=self.policies,
             clock=self.clock,
+            head_nodes=self.head_nodes,
             nodes=self.nodes,
         )
 

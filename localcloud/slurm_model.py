@@ -164,6 +164,10 @@ class SlurmModel:
                 else:
                     self.end(job, SlurmState.NODE_FAIL, by=EndedBy.SLURM, reason="NodeDown")
 
+    def mark_failing(self, name: str, *, reason: str = "Action:Replace") -> None:
+        """Somebody marks it for repair: its job goes on, and it gets no other."""
+        self.node_facts[name] = _with(self.node_facts[name], flags=("fail",), reason=reason)
+
     def mend_node(self, name: str, *, instance_id: str | None = None) -> None:
         """The node is back, as another machine where `instance_id` says so."""
         facts = self.node_facts[name]

@@ -20,13 +20,16 @@ from chalicelib.domain.observations import AttemptView, Observation
 from chalicelib.domain.slurm import BadNode
 from chalicelib.domain.verdict import Decision
 from rekindle.detectors.ranks import STRONG
-from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.documents import NodeFacts, SlurmState
 from rekindle.headnode.names import is_slurm, parse_attempt
 
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
+MAX_LEFT: Final = 512
+# A start ends so when it loses a node. Source: squeue, JOB STATE CODES
+NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
-_ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
+ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
 
 
 def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
@@ -34,7 +37,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if incident.attempt is None or not is_slurm(incident.attempt):
         return incident
-    found = [*_named(incident, seen), *_down(view, seen), *_suspected(incident, view)]
+    found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
     known = {item.node for item in incident.bad_nodes}
     fresh: list[BadNode] = []
     for item in found:
@@ -60,14 +63,15 @@ def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
         yield BadNode(node=signal.node, why=signal.summary[:200], instance_id=machine or _machine(facts))
 
 
-def _down(view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
-    """The nodes of an attempt that has lost one: those that Slurm cannot reach any more."""
-    if view is None or view.slurm is None or not isinstance(seen.nodes, Known):
+def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
+    """The nodes of an attempt that has ended, or of the one before that lost one: those that Slurm cannot reach."""
+    if not isinstance(seen.nodes, Known):
         return
-    if not (view.status.has_ended or view.successor is not None):
-        return
+    ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
+    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
+        ran_on |= set(view.slurm.nodes)
     for facts in seen.nodes.value:
-        if facts.name in view.slurm.nodes and is_lost(facts):
+        if facts.name in ran_on and is_lost(facts):
             yield BadNode(
                 node=facts.name, why=f"Slurm says {facts.state}: {facts.reason}"[:200], instance_id=_machine(facts)
             )
@@ -85,6 +89,13 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
         if node is not None and (is_strong or len(again) > 1):
             yield BadNode(node=node, why=_said(suspicion, len(again)))
+
+
+def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
+    """The nodes of an attempt that ended because it lost one of them."""
+    if view.slurm is None or not (view.slurm.state in NODE_ENDS or incident.fault in NODE_FAULTS):
+        return ()
+    return view.slurm.nodes[:MAX_LEFT]
 
 
 def _said(suspicion: Suspicion, attempts: int) -> str:
@@ -132,7 +143,7 @@ def told_of_nodes(decision: Decision, *, ran: str | None, shadow: bool) -> Decis
     """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it."""
     incident = decision.incident
     fresh = [item for item in incident.bad_nodes if not item.is_told]
-    if not fresh or incident.phase not in _ACTING or shadow or ran is None:
+    if not fresh or incident.phase not in ACTING or shadow or ran is None:
         return decision
     cluster = parse_attempt(ran).cluster
     actions: list[Action] = []

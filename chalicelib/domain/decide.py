@@ -17,7 +17,7 @@ import dataclasses
 from datetime import datetime
 
 from chalicelib.domain.actions import Notify, Severity
-from chalicelib.domain.bad_nodes import told_of_nodes, with_bad_nodes
+from chalicelib.domain.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
 from chalicelib.domain.diagnosis import diagnose
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
@@ -59,8 +59,17 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     if common is not None:
         return common
     decision = platform_restarted(look) or _carried_on(look, _by_phase(look))
-    decision = told_of_nodes(decision, ran=look.incident.attempt, shadow=policy.shadow)
+    decision = told_of_nodes(_nodes_first(look, decision), ran=look.incident.attempt, shadow=policy.shadow)
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
+
+
+def _nodes_first(look: Look, decision: Decision) -> Decision:
+    """An Incident that would close is kept open for one look more, where a broken node has not been handed on yet."""
+    if decision.incident.phase not in (Phase.RECOVERED, Phase.HANDED_OVER) or look.policy.shadow:
+        return decision
+    if look.incident.phase not in ACTING or all(item.is_told for item in look.incident.bad_nodes):
+        return decision
+    return look.stay("nodes.first", f"{decision.reason}; first what it ran on is handed on.")
 
 
 def _by_phase(look: Look) -> Decision:

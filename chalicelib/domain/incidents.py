@@ -106,7 +106,8 @@ class Try:
 
     `no_room`: it failed for want of capacity before it ever ran. `died_at_load`: it failed before it had made a step
     past the checkpoint that it was given. `is_theirs`: the platform started it by itself. `leaves` is a held start of
-    the old Slurm job that must be cancelled once this one, a new submission, is there.
+    the old Slurm job that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
+    one before it lost a node of: which one, Slurm may show only later.
     """
 
     number: int
@@ -126,6 +127,7 @@ class Try:
     exclude: tuple[str, ...] = ()
     is_theirs: bool = False
     leaves: str | None = None
+    left_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -590,6 +592,7 @@ def _try_to_wire(item: Try) -> dict[str, Any]:
         "exclude": list(item.exclude),
         "is_theirs": item.is_theirs,
         "leaves": item.leaves,
+        "left_nodes": list(item.left_nodes),
     }
 
 
@@ -612,6 +615,7 @@ def _try_from_wire(wire: Mapping[str, Any]) -> Try:
         exclude=tuple(wire.get("exclude", ())),
         is_theirs=bool(wire.get("is_theirs", False)),
         leaves=wire.get("leaves"),
+        left_nodes=tuple(wire.get("left_nodes", ())),
     )
 
 

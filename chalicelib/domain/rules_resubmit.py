@@ -165,6 +165,7 @@ def _resubmit(look: Look) -> Decision:
         how=way.how,
         exclude=way.exclude,
         leaves=way.leaves,
+        left_nodes=way.left_nodes,
     )
     skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.skips)
     return look.move(

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Final
 
 from chalicelib.domain.actions import AdoptAttempt, Done, ExcludeNodes, Notify, Severity
-from chalicelib.domain.bad_nodes import is_lost
+from chalicelib.domain.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.diagnosis import died_at, failure_signature
 from chalicelib.domain.first_steps import begin_stop, shadow
 from chalicelib.domain.incidents import Failure, Incident, Phase, Try
@@ -89,6 +89,7 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
         resume_step=Unknown("it goes on from where its script finds"),
         how=Submission.REQUEUE,
         is_theirs=True,
+        left_nodes=lost_one_of(incident, attempt),
     )
     poisoned = incident.onset_attempt == attempt.name
     actions: tuple[AdoptAttempt | Notify, ...] = (

@@ -37,6 +37,8 @@ STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
 }
 """UNKNOWN has no row: a state that nobody can read is no state."""
 
+NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
+
 # The words of SageMaker's states that Signals carry, so that one rule reads the ends of all platforms.
 WORDS: Final[Mapping[AttemptStatus, str]] = {
     AttemptStatus.COMPLETED: "Completed",
@@ -94,10 +96,10 @@ def reason_of(doc: AttemptDoc) -> str:
 
 
 def fault_of_end(state: SlurmState, why: str, *, has_successor: bool = False) -> FaultClass | None:
-    """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or Slurm
-    has put the job back by itself.
+    """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or it was
+    put back into the queue, unless a node was lost: the next start must be watched, and the node mended.
     """
-    if has_successor or state not in STATUSES:
+    if state not in STATUSES or (has_successor and state not in NODE_ENDS):
         return None
     match STATUSES[state]:
         case AttemptStatus.FAILED:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from chalicelib.domain.actions import Done, ResubmitJob, StopJob
-from chalicelib.domain.bad_nodes import to_exclude
+from chalicelib.domain.bad_nodes import lost_one_of, to_exclude
 from chalicelib.domain.incidents import Try
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.resume import ResumePoint, attempt_name
@@ -25,6 +25,7 @@ class Way:
     how: Submission = Submission.CLONE
     exclude: tuple[str, ...] = ()
     leaves: str | None = None
+    left_nodes: tuple[str, ...] = ()
     said: str = ""
 
 
@@ -58,11 +59,12 @@ def way_to_start(
     if exclude:
         said += f" Not on {', '.join(exclude)}: whether that is out of service is not known yet."
     said += zombies(look, old)
+    left = lost_one_of(incident, old)
     if choice.how is Submission.REQUEUE:
         name = old.successor or requeued_name(old.name, old.slurm)
-        return Way(name=name, how=choice.how, exclude=exclude, said=said)
+        return Way(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
     name = submitted_name(incident.job_id, old.name, number, incident.name_salt)
-    return Way(name=name, how=choice.how, exclude=exclude, leaves=old.successor, said=said)
+    return Way(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
 
 
 def again(look: Look, pending: Try) -> Decision:

@@ -236,7 +236,7 @@ def names_of_interest(incident: Incident, seen: Maybe[AttemptView]) -> frozenset
     names = {item.node for item in incident.bad_nodes}
     names |= {signal.node for signal in incident.signals if signal.node is not None}
     if incident.tries:
-        names |= set(incident.tries[-1].exclude)
+        names |= {*incident.tries[-1].exclude, *incident.tries[-1].left_nodes}
     view = seen.value if isinstance(seen, Known) else None
     if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
         names |= set(view.slurm.nodes)

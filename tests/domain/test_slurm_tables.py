@@ -967,6 +967,24 @@ SLURM_TABLE: list[Row] = [
         ("Notify",),
     ),
     (
+        "recovered, but the node is not handed on yet",
+        case(Phase.VERIFYING, F.NODE_LOST, tries=(dataclasses.replace(THEIRS, left_nodes=("ip-1", "ip-2")),)),
+        sees(start(S.RUNNING, R1, step=101), current=R1, next_number=3, **DOWN),
+        P,
+        "nodes.first",
+        Phase.VERIFYING,
+        ("CordonNode", "ReportNode"),
+    ),
+    (
+        "and then it closes",
+        case(Phase.VERIFYING, F.NODE_LOST, tries=(THEIRS,), bad_nodes=BAD),
+        sees(start(S.RUNNING, R1, step=101), current=R1, next_number=3, **DOWN),
+        P,
+        "verify.passed",
+        Phase.RECOVERED,
+        ("Notify",),
+    ),
+    (
         "the exclusion is lifted once the cordon is seen",
         case(Phase.VERIFYING, F.NODE_LOST, tries=(EXCLUDED,), bad_nodes=BAD),
         sees(
