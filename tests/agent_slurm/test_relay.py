@@ -12,8 +12,13 @@ from moto import mock_aws
 
 from rekindle.agent.ports import Reading, SlurmUnavailable
 from rekindle.agent.slurm import userfs
+from rekindle.agent.slurm.commands import Commands
+from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.nodes import Settings
+from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.relay import MailboxRelay, is_for_the_run, shared_path
 from rekindle.agent.slurm.roster import Member, Roster
+from rekindle.agent.slurm.run import Runner
 from rekindle.checkpoints.marks import mark_key
 from rekindle.headnode.documents import FoundDoc
 from rekindle.mailbox import Manifest, ManifestFile, SaveKind, doorbell_key, fence_key, plan_key, request_key
@@ -158,6 +163,33 @@ def test_a_plan_that_cannot_be_brought_keeps_the_job_from_being_let_go(world: Wo
     world.path.write_text("a file where the mailbox should be")
     with pytest.raises(SlurmUnavailable, match=JOB):
         world.relay.deliver(7)
+
+
+def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\nls "{world.path}/rekindle/plans" > "{told}" 2>&1\n')
+    scontrol.chmod(0o755)
+    runner = Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    commands = Commands(
+        cluster="ml",
+        runner=runner,
+        reads=Reads(runner, lambda: START),
+        node_map=NodeMap(str(tmp_path / "none")),
+        settings=Settings,
+        now=lambda: START,
+        deliver=world.relay.deliver,
+    )
+    world.path.rename(tmp_path / "away")
+    world.path.write_text("a file where the mailbox should be")
+    world.serve(plan_key(f"{JOB}.r1"), b"plan")
+    with pytest.raises(SlurmUnavailable, match="plan"):
+        commands.release(7)
+    assert not told.exists()
+    world.path.unlink()
+    (tmp_path / "away").rename(world.path)
+    commands.release(7)
+    assert told.read_text() == f"{JOB}.r1.json\n"
 
 
 def test_only_the_services_own_names_come(world: World) -> None:
