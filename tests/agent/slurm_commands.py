@@ -92,13 +92,15 @@ def made(number: int, comment: str, user: str, state: str = "RUNNING", exclude: 
 
 
 @contextmanager
-def state_of(conf: Path) -> Iterator[dict[str, Any]]:
+def state_of(conf: Path, *, writes: bool = True) -> Iterator[dict[str, Any]]:
     """Under a lock; written back whole."""
     path = conf.parent / "state.json"
     with open(conf.parent / "state.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         yield state
+        if not writes:
+            return
         path.with_suffix(".new").write_text(json.dumps(state), encoding="utf-8")
         os.replace(path.with_suffix(".new"), path)
 
@@ -217,7 +219,7 @@ def main() -> int:
     name, arguments = Path(sys.argv[0]).name, sys.argv[1:]
     conf = Path(os.environ["SLURM_CONF"])
     changes = name in ("sbatch", "scancel") or (name == "scontrol" and not {"show", "write"} & set(arguments))
-    with state_of(conf) as state:
+    with state_of(conf, writes=changes) as state:
         hook = state["hooks"].pop(name, "") if changes else ""
         is_away = state["hooks"].get("away", False)
     if is_away:
@@ -227,7 +229,7 @@ def main() -> int:
         (conf.parent / "orphan").touch()
         while not (conf.parent / "go").exists():
             time.sleep(0.02)
-    with state_of(conf) as state:
+    with state_of(conf, writes=changes) as state:
         if changes:
             state["commands"].append([name, *(one for one in arguments if not one.startswith("/"))])
         code = globals()[name](arguments, state) if name != "sinfo" and name != "sacct" else 0
