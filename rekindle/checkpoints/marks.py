@@ -23,6 +23,7 @@ MAX_MARK_BYTES: Final = 16 * 1024
 MAX_WHY_CHARS: Final = 1000
 MAX_BY_CHARS: Final = 200
 PROBLEM: Final = "quarantined"
+FORENSIC: Final = "forensic"  # as a checkpoint's kind
 _FORENSIC_ID: Final = re.compile(r"-f[0-9]+\Z")
 
 

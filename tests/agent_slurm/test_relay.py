@@ -19,7 +19,7 @@ from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.relay import MailboxRelay, is_for_the_run, shared_path
 from rekindle.agent.slurm.roster import Member, Roster
 from rekindle.agent.slurm.run import Runner
-from rekindle.checkpoints.marks import mark_key
+from rekindle.checkpoints.marks import FORENSIC, forensic_request_id, mark_key
 from rekindle.headnode.documents import FoundDoc
 from rekindle.mailbox import Manifest, ManifestFile, SaveKind, doorbell_key, fence_key, plan_key, request_key
 from tests.agent_slurm.conftest import START, Kept
@@ -264,6 +264,16 @@ def test_checkpoints_with_manifests_are_judged_by_them(world: World) -> None:
     assert doc.checkpoints[1].root == f"file://{root}"
     assert doc.checkpoints[1].manifest == f"file://{world.path}/{good.key}"
     assert doc.checkpoints[1].attempt == JOB
+
+
+def test_a_checkpoint_saved_for_people_to_look_into_says_so(world: World) -> None:
+    """The service resumes from no such one, and sees of it only what this list says."""
+    root = world.checkpoints / "mine" / "step-5"
+    root.mkdir(parents=True)
+    (root / "rank-0.bin").write_bytes(b"x" * 100)
+    made = replace(manifest_of(root, 5, {"rank-0.bin": 100}), request_id=forensic_request_id("inc-1", 1))
+    world.write(made.key, made.to_json())
+    assert [one.kind for one in world.found(world.turn()).checkpoints] == [FORENSIC]
 
 
 def test_checkpoints_of_a_known_format_need_no_manifest(world: World) -> None:

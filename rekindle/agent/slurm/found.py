@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from rekindle.agent.slurm import userfs
 from rekindle.checkpoints.found import Found
+from rekindle.checkpoints.marks import FORENSIC, is_forensic
 from rekindle.folders import discover_in, manifest_problems, path_of
 from rekindle.headnode.documents import FoundCheckpoint, FoundDoc
 from rekindle.mailbox import FOLDER, MAX_MANIFEST_BYTES, KeyKind, MailboxError, Manifest, Place, parse_key
@@ -72,7 +73,7 @@ def _by_manifest(uri: str, manifest: Manifest) -> FoundCheckpoint | None:
     return FoundCheckpoint(
         step=manifest.step,
         root=uri_of(place.path),
-        kind=manifest.kind.value,
+        kind=FORENSIC if is_forensic(manifest.request_id) else manifest.kind.value,
         saved_at=manifest.saved_at,
         attempt=manifest.attempt,
         manifest=uri,

@@ -1,0 +1,115 @@
+"""What the agent really sends is what the parser reads: its own documents and news, through the bus's envelope."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.slurm_states import STATUSES, fault_of_node
+from chalicelib.ingest import agent
+from chalicelib.ingest.dispatch import parse
+from rekindle.agent.slurm.staff import node_news
+from rekindle.headnode.documents import AgentDoc, AttemptDoc, EndedBy, NodeFacts, SlurmState
+from rekindle.headnode.orders import Answer, Outcome, Verb
+from rekindle.wire import WIRE_VERSION
+from tests.fakes.world import START
+from tests.ingest import golden
+
+ATTEMPT = "slurm.pretrain.4211"
+
+
+def _said(detail_type: str, detail: dict[str, Any]) -> Signal:
+    event = golden.load("agent_started") | {"detail-type": detail_type, "detail": json.loads(json.dumps(detail))}
+    return parse(event)[0]
+
+
+def _job(**changes: Any) -> Signal:
+    doc = AttemptDoc(
+        **{
+            "attempt": ATTEMPT,
+            "cluster": "pretrain",
+            "slurm_job": 4211,
+            "restart": 0,
+            "state": SlurmState.RUNNING,
+            "seen_at": START,
+            "nodes": ("gpu-1",),
+            **changes,
+        }
+    )
+    detail = {"v": WIRE_VERSION} | doc.to_wire() | {"at": (START + timedelta(seconds=3)).isoformat()}
+    return _said(agent.JOB, detail)
+
+
+@pytest.mark.parametrize("state", list(SlurmState))
+def test_a_whole_document_is_read_in_every_state(state: SlurmState) -> None:
+    signal = _job(state=state, ended_by=EndedBy.SLURM, exit_code=1, exit_signal=9, job_id="slurm.pretrain.7")
+    assert (signal.kind, signal.attempt, signal.job_id) == (SignalKind.SLURM_JOB, ATTEMPT, "slurm.pretrain.7")
+    assert signal.triggers == (signal.fault is not None)
+    status = STATUSES.get(state)
+    assert signal.triggers == (status is not None and status.value in ("failed", "expired", "gone"))
+
+
+@pytest.mark.parametrize(
+    ("state", "fault"),
+    [
+        (SlurmState.REQUEUED, None),
+        (SlurmState.PREEMPTED, None),
+        (SlurmState.FAILED, None),
+        (SlurmState.NODE_FAIL, FaultClass.NODE_LOST),  # it goes on by itself, and its node is to be mended
+    ],
+)
+def test_a_start_that_was_put_back_is_no_trouble_but_for_its_node(state: SlurmState, fault: FaultClass | None) -> None:
+    signal = _job(state=state, successor=f"{ATTEMPT}.r1", requeued_by=EndedBy.SLURM)
+    assert (signal.fault, signal.triggers) == (fault, fault is not None)
+    assert signal.evidence["successor"] == f"{ATTEMPT}.r1"
+
+
+def test_the_same_end_told_twice_is_one_fact_and_two_states_are_two() -> None:
+    ends = {_job(state=SlurmState.FAILED, seen_at=START + timedelta(seconds=step)).dedupe_key for step in range(2)}
+    assert len(ends) == 1
+    assert _job(state=SlurmState.PENDING).dedupe_key != _job().dedupe_key
+
+
+def test_the_heartbeat_at_the_start_is_read() -> None:
+    doc = AgentDoc(cluster="pretrain", agent_id="a-1", at=START, started_at=START, problems=("x",))
+    signal = _said(agent.STARTED, {"v": WIRE_VERSION} | doc.to_wire())
+    assert (signal.kind, signal.cluster, signal.triggers) == (SignalKind.AGENT_NEWS, "pretrain", False)
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_answer_is_read(verb: Verb, outcome: Outcome) -> None:
+    answer = Answer(token="t.1", verb=verb, cluster="pretrain", outcome=outcome, at=START, incident_id="inc-1")
+    signal = _said(agent.ANSWERED, {"v": WIRE_VERSION} | answer.to_wire())
+    assert (signal.kind, signal.triggers) == (SignalKind.ORDER_ANSWERED, False)
+    assert signal.evidence["incident_id"] == "inc-1"
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "fault"),
+    [
+        ("idle", (), None),
+        ("allocated", ("not_responding",), None),
+        ("mixed", ("drain",), None),
+        ("down", ("not_responding",), FaultClass.NODE_LOST),
+        ("down*", (), FaultClass.NODE_LOST),
+        ("idle", ("fail",), FaultClass.NODE_HARDWARE),
+        ("down", ("drain", "fail"), FaultClass.NODE_HARDWARE),
+        ("down", ("reboot_issued",), None),
+        ("idle", ("powered_down",), None),
+        ("unknown", (), None),
+    ],
+)
+def test_a_node_s_state_says_what_is_wrong_with_it(
+    state: str, flags: tuple[str, ...], fault: FaultClass | None
+) -> None:
+    assert fault_of_node(state, flags) is fault
+    facts = NodeFacts(name="gpu-1", state=state, flags=flags, reason="x y", instance_id="i-0a1b2c3d4e5f60718")
+    signal = _said(agent.NODE, node_news("pretrain", facts, START))
+    assert (signal.kind, signal.node, signal.fault) == (SignalKind.NODE_STATE, "gpu-1", fault)
+    assert signal.evidence["instance_id"] == "i-0a1b2c3d4e5f60718"
