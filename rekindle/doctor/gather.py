@@ -238,7 +238,7 @@ def read_role(account: Account, arn: str, folders: tuple[str, ...], *, has_vpc: 
     answer = account.ask("iam", "get_role", RoleName=name)
     if not isinstance(answer, dict):
         return answer
-    trust = answer["Role"].get("AssumeRolePolicyDocument")
+    trust = (answer.get("Role") or {}).get("AssumeRolePolicyDocument")
     attached = account.pages("iam", "list_attached_role_policies", "AttachedPolicies", marker="Marker", RoleName=name)
     own = arn.split(":")[4] if arn.count(":") > 4 else ""
     context = [
@@ -328,7 +328,7 @@ def read_quotas(account: Account) -> Read[Mapping[str, float]]:
         return Unread(rows.why)
     found = {str(row.get("QuotaName")): float(row["Value"]) for row in rows if row.get("Value") is not None}
     interfaces = account.ask("service-quotas", "get_service_quota", ServiceCode="vpc", QuotaCode=INTERFACES_CODE)
-    value = interfaces["Quota"].get("Value") if isinstance(interfaces, dict) else None
+    value = (interfaces.get("Quota") or {}).get("Value") if isinstance(interfaces, dict) else None
     return found | ({INTERFACES_QUOTA: float(value)} if value is not None else {})
 
 

@@ -63,4 +63,4 @@ def read_slurm_nodes(account: Account, bucket: str | Unread, cluster: str) -> No
 def read_queue(account: Account, stack: str, cluster: str) -> str | Missing | Unread:
     """The queue's address."""
     answer = account.ask("sqs", "get_queue_url", QueueName=names.queue_name(stack, cluster))
-    return str(answer["QueueUrl"]) if isinstance(answer, dict) else answer
+    return str(answer.get("QueueUrl", "")) if isinstance(answer, dict) else answer

@@ -64,7 +64,7 @@ def plan(**changes: Any) -> PlanFacts:
         status="Active",
         starts_at=NOW - timedelta(days=1),
         ends_at=ends,
-        available=5,
+        available=4,  # as many as the group starts
         spare=1,
         targets=("hyperpod-cluster",),
         reservations=(reservation(NOW - timedelta(days=1), ends),),

@@ -7,13 +7,17 @@ import contextlib
 import io
 import json
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rekindle.cli.doctor import register
+from rekindle.doctor.account import Account
+from rekindle.doctor.examine import Given, examine
 from rekindle.doctor.ids import Id
 from tests.doctor.given import SCRIPT, continuous, legacy, provisioning
 from tests.sizes import examples
@@ -144,6 +148,36 @@ def test_a_right_script_with_something_cut_out_or_put_in(data: st.DataObject) ->
     end = data.draw(st.integers(start, min(start + 40, len(SCRIPT))))
     put = data.draw(PIECES | st.text(max_size=5))
     run(script=(SCRIPT[:start] + put + SCRIPT[end:]).encode("utf-8", "surrogatepass"))
+
+
+class Hollow:
+    """A client that answers every question with nothing, or refuses it: what AWS left out must not be missed."""
+
+    def __init__(self, code: str | None) -> None:
+        self._code = code
+
+    def __getattr__(self, operation: str) -> Any:
+        def answer(**_: Any) -> dict[str, Any]:
+            if self._code is not None:
+                raise ClientError({"Error": {"Code": self._code}}, operation)
+            return {"Body": io.BytesIO(b"")} if operation == "get_object" else {}
+
+        return answer
+
+
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@given(
+    config=spoiled(legacy()) | spoiled(continuous()),
+    code=st.sampled_from([None, "AccessDenied", "NoSuchEntity", "Throttling"]),
+)
+def test_spoiled_files_in_an_account_that_says_nothing(config: Any, code: str | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        name = Path(folder) / "c.json"
+        name.write_bytes(dumped(config))
+        now = datetime(2026, 11, 20, tzinfo=UTC)
+        account = Account(clients=lambda _: Hollow(code))
+        for finding in examine(Given(now=now, config=name, live="pretrain"), account):
+            assert finding.check in Id
 
 
 def test_variables_that_grow_without_end_do_not() -> None:
