@@ -173,7 +173,7 @@ class JobRegistry(Protocol):
     """Jobs, their Attempts, and the two global switches."""
 
     def register(self, job: Job, attempt: Attempt) -> Job:
-        """Create the Job with its first Attempt; if the Job exists, return it as it is."""
+        """Create the Job with its first Attempt, and return `job` itself; if the Job exists, return that as it is."""
         ...
 
     def get(self, job_id: str) -> Job:

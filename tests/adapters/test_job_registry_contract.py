@@ -8,6 +8,7 @@ import pytest
 
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.jobs import Orchestrator
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.ports import JobRegistry
 from tests.adapters.conftest import Shelf
@@ -26,6 +27,19 @@ def test_a_registered_job_is_found_by_its_id_and_by_its_attempts_name(registry: 
     assert registry.attempts("lm-7b") == (attempt(),)
     assert registry.job_of_attempt("nobody") is None
     assert registry.attempts("nobody") == ()
+
+
+def test_a_slurm_job_keeps_its_limits_and_only_its_maker_is_told_that_it_is_new(registry: JobRegistry) -> None:
+    made = job(
+        "slurm.ml.123", orchestrator=Orchestrator.SLURM, limits=("it is an array job", "Requeue=0"), attempt_number=2
+    )
+    first = attempt(2, of="slurm.ml.123", name="slurm.ml.123.r1")
+    assert registry.register(made, first) is made
+    assert registry.get("slurm.ml.123") == made
+    assert registry.attempts("slurm.ml.123") == (first,)
+    again = replace(made)
+    assert registry.register(again, first) == made
+    assert registry.register(again, first) is not again
 
 
 def test_registering_again_returns_the_job_as_it_is(registry: JobRegistry) -> None:
