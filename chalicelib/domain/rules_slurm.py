@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.actions import AdoptAttempt, Done, ExcludeNodes, Notify, Severity
+from chalicelib.domain.actions import AdoptAttempt, Done, ExcludeNodes, Notify, Severity, StopJob
 from chalicelib.domain.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.diagnosis import died_at, failure_signature
 from chalicelib.domain.first_steps import begin_stop, shadow
@@ -33,6 +33,7 @@ _WHO: Final = {
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "somebody",
 }
+MAX_CHASED: Final = 5  # starts of a loop that are gone before their stop reaches them, beyond the policy's budget
 # States of a start that has begun, or is over: nobody holds it back any more.
 _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatus.GONE}
 
@@ -92,7 +93,7 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
         left_nodes=lost_one_of(incident, attempt),
     )
     poisoned = incident.onset_attempt == attempt.name
-    actions: tuple[AdoptAttempt | Notify, ...] = (
+    actions: tuple[AdoptAttempt | Notify | StopJob, ...] = (
         AdoptAttempt(name=name, number=number, clone_of=attempt.name, why=f"{who} put the job back"),
     )
     if look.ordered == "resubmit":
@@ -101,9 +102,18 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
             *actions,
             Notify(severity=Severity.WARNING, title=f"{subject(look)}: an order was not taken", text=said),
         )
+    tries = (*incident.tries, theirs)
+    spent = over_budget(dataclasses.replace(look, incident=dataclasses.replace(incident, tries=tries)))
+    if spent is not None and len(tries) > look.policy.max_attempts + MAX_CHASED:
+        return look.hand_over(
+            "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
+        )
+    holds = spent is not None and incident.phase is not Phase.RESUBMITTING
+    if holds:  # a loop may be faster than our looks: not after the next one, but now
+        actions = (*actions, StopJob(attempt=name, why="put back again and again without a gain", hold=True))
     fresh = dataclasses.replace(look, incident=incident)
-    return fresh.changed(
-        tries=(*incident.tries, theirs),
+    adopted = fresh.changed(
+        tries=tries,
         attempt=name,
         attempt_number=number,
         # What it resumes from by itself may be as bad as what it was taken from.
@@ -112,11 +122,17 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
         seen_as="",
         seen_since=None,
         not_before=None,
-        stop_hold=False,
+        stop_hold=holds,
+        stopped_attempts=(*incident.stopped_attempts, name) if holds else incident.stopped_attempts,
+        stop_asked_at=look.now if holds else incident.stop_asked_at,
         deferred_since=None,
         requeue_refused=False,
         **unwatched(),
-    ).move(
+    )
+    if holds and spent is not None:
+        reason = f"{who} puts it back again and again, and it gains nothing: {name} is held. {spent.reason}"
+        return adopted.move("adopt.loop", reason, Phase.STOPPING, *actions)
+    return adopted.move(
         "adopt.platform_restart",
         f"{story(look)} {who} has put the job back by itself: {name} takes the place of {attempt.name} and is watched; "
         f"no other is started.{zombies(look, attempt)}",

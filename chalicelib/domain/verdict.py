@@ -154,11 +154,13 @@ def suspects_said(incident: Incident) -> str:
 def held_said(look: Look) -> str:
     """For whoever is told: a Slurm job that we have put back into the queue waits there for somebody to let it go."""
     attempt, incident = look.attempt, look.incident
-    if attempt is None or attempt.slurm is None or not incident.stop_hold:
+    if attempt is None or attempt.slurm is None or not incident.stop_hold or not attempt.status.has_ended:
         return ""
-    if attempt.name not in incident.stopped_attempts or attempt.successor is None:
+    if attempt.name not in incident.stopped_attempts:
         return ""
     job = attempt.slurm.slurm_job
+    if attempt.successor is None:
+        return f" Slurm job {job} was ended by us: `scontrol requeue {job}` starts it again while Slurm knows it."
     return (
         f" Slurm job {job} is in the queue, held by us: `scontrol release {job}` lets it go, `scancel {job}` ends it."
     )

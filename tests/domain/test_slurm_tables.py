@@ -1057,8 +1057,22 @@ def test_a_poisoned_start_hands_its_poison_on_to_the_one_that_slurm_made_of_it()
 def test_attempts_of_earlier_incidents_count_towards_a_requeue_loop() -> None:
     first = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), best_before=Known(100), fruitless_before=2))
     assert first.incident.fruitless_before == 3
-    then = decided(first.incident, sees(start(S.RUNNING, R1, step=50), current=R1, next_number=3))
-    assert (then.rule, one(then, StopJob).hold) == ("adopt.loop", True)
+    stop = one(first, StopJob)
+    assert (first.rule, first.incident.phase, stop.attempt, stop.hold) == ("adopt.loop", Phase.STOPPING, R1, True)
+
+
+def test_a_loop_that_is_faster_than_our_looks_is_chased_and_then_told() -> None:
+    case_of, rules = case(fault=F.NODE_LOST), []
+    for number in range(30):
+        name, after = (R0 if not number else f"slurm.ml.7.r{number}"), f"slurm.ml.7.r{number + 1}"
+        decision = decided(
+            case_of, sees(put_back(name=name, after=after, restart=number, step=100), next_number=number + 2)
+        )
+        case_of = decision.incident
+        rules.append(decision.rule)
+        if not case_of.is_open:
+            break
+    assert rules == ["adopt.platform_restart"] * 3 + ["adopt.loop"] * 12 + ["adopt.loop_limit"]
 
 
 def test_a_person_is_told_how_to_let_a_held_job_go() -> None:

@@ -1,0 +1,161 @@
+"""The playbooks of a Slurm Job, end to end in virtual time: events, orders in the queue, the whiteboard, the mailbox.
+
+Slurm is a model (localcloud/slurm_model.py); tests/slurm plays the same on a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from chalicelib.domain.incidents import Incident, Phase
+from localcloud.cloud import STACK
+from localcloud.slurm_simulated import SlurmSimulated
+from rekindle.headnode.documents import SlurmState
+from rekindle.headnode.orders import Verb
+from tests.recovery.world import World, world
+
+JOB = "slurm.ml.1"
+HOUR = timedelta(hours=1)
+
+
+class Slurm:
+    """A world with one protected Slurm job in it, at step 40 or so."""
+
+    def __init__(self, w: World, *, nodes: tuple[str, ...] = ("ip-1", "ip-2", "ip-3"), **job: Any) -> None:
+        self.w = w
+        self.sim = SlurmSimulated(
+            clock=w.cloud.clock,
+            client=w.cloud.client,
+            cluster="ml",
+            bucket=f"{STACK}-mailbox",
+            bus=STACK,
+            stack=STACK,
+            nodes=nodes,
+        )
+        self.job = self.sim.submit(mailbox=f"s3://{STACK}-mailbox/jobs/lm", **job)
+        self.sim.open()
+        self.until(lambda: self.step(JOB) > 40)
+
+    def until(self, predicate: Callable[[], bool]) -> None:
+        self.w.run_until(predicate, limit=HOUR)
+
+    def step(self, attempt: str) -> int:
+        run = self.sim.runs.get(attempt)
+        return run.step if run is not None else 0
+
+    def incidents(self) -> list[Incident]:
+        return [one for one in self.w.incidents() if one.job_id == JOB]
+
+    def recovered(self) -> Incident:
+        """The Job's Incident, once it is closed; a node's own may stay open longer."""
+        self.until(lambda: any(not one.is_open for one in self.incidents()))
+        (incident,) = self.incidents()
+        assert incident.phase is Phase.RECOVERED, self.w.story()
+        return incident
+
+    def verbs(self) -> list[Verb]:
+        return [order.verb for order in self.sim.model.executed]
+
+    def starts(self) -> list[str]:
+        """Every start that ever ran, in order."""
+        return [name.removesuffix(" (over)") for name in self.sim.runs]
+
+
+@contextmanager
+def slurm(**more: Any) -> Iterator[Slurm]:
+    with world() as w:
+        made = Slurm(w, **more)
+        try:
+            yield made
+        finally:
+            made.sim.close()
+
+
+def test_slurms_own_restart_is_watched_and_no_other_is_made() -> None:
+    with slurm() as s:
+        lost = s.job.nodes[0]
+        s.sim.model.lose_node(lost)
+        incident = s.recovered()
+        rules = s.w.rules(incident)
+        assert rules[0] == "adopt.platform_restart"
+        assert not {Verb.REQUEUE, Verb.SUBMIT, Verb.HOLD, Verb.CANCEL} & set(s.verbs())
+        assert Verb.DRAIN in s.verbs()
+        (theirs,) = incident.tries
+        assert (theirs.name, theirs.is_theirs) == (f"{JOB}.r1", True)
+        assert lost not in s.job.nodes
+        assert sorted(s.starts()) == [JOB, f"{JOB}.r1"]
+        job = s.w.service.look.registry.get(JOB)
+        assert job.current_attempt == f"{JOB}.r1"
+        assert any(one.node == lost for one in s.w.incidents()), "the node has an Incident of its own"
+
+
+def test_a_stuck_run_is_held_and_requeued_with_a_plan() -> None:
+    with slurm() as s:
+        before = s.step(JOB)
+        s.sim.freeze(JOB)
+        incident = s.recovered()
+        assert s.verbs() == [Verb.HOLD, Verb.REQUEUE]
+        run = s.sim.runs[f"{JOB}.r1"]
+        assert (run.first, run.job.slurm_job) == (40, 1)
+        assert run.step > before
+        assert "keeps its id" in "".join(entry.text for entry in s.w.service.look.store.timeline(incident.incident_id))
+
+
+def test_a_job_that_may_not_be_requeued_is_submitted_anew() -> None:
+    with slurm(is_requeueable=False) as s:
+        s.sim.model.end(s.job, SlurmState.FAILED, reason="NonZeroExitCode", code=1, detail="RuntimeError: boom")
+        incident = s.recovered()
+        assert s.verbs() == [Verb.SUBMIT]
+        assert incident.attempt == f"{JOB}-a2"
+        run = s.sim.runs[f"{JOB}-a2"]
+        assert (run.first, run.job.slurm_job) == (40, 2)
+
+
+def test_a_broken_node_is_left_for_a_spare_after_an_emergency_checkpoint() -> None:
+    with slurm() as s:
+        bad = s.job.nodes[1]
+        s.sim.model.mark_failing(bad)
+        at = s.step(JOB)
+        incident = s.recovered()
+        assert s.verbs()[:1] == [Verb.DRAIN]
+        assert [verb for verb in s.verbs() if verb is not Verb.DRAIN] == [Verb.HOLD, Verb.REQUEUE]
+        assert bad not in s.job.nodes
+        run = s.sim.runs[f"{JOB}.r1"]
+        assert run.first >= at, "it goes on from the emergency checkpoint, not from the periodic one"
+        assert incident.bad_nodes[0].node == bad
+
+
+def test_a_job_that_its_user_cancels_is_left_alone() -> None:
+    with slurm() as s:
+        s.sim.model.cancel_by_user(s.job)
+        s.until(lambda: not s.w.service.look.registry.get(JOB).active)
+        assert s.incidents() == []
+        assert s.verbs() == []
+
+
+def test_a_job_that_its_user_cancels_while_we_stop_it_is_left_alone() -> None:
+    with slurm() as s:
+        s.sim.freeze(JOB)
+        s.until(lambda: any(one.phase is Phase.CHECKPOINTING for one in s.incidents()))
+        s.sim.model.cancel_by_user(s.job)
+        s.until(lambda: all(not one.is_open for one in s.incidents()))
+        (incident,) = s.incidents()
+        assert incident.phase is Phase.STOPPED, s.w.story()
+        assert s.starts() == [JOB]
+
+
+def test_an_agent_that_falls_silent_in_the_middle_costs_time_and_nothing_else() -> None:
+    with slurm() as s:
+        s.sim.freeze(JOB)
+        s.until(lambda: any(one.phase is Phase.STOPPING for one in s.incidents()))
+        s.sim.is_silent = True
+        quiet_since = s.w.cloud.clock.now()
+        s.until(lambda: s.w.cloud.clock.now() - quiet_since > timedelta(minutes=10))
+        assert s.starts() == [JOB]
+        s.sim.is_silent = False
+        s.recovered()
+        assert s.verbs() == [Verb.HOLD, Verb.REQUEUE]
+        assert sorted(s.starts()) == [JOB, f"{JOB}.r1"]
