@@ -15,9 +15,11 @@ from chalicelib.domain.evidence import Onset
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import TRANSITIONS, Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.pending_reasons import REASONS
 from chalicelib.domain.playbooks import PLAYBOOKS
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.rollback import rewind_steps, skip_window
+from chalicelib.domain.submission import ROWS
 from tests.domain.looks import incident
 from tests.domain.test_loss_tables import LOSS_TABLE
 
@@ -26,6 +28,13 @@ PAGE = ROOT / "docs" / "transitions.md"
 PLAYBOOK_PAGE = ROOT / "docs" / "playbooks.md"
 BEGIN = "<!-- written by python -m tests.domain.test_docs: begin -->"
 END = "<!-- end -->"
+SLURM_PAGE = ROOT / "docs" / "slurm-playbooks.md"
+SLURM_BEGIN = "<!-- written by python -m tests.domain.test_docs: {} -->"
+SLURM_RULES = re.compile(
+    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|verify\.exclusion_lifted|stop\.(?:pending|refused_once|blind'
+    r'|blind_limit|owner_stopped)|resubmit\.(?:pending|again|unanswered|requeue_refused|old_unseen|old_unseen_limit))"'
+)
+QUEUE_RULES = ("queued", "held", "pending_for_ever", "queue_limit")
 OWN_RULES = re.compile(r'"((?:spike|rollback|stacks)\.[a-z_]+)"')
 
 
@@ -90,6 +99,39 @@ def with_diagram(text: str) -> str:
     return before + diagram() + rest.partition(END)[2]
 
 
+def with_slurm_tables(text: str) -> str:
+    """Slurm's page with its two tables brought up to date."""
+    ways = [f"| `{row.rule}` | {row.how or 'a person'} | {_plain(row.why)} | {row.source} |" for row in ROWS]
+    text = _between(text, "submission", ["| the first that fits | how | why | source |", "|---|---|---|---|", *ways])
+    waits = [f"| {row.waits} | {row.said} | `{row.example or '(none)'}` | {row.source} |" for row in REASONS]
+    return _between(text, "reasons", ["| waits | what it means | for example | source |", "|---|---|---|---|", *waits])
+
+
+def _plain(why: str) -> str:
+    return why.replace("{", "*").replace("}", "*")
+
+
+def _between(text: str, name: str, lines: list[str]) -> str:
+    begin = SLURM_BEGIN.format(name)
+    before, _, rest = text.partition(begin)
+    return "\n".join([before + begin, *lines, END]) + rest.partition(END)[2]
+
+
+def test_slurms_tables_are_what_the_code_says() -> None:
+    text = SLURM_PAGE.read_text(encoding="utf-8")
+    assert text == with_slurm_tables(text)
+    assert text.count("| `submission.") == len(ROWS)
+
+
+def test_every_rule_of_slurm_is_explained_and_no_other() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").glob("*.py"))
+    table = SLURM_PAGE.read_text(encoding="utf-8").partition("## The rules")[2]
+    explained = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", table, flags=re.MULTILINE)
+    assert len(explained) == len(set(explained))
+    of_queue = {f"{group}.{rule}" for group in ("open", "verify") for rule in QUEUE_RULES}
+    assert set(explained) == set(SLURM_RULES.findall(sources)) | of_queue
+
+
 def test_the_page_is_what_the_tables_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
 
@@ -149,4 +191,5 @@ def test_the_window_holds_the_bad_step_however_narrow_the_policy(width: int) -> 
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    SLURM_PAGE.write_text(with_slurm_tables(SLURM_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     PLAYBOOK_PAGE.write_text(with_diagram(PLAYBOOK_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
