@@ -1,0 +1,129 @@
+"""What looks read and actions do for a Job on Slurm, each twice: the second time changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.actions import (
+    Action,
+    ActionResult,
+    AdoptAttempt,
+    CordonNode,
+    Done,
+    ExcludeNodes,
+    ReportNode,
+    StopJob,
+)
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.signals import SignalKind
+from rekindle.headnode.documents import EndedBy
+from rekindle.headnode.orders import Verb
+from tests.services.slurm_world import SlurmWorld
+
+
+@pytest.fixture
+def w() -> SlurmWorld:
+    made = SlurmWorld()
+    for _ in range(4):
+        made.breathe()
+    return made
+
+
+def opened(w: SlurmWorld) -> Incident:
+    w.claim(w.job.attempt, FaultClass.NODE_HARDWARE, node="ip-2")
+    w.deliver(w.air.pop())
+    return w.last
+
+
+def act(w: SlurmWorld, incident: Incident, action: Action) -> ActionResult:
+    return w.perform.act(action, incident=incident, policy=DEFAULT_POLICY, token="t")
+
+
+def test_an_adopted_start_is_fenced_and_registered_once(w: SlurmWorld) -> None:
+    incident, first = opened(w), w.job.attempt
+    w.model.put_back(w.job, by=EndedBy.SLURM)
+    adopt = AdoptAttempt(name=w.job.attempt, number=2, clone_of=first, why="Slurm put the job back")
+    assert [act(w, incident, adopt).done for _ in range(2)] == [Done.DONE, Done.ALREADY]
+    attempts = w.registry.attempts(w.job_id)
+    assert [(one.name, one.number, one.incident_id) for one in attempts] == [(first, 1, None), (w.job.attempt, 2, None)]
+    assert w.mailbox.fences[w.job_id][:2] == (w.job.attempt, 2)
+    late = AdoptAttempt(name=first, number=1, clone_of=first, why="woken up late")
+    assert act(w, incident, late).done is Done.REFUSED
+    assert w.registry.get(w.job_id).current_attempt == w.job.attempt
+
+
+def test_a_cordon_is_one_order_until_it_is_answered_and_after(w: SlurmWorld) -> None:
+    incident = opened(w)
+    cordon = CordonNode(cluster="ml", node="ip-2", why="broken")
+    assert [act(w, incident, cordon).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
+    w.head.work(twice=True)
+    w.head.publish()
+    assert [act(w, incident, cordon).done for _ in range(2)] == [Done.DONE, Done.DONE]
+    assert [order.verb for order in w.model.executed] == [Verb.DRAIN]
+    assert w.model.node_facts["ip-2"].reason == f"rekindle:{incident.incident_id}"
+
+
+def test_an_exclusion_is_one_order_per_list(w: SlurmWorld) -> None:
+    incident = opened(w)
+    w.model.put_back(w.job, by=EndedBy.USER, held=True)
+    for nodes in (("ip-1",), ("ip-1",), ()):
+        act(w, incident, ExcludeNodes(attempt=w.job.attempt, slurm_job=1, nodes=nodes, why=""))
+    w.head.work()
+    assert [order.exclude for order in w.model.executed] == [("ip-1",), ()]
+
+
+def test_a_node_is_reported_as_one_fact_per_incident(w: SlurmWorld) -> None:
+    incident = opened(w)
+    report = ReportNode(cluster="ml", node="ip-2", instance_id="i-1", why="broken", evidence={"attempt": w.job.attempt})
+    assert [act(w, incident, report).done for _ in range(2)] == [Done.DONE, Done.DONE]
+    told = w.handed_on.signals
+    assert len({signal.dedupe_key for signal in told}) == 1
+    assert (told[0].kind, told[0].cluster, told[0].node, told[0].attempt) == (
+        SignalKind.NODE_SUSPECT,
+        "ml",
+        "ip-2",
+        None,
+    )
+    assert told[0].evidence["instance_id"] == "i-1"
+
+
+def test_without_an_agent_or_an_intake_nothing_is_done_about_nodes(w: SlurmWorld) -> None:
+    incident = opened(w)
+    w.perform = replace(w.perform, head_nodes=None, intake=None)
+    cordon = CordonNode(cluster="ml", node="ip-2", why="")
+    report = ReportNode(cluster="ml", node="ip-2", instance_id=None, why="", evidence={})
+    assert [act(w, incident, one).done for one in (cordon, report)] == [Done.REFUSED, Done.REFUSED]
+
+
+def test_a_stop_is_not_answered_before_the_agent_has_answered(w: SlurmWorld) -> None:
+    incident = opened(w)
+    stop = StopJob(attempt=w.job.attempt, why="", hold=True)
+    assert act(w, incident, stop).done is Done.PENDING
+    w.head.work()
+    w.head.publish()
+    assert act(w, incident, stop).done is Done.ALREADY
+    assert w.job.held
+
+
+def test_a_look_reads_the_successor_and_the_nodes_that_matter(w: SlurmWorld) -> None:
+    incident = opened(w)
+    seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
+    assert isinstance(seen.successor, Unknown)
+    assert isinstance(seen.nodes, Unknown)  # the Signal that names one is not absorbed yet
+    w.lose("ip-1")
+    w.head.publish()
+    seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
+    assert isinstance(seen.successor, Known)
+    assert seen.successor.value.name == w.job.attempt
+    assert isinstance(seen.nodes, Known)
+    assert [facts.name for facts in seen.nodes.value] == ["ip-1", "ip-2"]
+    assert seen.current == w.registry.get(w.job_id).current_attempt
+    w.head.is_silent = True
+    seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
+    assert isinstance(seen.attempt, Unknown)
+    assert isinstance(seen.nodes, Unknown)
