@@ -105,7 +105,7 @@ class JobHands:
                 self._slurm.requeue_hold(doc.slurm_job)
         except SlurmRefused as err:
             return self._ended_meanwhile(turn, err)
-        return done(f"job {doc.slurm_job} was {doc.state} and goes back into the queue, held")
+        return done(f"job {doc.slurm_job} was {doc.state} and waits in the queue, held")
 
     def requeue(self, turn: Turn) -> Result:
         order = turn.order
