@@ -104,10 +104,14 @@ class Intake:
     def _receive_about_node(self, located: Signal, about: NodeMap) -> Outcome:
         """To each protected run on the node, and to the node's own Incident. Every part is safe to repeat."""
         runs: list[Outcome] = []
+        policies: list[str] = []
         if located.kind is not SignalKind.NODE_SUSPECT and located.fault is not None:  # a suspicion comes from a run
-            runs = [self._receive_for_job(one, job) for job, one in about.for_runs(located, now=self.clock.now())]
+            for job, one in about.for_runs(located, now=self.clock.now()):
+                runs.append(self._receive_for_job(one, job))
+                policies.append(job.policy_name)
         try:
-            node = self.receive_for_node(located)
+            # Not only by the run's report: the event itself has the health agent's recommendation.
+            node = self.receive_for_node(located, of_run=next(iter(policies), None))
         except NotOurs:
             if not runs:
                 raise
@@ -116,8 +120,10 @@ class Intake:
             return node
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
 
-    def receive_for_node(self, signal: Signal) -> Outcome:
+    def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
         """Open or join the node's own Incident; `signal.node` is its name in Slurm. News joins and opens nothing.
+
+        of_run: the policy of a protected run on the node.
 
         Raises:
             NotOurs: nobody asked us to look after the cluster's nodes, nor after a run on this one.
@@ -128,13 +134,13 @@ class Intake:
             if newest is None or not newest.is_open:
                 return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
             return self.cancel(newest.incident_id, signal)
-        policy_name = self._policy_for_node(signal)
+        policy_name = self._policy_for_node(signal, of_run)
         incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
         return self._knock(replace(incident, node=node), signal)
 
-    def _policy_for_node(self, signal: Signal) -> str:
-        """The cluster's, or that of the run that reports the node."""
-        named = self.clusters.policy_of(signal.cluster or "")
+    def _policy_for_node(self, signal: Signal, of_run: str | None) -> str:
+        """The cluster's, or that of the run that is on the node or reports it."""
+        named = self.clusters.policy_of(signal.cluster or "") or of_run
         if named is not None:
             return named
         job_id = signal.evidence.get("job_id")

@@ -327,11 +327,12 @@ def test_a_node_without_a_run_of_ours_has_its_own_incident_alone(w: World) -> No
     assert [(one.job_id, one.node) for one in w.open_incidents()] == [(None, "gpu-2")]
 
 
-def test_without_a_tag_on_the_cluster_the_run_is_still_told(w: World) -> None:
+def test_without_a_tag_on_the_cluster_the_run_is_told_and_its_node_has_the_agents_own_word(w: World) -> None:
+    """What the health agent recommends stands in the event alone: the run would hand its node on as a suspect."""
     w.join()
     w.nodes(gpu_2="allocated")
     assert health(w).job_id == FIRST
-    assert [one.job_id for one in w.open_incidents()] == [FIRST]
+    assert sorted((one.job_id or "", one.node or "") for one in w.open_incidents()) == [("", "gpu-2"), (FIRST, "")]
 
 
 def test_a_cluster_without_an_agent_is_treated_as_before(w: World) -> None:
