@@ -64,6 +64,7 @@ POLICY: Mapping[str, Any] = {
     "look_min_s": 1,
     "look_max_s": 2,
     "hma_grace_s": 2,
+    "node_settle_s": 5,
     "node_look_min_s": 1,
     "node_look_max_s": 2,
     "max_nodes_in_repair_percent": 100,

@@ -102,8 +102,9 @@ def test_a_node_that_hyperpod_reports_as_bad_is_left_for_a_spare_replaced_and_gi
         )
         stage.wait_recovered("node_hardware")
         assert bad not in stage.lab.nodes_of(stage.doc().slurm_job)  # the spare, not the wait for a replacement
-        (saved,) = [one["step"] for one in stage.manifests() if one["kind"] == "emergency"]
-        assert stage.starts()[-1].resumed >= saved  # it was asked to save before it was stopped
+        (saved,) = stage.messages("replies")  # it was asked to save before it was stopped
+        assert saved["outcome"] == "saved"
+        assert stage.starts()[-1].resumed >= saved["step"]
         stage.wait_repaired(bad)
         assert stage.pod.instance_of(bad) != before
         end_well(stage)
