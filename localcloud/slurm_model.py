@@ -133,16 +133,14 @@ class SlurmModel:
         if job.state not in ENDED:
             self.end(job, SlurmState.CANCELLED, by=EndedBy.USER)
 
-    def put_back(
-        self, job: SimJob, *, by: EndedBy, held: bool = False, state: SlurmState = SlurmState.REQUEUED, reason: str = ""
-    ) -> None:
+    def put_back(self, job: SimJob, *, by: EndedBy, held: bool = False, detail: str = "") -> None:
         """The job goes back into the queue: this start is over, the next one has its name already."""
         if job.state is SlurmState.RUNNING:
             for told in self.on_end:
                 told(job)
         if job.state not in ENDED:
-            job.state, job.ended_at, job.reason = state, self._now(), reason
-            job.ended_by = by
+            job.ended_at, job.detail, job.ended_by = self._now(), detail, by
+        job.state = SlurmState.REQUEUED
         over = self.doc(job)
         job.restart += 1
         after = job.attempt
@@ -160,7 +158,7 @@ class SlurmModel:
         for job in self.jobs.values():
             if job.state is SlurmState.RUNNING and name in job.nodes:
                 if job.is_requeueable:
-                    self.put_back(job, by=EndedBy.SLURM, state=SlurmState.NODE_FAIL, reason="NodeDown")
+                    self.put_back(job, by=EndedBy.SLURM, detail=f"Down: {name} ({reason}).")
                 else:
                     self.end(job, SlurmState.NODE_FAIL, by=EndedBy.SLURM, reason="NodeDown")
 

@@ -40,7 +40,7 @@ from rekindle.mailbox import (
     reply_key,
 )
 
-TICK: Final = timedelta(seconds=5)
+TICK: Final = timedelta(seconds=10)
 HEARTBEAT: Final = timedelta(seconds=30)
 STEP_S: Final = 2
 SAVE_EVERY: Final = 10

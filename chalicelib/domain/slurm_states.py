@@ -37,6 +37,7 @@ STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
 }
 """UNKNOWN has no row: a state that nobody can read is no state."""
 
+_DOWN: Final = "Down: "  # Source: rekindle/agent/slurm/history.py, lost_sentence
 NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
 
 # The words of SageMaker's states that Signals carry, so that one rule reads the ends of all platforms.
@@ -95,11 +96,20 @@ def reason_of(doc: AttemptDoc) -> str:
     )
 
 
-def fault_of_end(state: SlurmState, why: str, *, has_successor: bool = False) -> FaultClass | None:
+def fault_of_end(
+    state: SlurmState,
+    why: str,
+    *,
+    has_successor: bool = False,
+    requeued_by: EndedBy = EndedBy.UNKNOWN,
+    detail: str = "",
+) -> FaultClass | None:
     """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or it was
     put back into the queue, unless a node was lost: the next start must be watched, and the node mended.
     """
-    if state not in STATUSES or (has_successor and state not in NODE_ENDS):
+    if has_successor and lost_a_node(state, requeued_by, detail):
+        return FaultClass.NODE_LOST
+    if state not in STATUSES or has_successor:
         return None
     match STATUSES[state]:
         case AttemptStatus.FAILED:
@@ -110,6 +120,11 @@ def fault_of_end(state: SlurmState, why: str, *, has_successor: bool = False) ->
             return FaultClass.JOB_MISSING
         case _:
             return None
+
+
+def lost_a_node(state: SlurmState, requeued_by: EndedBy, detail: str) -> bool:
+    """The start was over because a node was. The agent says so in words, where Slurm has put the job back since."""
+    return state in NODE_ENDS or (requeued_by is EndedBy.SLURM and _DOWN in detail)
 
 
 def view_of(doc: AttemptDoc) -> AttemptView:

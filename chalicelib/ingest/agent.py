@@ -87,7 +87,14 @@ def _job(detail: Fields) -> Signal:
     code, killed = detail.optional_whole("exit_code", high=255), detail.optional_whole("exit_signal", high=255)
     nodes = [_node(detail, f"nodes[{index}]", one) for index, one in enumerate(_listed(detail, "nodes"))]
     why = failure_reason(state, reason=reason or "", detail=found or "", exit_code=code, exit_signal=killed)
-    fault = fault_of_end(state, why, has_successor=successor is not None)
+    by = _by(detail, "requeued_by")
+    fault = fault_of_end(
+        state,
+        why,
+        has_successor=successor is not None,
+        requeued_by=EndedBy(by) if by is not None else EndedBy.UNKNOWN,
+        detail=found or "",
+    )
     status = STATUSES.get(state)
     word = WORDS.get(status) if status is not None else None
     return Signal(
@@ -110,7 +117,7 @@ def _job(detail: Fields) -> Signal:
                 "slurm_job": slurm_job,
                 "successor": successor,
                 "ended_by": _by(detail, "ended_by"),
-                "requeued_by": _by(detail, "requeued_by"),
+                "requeued_by": by,
                 "failure_reason": why or None,
                 "reason": reason,
                 "exit_code": code,

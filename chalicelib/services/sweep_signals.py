@@ -19,7 +19,7 @@ from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
-from chalicelib.domain.slurm_states import NODE_ENDS
+from chalicelib.domain.slurm_states import lost_a_node
 from chalicelib.ports import Series
 from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
@@ -51,8 +51,9 @@ def signal_from_state(job: Job, view: AttemptView, *, now: datetime) -> Signal |
         return None
     status, fault = _ended(view)
     successor = {"successor": view.successor} if view.successor is not None else {}  # put back: it goes on by itself
-    lost_node = view.slurm is not None and view.slurm.state in NODE_ENDS
-    fault = None if successor and not lost_node else fault
+    if view.slurm is not None and successor:
+        is_lost = lost_a_node(view.slurm.state, view.slurm.requeued_by, view.detail)
+        fault = FaultClass.NODE_LOST if is_lost else None
     return Signal(
         kind=SignalKind.SLURM_JOB if is_slurm(view.name) else SignalKind.TRAINING_JOB_STATE,
         source=SignalSource.SWEEP,

@@ -17,7 +17,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView, Observati
 from chalicelib.domain.pending_reasons import REASONS, Waits, judge
 from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.slurm import SlurmView, Submission
-from chalicelib.domain.slurm_states import STATUSES
+from chalicelib.domain.slurm_states import STATUSES, failure_reason, fault_of_end
 from chalicelib.domain.submission import ROWS, Case, choose
 from rekindle.headnode.documents import EndedBy, SlurmState
 from tests.domain.looks import NOW, checkpoint
@@ -197,3 +197,23 @@ def test_each_way_to_start_again_has_a_case_and_none_is_left_open() -> None:
             assert not (spec and faithful)
         assert "{" not in choice.why
     assert spoken == {row.rule for row in ROWS}
+
+
+@pytest.mark.parametrize(
+    ("state", "successor", "by", "detail", "fault"),
+    [
+        (SlurmState.REQUEUED, True, EndedBy.SLURM, "Down: ip-2 (Not responding).", FaultClass.NODE_LOST),
+        (SlurmState.REQUEUED, True, EndedBy.SLURM, "", None),
+        (SlurmState.REQUEUED, True, EndedBy.USER, "Down: ip-2 (Not responding).", None),
+        (SlurmState.NODE_FAIL, True, EndedBy.UNKNOWN, "", FaultClass.NODE_LOST),
+        (SlurmState.NODE_FAIL, False, EndedBy.UNKNOWN, "", FaultClass.NODE_LOST),
+        (SlurmState.FAILED, True, EndedBy.USER, "", None),
+        (SlurmState.TIMEOUT, False, EndedBy.UNKNOWN, "", FaultClass.PLANNED_END),
+        (SlurmState.UNKNOWN, False, EndedBy.UNKNOWN, "", None),
+    ],
+)
+def test_a_lost_node_is_trouble_also_where_slurm_has_put_the_job_back(
+    state: SlurmState, successor: bool, by: EndedBy, detail: str, fault: FaultClass | None
+) -> None:
+    why = failure_reason(state, detail=detail)
+    assert fault_of_end(state, why, has_successor=successor, requeued_by=by, detail=detail) is fault

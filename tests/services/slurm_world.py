@@ -261,7 +261,13 @@ class SlurmWorld(World):
         if doc is None:
             return
         why = reason_of(doc)
-        fault = fault_of_end(doc.state, why, has_successor=doc.successor is not None)
+        fault = fault_of_end(
+            doc.state,
+            why,
+            has_successor=doc.successor is not None,
+            requeued_by=doc.requeued_by,
+            detail=doc.detail,
+        )
         self._tell(
             SignalKind.SLURM_JOB,
             name,
