@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.agent.aws import AwsError, Clients, is_away, is_denied, text_of
@@ -27,6 +27,7 @@ SOURCE: Final = "rekindle.agent"
 HEARTBEAT: Final = timedelta(seconds=30)
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
+READ_TELL: Final = timedelta(seconds=90)  # half of what the service believes: an older time of reading is told at once
 REFUSED_AGAIN_S: Final = 60.0  # a refusal that only a person can end; cheap enough to see it end
 DOCUMENTS_AT_ONCE: Final = 20  # then the answers' lane is looked at again
 EVENTS_PER_CALL: Final = 10  # Source: botocore events PutEventsRequestEntryList, max 10
@@ -68,7 +69,7 @@ class Publisher:
         self._heartbeat = heartbeat
         self._on_answered = on_answered
         self._beat_at: float | None = None
-        self._is_read = False  # the last beat could say when Slurm was read
+        self._read_at: datetime | None = None  # what the last beat said about when Slurm was read
         self._wake = threading.Event()
         self._backoff_s = 0.0
         self._refused: dict[str, float] = {}  # key -> when it may be tried again
@@ -114,13 +115,14 @@ class Publisher:
 
     def _beat(self) -> None:
         now = self._clock.monotonic()
-        beat = None if self._is_read else self._heartbeat()  # the first look at Slurm is told at once
-        is_first_read = beat is not None and beat.read_at is not None
-        if not is_first_read and self._beat_at is not None and now - self._beat_at < HEARTBEAT.total_seconds():
+        is_old = self._read_at is None or self._clock.now() - self._read_at > READ_TELL
+        beat = self._heartbeat() if is_old else None
+        is_read_again = beat is not None and beat.read_at not in (None, self._read_at)
+        if not is_read_again and self._beat_at is not None and now - self._beat_at < HEARTBEAT.total_seconds():
             return
         beat = beat or self._heartbeat()
         self._put(Document(key=agent_key(self._target.cluster), seq=0, body=beat.to_json()))
-        self._beat_at, self._is_read = now, beat.read_at is not None
+        self._beat_at, self._read_at = now, beat.read_at
 
     def _send(self) -> None:
         while True:
@@ -128,6 +130,7 @@ class Publisher:
             self._news(Lane.ANSWERS)
             if not self._documents(Lane.WORLD):
                 break
+        self._beat()  # news of a cluster whose reading looks old would be turned away
         self._news(Lane.WORLD)
 
     def _documents(self, lane: Lane) -> bool:

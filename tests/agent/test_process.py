@@ -276,3 +276,6 @@ def test_once_looks_obeys_tells_and_ends(head_node: HeadNode) -> None:
     doc = head_node.doc("slurm.lab.7")
     assert doc is not None
     assert (doc.state, doc.ended_by) == (SlurmState.CANCELLED, "agent")
+    heartbeat = head_node.heartbeat()
+    assert heartbeat is not None
+    assert heartbeat.read_at is not None

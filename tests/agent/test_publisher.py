@@ -129,6 +129,29 @@ def test_the_heartbeat_says_when_slurm_was_read_only_once_all_of_that_stands_on_
     assert beat() == last + timedelta(0)
 
 
+@pytest.mark.parametrize("away_s", [0, 600], ids=["first", "after-an-outage"])
+def test_news_reach_the_service_only_after_the_time_at_which_their_slurm_was_read(world: World, away_s: int) -> None:
+    """The service turns away what it is told of a cluster whose last reading looks old."""
+    if away_s:
+        world.agent.watch.turn()
+        world.agent.publisher.turn()
+        world.clock.forward(away_s)
+        world.agent.publisher.turn()  # the heartbeat goes on while slurmctld is away
+    world.watcher.readings.append(doc(1))
+    world.agent.watch.turn()
+    real, seen = world.network["events"].client, []
+
+    class Notes:
+        def put_events(self, *, Entries: list[dict[str, object]], **rest: object) -> object:
+            heartbeat = world.heartbeat()
+            seen.extend((one["DetailType"], heartbeat and heartbeat.read_at) for one in Entries)
+            return real.put_events(Entries=Entries, **rest)
+
+    world.network["events"].client = Notes()
+    world.agent.publisher.turn()
+    assert seen == [("Rekindle Slurm Job", world.clock.now())]
+
+
 def test_while_slurm_cannot_be_read_the_heartbeat_goes_on_and_its_read_at_stands_still(world: World) -> None:
     world.agent.watch.turn()
     world.agent.publisher.turn()
