@@ -87,13 +87,14 @@ class Watch:
             log.exception("part=watcher")
             self._problems.set("slurm", [f"internal error: {type(err).__name__}: {err}"])
             return self._poll_s
+        is_back = self._failures > 0 or number == 1
         self._failures = 0
         self._problems.set("slurm")
         self._problems.set("reading", reading.problems)
         self._outbox.keep(reading, read_at=now)
         with self._lock:
             self._finished = number
-        if reading.documents or reading.news:
+        if reading.documents or reading.news or is_back:  # when Slurm was read is news after a time without it
             self._on_change()
         return HURRY_S if self._clock.monotonic() < self._hurries_until else self._poll_s
 
