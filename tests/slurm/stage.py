@@ -53,7 +53,7 @@ PATIENCE_S = 240.0  # a loaded machine may need a minute for what takes seconds
 POLICY: Mapping[str, Any] = {
     "schema": 1,
     "backoff_s": [0, 1, 2],
-    "checkpoint_deadline_s": 60,
+    "checkpoint_deadline_s": 120,
     "hang_deadline_s": 3,
     "stacks_wait_s": 10,
     "stop_limit_s": 180,
@@ -78,7 +78,7 @@ MONITOR = {
     "REKINDLE_STALL_STARTUP_S": "180",
 }
 # A slow machine is no dead node: what misses a ping for half a minute is.
-TIMERS = Timers(slurmd_timeout_s=10, message_timeout_s=5, kill_wait_s=3)
+TIMERS = Timers(slurmd_timeout_s=15, message_timeout_s=5, kill_wait_s=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,8 +387,7 @@ class Stage:
         # A requeue of what has ended writes a second line about that start; one that never ran has no nodes.
         ended = {(one.job, one.fields["StartTime"]) for one in self.lab.records() if one.nodes != ("(null)",)}
         assert len(ended) == len(names), f"{names} against Slurm's {sorted(ended)}"
-        answers = self.answers()
-        assert [order.token for order in self.orders() if order.token not in answers] == []
+        self.wait(lambda: {order.token for order in self.orders()} <= set(self.answers()), "all orders to be answered")
 
     def assert_as_undisturbed(self, last: int, *, skip: Sequence[tuple[int, int]] = ()) -> None:
         """Every step of every start of every rank has, bit for bit, the loss of a run that nothing befell."""

