@@ -554,7 +554,8 @@ class Beat(Message):
     `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the beat is
     older than the field), `onset_step` the first bad step of the trouble that goes on or of the newest one,
     `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
-    `judged_step` the newest step whose loss the detectors were given.
+    `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
+    their stacks, and which harms nothing else of the run; empty where none is known to be like that.
     """
 
     job_id: str
@@ -574,6 +575,7 @@ class Beat(Message):
     healed_step: int | None = None
     loss_baseline: float | None = None
     judged_step: int | None = None
+    hears: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -594,6 +596,7 @@ class Beat(Message):
             "healed_step": self.healed_step,
             "loss_baseline": self.loss_baseline,
             "judged_step": self.judged_step,
+            "hears": self.hears,
         }
 
     @classmethod
@@ -616,4 +619,5 @@ class Beat(Message):
             healed_step=reader.optional_whole("healed_step"),
             loss_baseline=reader.optional_number("loss_baseline"),
             judged_step=reader.optional_whole("judged_step"),
+            hears=reader.text("hears", 16, default=""),
         )

@@ -4,7 +4,7 @@
 
 Every rank writes its own objects (the other messages of the mailbox are rank 0's), so a rank that hangs can be told
 from those that wait for it, and a rank that stays silent is told by the object that is missing. One object per kind
-and rank, overwritten by a later report of the same kind: a job of N ranks never holds more than 3 N of them, and a
+and rank, overwritten by a later report of the same kind: a job of N ranks never holds more than 4 N of them, and a
 stall of 4,096 ranks is 4,096 PUTs, about $0.02. Judging them: `rekindle.detectors.ranks`. Standard library only.
 """
 
@@ -32,11 +32,12 @@ _KEY: Final = re.compile(
 
 class ReportKind(StrEnum):
     """`stall`: no step for longer than the rank's own limit. `non_finite`: the first bad value of the rank's own.
-    `pace`: how long its steps took lately."""
+    `pace`: how long its steps took lately. `asked`: its stacks, because somebody wanted them; no word about a stall."""
 
     STALL = "stall"
     NON_FINITE = "non_finite"
     PACE = "pace"
+    ASKED = "asked"
 
 
 def report_prefix(attempt: str) -> str:
@@ -71,8 +72,9 @@ class RankReport(Message):
     """One rank about itself.
 
     `step` is the last step that this rank finished (None: not one yet); for `non_finite` the step of the bad value.
-    `silent_s` and `stacks` belong to a stall, `metric` to a value that is not finite, `step_s` (the median seconds per
-    step, waiting for other ranks left out where the rank can tell) to a pace. Innermost frame last, main thread last.
+    `silent_s` (how long it has not moved) and `stacks` belong to a stall and to what was asked for, `metric` to a value
+    that is not finite, `step_s` (the median seconds per step, waiting for other ranks left out where the rank can tell)
+    to a pace. Innermost frame last, main thread last.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES

@@ -23,7 +23,7 @@ from chalicelib.domain.resume import goes_back_to, mark_abandoned
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
 from chalicelib.services.nodes import Nodes, node_facts
-from rekindle.detectors.ranks import first_bad, minority
+from rekindle.detectors.ranks import first_bad, minority, stalled
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.names import is_slurm, parse_attempt
 from rekindle.reports import RankReport, ReportKind, report_prefix
@@ -260,7 +260,8 @@ def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Att
 def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:
     """The judgement of `rekindle.detectors.ranks` on one attempt's reports; Unknown while there is none to judge."""
     wanted = ReportKind.NON_FINITE if kind is SuspicionKind.NON_FINITE else ReportKind.STALL
-    spoken = {report.rank for report in reports if report.kind is wanted}
+    is_hang = kind is SuspicionKind.HANG
+    spoken = stalled(reports).keys() if is_hang else {report.rank for report in reports if report.kind is wanted}
     if not spoken:
         return Unknown("no rank has reported")
     world_size = max(report.world_size for report in reports)

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Final, Protocol, assert_never
 
 from rekindle.agent.ports import Slurm
-from rekindle.agent.verbs import NotYet, Result, Specs, Turn, done, refused
+from rekindle.agent.verbs import NotYet, Result, Specs, Turn, done
 from rekindle.agent.verbs_jobs import JobHands
 from rekindle.agent.verbs_nodes import NodeHands
 from rekindle.headnode.orders import Verb
 
 READ_S: Final = 0.2  # a look takes about that long
-
-NO_STACKS: Final = (
-    "stacks cannot be asked for on Slurm: the monitor in each rank writes its own when it stalls "
-    "(reports/<attempt>/stall-<rank>.json in the Job's mailbox)"
-)
 
 
 class Reread(Protocol):
@@ -62,7 +57,7 @@ class Hands:
             case Verb.REBOOT:
                 return self._nodes.reboot(turn)
             case Verb.STACKS:
-                return refused(NO_STACKS)
+                return self._jobs.stacks(turn)
             case Verb.READ:
                 return self._read(turn)
         assert_never(turn.order.verb)

@@ -80,6 +80,10 @@ class Slurm(Protocol):
         """scancel --signal, to what the script traps it with (steps, or the batch shell where only that does)."""
         ...
 
+    def signal_steps(self, slurm_job: int, signal: Signal) -> None:
+        """scancel --signal, to the steps whatever the script traps."""
+        ...
+
     def cancel(self, slurm_job: int) -> None:
         """scancel."""
         ...

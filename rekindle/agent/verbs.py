@@ -7,6 +7,7 @@ there is run. So an order may come as often as it likes.
 | verb    | taken for done where                                    | else, if begun and not known             |
 |---------|---------------------------------------------------------|------------------------------------------|
 | signal  | cannot be seen                                          | FAILED: a second one might end the job   |
+| stacks  | cannot be seen                                          | sent again: twice is as good as once     |
 | cancel  | the start is over, and so is the Slurm job              | scancel again                            |
 | hold    | the job waits, held (or has ended)                      | requeuehold again                        |
 | requeue | the new start is in the queue unheld, runs, or has run  | the steps that are missing               |

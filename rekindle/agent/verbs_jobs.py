@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from rekindle.agent.ports import Slurm, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.ports import NotProtected, Slurm, SlurmError, SlurmRefused, UnknownJob
 from rekindle.agent.verbs import (
     ACTIVE,
     ENDED,
@@ -61,6 +61,35 @@ class JobHands:
         turn.begin()
         self._slurm.signal(doc.slurm_job, order.signal)
         return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
+
+    def stacks(self, turn: Turn) -> Result:
+        """Whoever orders it has read in the run's own beat that it hears this signal: without a handler it kills.
+
+        Twice is as good as once.
+        """
+        order = turn.order
+        assert order.signal is not None, "orders.NEEDED"  # noqa: S101
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return refused(f"slurmctld does not know job {order.slurm_job}")
+        if found.lead or doc.state in ENDED:
+            return stale(order, doc)
+        if doc.state is not SlurmState.RUNNING:
+            return refused(f"job {doc.slurm_job} is {doc.state}: nobody would hear a signal")
+        if doc.is_ready is False:
+            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
+        if doc.signal is not None and doc.signal.removeprefix("SIG") == order.signal.value:
+            return refused(f"job {doc.slurm_job} takes {doc.signal} for a wish to save")
+        if self._slurm.steps(doc.slurm_job) == 0:
+            return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
+        turn.begin()
+        self._slurm.signal_steps(doc.slurm_job, order.signal)
+        return done(
+            f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports"
+        )
 
     def cancel(self, turn: Turn) -> Result:
         found = present(self._slurm, turn.order)
@@ -235,9 +264,12 @@ class JobHands:
         order = turn.order
         if order.slurm_job is None or order.attempt is None:
             return None
-        found = present(self._slurm, order)
-        if isinstance(found, Result):
+        try:
+            found = present(self._slurm, order)
+        except NotProtected:
             return None  # the id is another's by now
+        if isinstance(found, Result):
+            return None  # the same
         doc = found.doc
         if doc is None or doc.state in ENDED or (doc.state is SlurmState.PENDING and doc.held):
             return None

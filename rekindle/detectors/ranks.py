@@ -57,7 +57,8 @@ def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
     """Who holds up a stalled run. Reports of other kinds than `stall` only help to name hosts. Never raises."""
     given = [report for report in reports if 0 <= report.rank < world_size]
     hosts = _hosts(given)
-    stalls = _newest(given, ReportKind.STALL)
+    stalls = stalled(given)
+    moving = _asked_since(given, stalls).keys() - stalls.keys()  # they were asked, and say that they go on
     if world_size < 2:
         return _unknown("there is only one rank")
     frames = {rank: training_frames(report.stacks) for rank, report in stalls.items()}
@@ -65,7 +66,7 @@ def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
     most_wait = _is_most(len(waiting), world_size)
     if not most_wait and 2 * len(stalls) <= world_size:
         return _unknown(f"only {len(stalls)} of {world_size} ranks have reported")
-    silent = frozenset(range(world_size)) - stalls.keys()
+    silent = frozenset(range(world_size)) - stalls.keys() - moving
 
     behind = _behind(stalls, world_size)
     if behind:
@@ -85,6 +86,30 @@ def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
         confidence = 0.5 if len(silent) > ONE_HOST else STRONG if most_wait else 0.6
         return _verdict(silent, hosts, confidence, RankRule.SILENT, said)
     return _odd_one(frames, hosts, world_size)
+
+
+def stalled(reports: Iterable[RankReport]) -> dict[int, RankReport]:
+    """What each rank that stands still says of that. Never raises.
+
+    A rank that was asked for its stacks counts where it has not moved since before the first stall was reported: it
+    waits as the others do, and only its own limit has not passed. Without any stall nobody's answer is evidence of one.
+    """
+    given = list(reports)
+    own = _newest(given, ReportKind.STALL)
+    first = min((report.at for report in own.values()), default=None)
+    return own | {
+        rank: report
+        for rank, report in _asked_since(given, own).items()
+        if first is not None and report.silent_s is not None and rank not in own
+        if (report.at - first).total_seconds() <= report.silent_s
+    }
+
+
+def _asked_since(reports: Sequence[RankReport], stalls: Mapping[int, RankReport]) -> dict[int, RankReport]:
+    """What ranks said when they were asked, after the first stall was reported: older words are of an earlier one."""
+    first = min((report.at for report in stalls.values()), default=None)
+    asked = _newest(reports, ReportKind.ASKED)
+    return {rank: report for rank, report in asked.items() if first is not None and report.at >= first}
 
 
 def _is_most(count: int, world_size: int) -> bool:
@@ -124,14 +149,14 @@ def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
 
 
 def _newest(reports: Sequence[RankReport], kind: ReportKind) -> dict[int, RankReport]:
-    """One report per rank: of a stall the latest, of a bad value the earliest."""
+    """One report per rank: of a bad value the earliest, else the latest."""
     kept: dict[int, RankReport] = {}
     reports = [report for report in reports if report.kind is kind]
     if kind is ReportKind.STALL and reports:  # what lies in the mailbox may be left from an earlier stall
         since = max(report.at for report in reports) - STALE
         reports = [report for report in reports if report.at >= since]
     for report in sorted(reports, key=_order):
-        if kind is ReportKind.STALL or report.rank not in kept:
+        if kind is not ReportKind.NON_FINITE or report.rank not in kept:
             kept[report.rank] = report
     return kept
 

@@ -38,7 +38,7 @@ class Verb(StrEnum):
     RESUME = "resume"  # undo a drain of ours; anybody else's is refused
     MARK = "mark"  # state=fail reason="Action:Replace|Reboot": HyperPod's own repair
     REBOOT = "reboot"  # scontrol reboot ASAP: plain Slurm
-    STACKS = "stacks"  # the stacks of all ranks, as far as their monitors can be asked for them
+    STACKS = "stacks"  # scancel --signal: all ranks write their stacks; the run's own beat says at which signal
     READ = "read"  # read everything again now and bring the whiteboard up to date
 
 
@@ -143,7 +143,7 @@ NEEDED: Final[Mapping[Verb, tuple[str, ...]]] = {
     Verb.RESUME: ("node",),
     Verb.MARK: ("node", "repair"),
     Verb.REBOOT: ("node",),
-    Verb.STACKS: ("attempt", "slurm_job"),
+    Verb.STACKS: ("attempt", "slurm_job", "signal"),
     Verb.READ: (),
 }
 

@@ -78,7 +78,7 @@ def start(
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
     the former. Both call the handler that was there before.
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
-    it. One that the script has a handler of its own for is the script's.
+    it, and USR2 then asks for the ranks' stacks. One that the script has a handler of its own for is the script's.
     """
     around = process_environment() if env is None else env
     told = hear(around, lambda: _box_of(mailbox, around))
@@ -98,6 +98,7 @@ def start(
             env=given,
             clock=clock or SystemClock(),
             resume=resume,
+            may_be_asked=signals is None,
         )
     except Exception as err:
         logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
@@ -118,6 +119,7 @@ def _start(
     env: Mapping[str, str],
     clock: Clock,
     resume: ResumePlan,
+    may_be_asked: bool,
 ) -> Monitor:
     bus = env.get(ENV_BUS) or None
     if env.get(ENV_SWITCH, "").lower() in ("off", "0", "false", "no") or job_id is None or not (mailbox or bus):
@@ -158,7 +160,7 @@ def _start(
         clients=clients,
         clock=clock,
     )
-    monitor.begin(signals=signals, wishes=wishes)
+    monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
     return monitor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rekindle.detectors import Severity, Verdict
 from rekindle.detectors.nonfinite import classify
@@ -32,6 +32,7 @@ class Accounts:
         clock: Clock,
         voice: Voice,
         outbox: Outbox,
+        hears: Callable[[], str] = str,
     ) -> None:
         self._identity = identity
         self._state = state
@@ -40,6 +41,7 @@ class Accounts:
         self._clock = clock
         self._voice = voice
         self._outbox = outbox
+        self._hears = hears
 
     def beat(self) -> Beat:
         state, news, identity = self._state, self._judge.news, self._identity
@@ -64,6 +66,7 @@ class Accounts:
             healed_step=news.healed_step,
             loss_baseline=news.baseline,
             judged_step=news.judged_step,
+            hears="" if state.is_finished else self._hears(),
         )
 
     def position(self) -> str:

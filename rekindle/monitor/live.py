@@ -6,6 +6,7 @@
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
     rekindle-seal     checksums, manifest; rank 0
     rekindle-late     reads tensors, which may have to wait for the device; on rank 0 also the loss detectors
+    rekindle-asked    waits for a signal that asks for this rank's stacks; on Slurm
     rekindle-events, rekindle-metrics   what leaves for AWS
 
 None of them survives a fork: in a forked child the monitor falls asleep.
@@ -28,6 +29,7 @@ from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Coordinator, Wish
 from rekindle.monitor.agreement import Agreement
+from rekindle.monitor.asked import WORD, StacksOnSignal
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
@@ -44,12 +46,14 @@ from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config
 from rekindle.monitor.signals import Signals
 from rekindle.monitor.silent import Monitor
+from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble, logger
 from rekindle.monitor.voice import Voice
 from rekindle.monitor.watchdog import Watchdog
 from rekindle.monitor.worker import Worker
+from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
 EXIT_TIMEOUT_S = 5.0  # at interpreter exit nobody wants to wait
 
@@ -80,6 +84,7 @@ class LiveMonitor(Monitor):
         self._is_asleep = False
         self._should_stop = False
         self._signals = Signals()
+        self._asked = StacksOnSignal(self._tell_stacks, trouble)
         self._state = state = RunState()
         self._stall = StallWatch(config.limits(), now=clock.monotonic())
         is_first = identity.rank == 0
@@ -137,6 +142,7 @@ class LiveMonitor(Monitor):
             clock=clock,
             voice=self._voice,
             outbox=self._outbox,
+            hears=self._hears,
         )
         self._office: Office | None = None
         self._reporter: Reporter | None = None
@@ -175,10 +181,21 @@ class LiveMonitor(Monitor):
         )
         self._workers += self._office.workers
 
-    def begin(self, *, signals: Sequence[signal.Signals], wishes: Sequence[signal.Signals] = ()) -> None:
-        """Start the threads; say hello. signals: handled whoever else does; wishes: only where nobody else does."""
+    def begin(
+        self,
+        *,
+        signals: Sequence[signal.Signals],
+        wishes: Sequence[signal.Signals] = (),
+        asked_in: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start the threads; say hello. signals: handled whoever else does; wishes: only where nobody else does.
+
+        asked_in: the environment, where this rank may be asked for its stacks.
+        """
         if (signals or wishes) and not self._signals.install(signals, wishes):
             self._trouble.once("signals", "Signals can only be handled from the main thread; they are left alone")
+        if asked_in is not None and self._reporter is not None:
+            self._asked.begin(asked_in)
         for worker in self._workers:
             worker.start()
         if self.identity.rank == 0:
@@ -365,6 +382,7 @@ class LiveMonitor(Monitor):
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
         self._signals.restore()
+        self._asked.end()
         self._watcher.stop()
         if self._has_later:
             self._later.end(until)
@@ -386,6 +404,7 @@ class LiveMonitor(Monitor):
     def fall_asleep(self) -> None:
         """In a forked child: no threads here, and nothing to say."""
         self._is_asleep = True
+        self._asked.forget()
 
     # ---- the other threads -------------------------------------------------------------------------------------
 
@@ -394,6 +413,18 @@ class LiveMonitor(Monitor):
 
     def _metrics_turn(self) -> float:
         return self._outbox.turn_metrics(is_last=self._metrics.is_stopping)
+
+    def _tell_stacks(self) -> None:
+        if self._reporter is not None:
+            silent_s = self._clock.monotonic() - self._stall.marked_at
+            self._reporter.asked(silent_s=silent_s, stacks=capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS))
+
+    def _hears(self) -> str:
+        """Said once all ranks train under a monitor: one that still starts has no handler, and would be killed."""
+        reporter = self._reporter
+        if self._state.step is None or reporter is None or not self._asked.is_safe(self._clock.monotonic()):
+            return ""
+        return WORD if reporter.have_all_greeted() else ""
 
     def _beat_soon(self) -> None:
         if self._office is not None:

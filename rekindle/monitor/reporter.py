@@ -67,6 +67,7 @@ class Reporter:
         self._read_at = clock.monotonic() + self._pace_s * 2.5
         is_alone = identity.world_size == 1
         self._greet_at = math.inf if is_alone else clock.monotonic() + GREETING_S_PER_RANK * identity.rank
+        self._have_all_greeted = is_alone
         self._stragglers = stragglers
         self._wake: Callable[[], None] = lambda: None
 
@@ -76,8 +77,23 @@ class Reporter:
     def stall(self, *, silent_s: float, phase: str, stacks: str) -> None:
         self._add(self._report(ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks))
 
+    def asked(self, *, silent_s: float, stacks: str) -> None:
+        """Somebody wants to know what this rank does; whether it moves is theirs to judge by `silent_s`."""
+        self._add(self._report(ReportKind.ASKED, silent_s=round(silent_s, 3), stacks=stacks))
+
     def non_finite(self, step: int, metric: str) -> None:
         self._add(self._report(ReportKind.NON_FINITE, step=step, metric=metric[:MAX_METRIC_CHARS]))
+
+    def have_all_greeted(self) -> bool:
+        """Every rank has a monitor, as far as their greetings tell. Lists until it is so; for rank 0. Never raises."""
+        if not self._have_all_greeted:
+            try:
+                greeted = self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-")
+            except Exception as err:  # whatever the transport does, training goes on
+                told(self._trouble, self._box, "reading the ranks' greetings", err)
+                return False
+            self._have_all_greeted = len(greeted) >= self._identity.world_size
+        return self._have_all_greeted
 
     @property
     def has_written_all(self) -> bool:

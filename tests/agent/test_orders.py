@@ -13,7 +13,7 @@ from localcloud.cloud import Cloud
 from rekindle.agent.publisher import HEARTBEAT
 from rekindle.headnode.documents import SlurmState
 from rekindle.headnode.names import spec_key
-from rekindle.headnode.orders import Order, Outcome, Verb
+from rekindle.headnode.orders import Order, Outcome, Signal, Verb
 from tests.agent.ctld import job
 from tests.agent.world import BUCKET, World
 
@@ -337,8 +337,13 @@ def test_read_is_done_after_a_look_that_began_after_it(world: World) -> None:
     assert answer.outcome is Outcome.DONE
 
 
-def test_stacks_are_refused_with_where_they_are_found(world: World) -> None:
+def test_stacks_without_a_signal_that_the_run_hears_are_no_order(world: World) -> None:
     world.ctld.put(job())
-    answer = world.carry_out(world.order(Verb.STACKS, attempt="slurm.lab.7", slurm_job=7))
+    order = world.order(Verb.STACKS, attempt="slurm.lab.7", slurm_job=7, signal=Signal.USR2)
+    world.send(order.to_json().decode().replace('"USR2"', "null"))
+    world.turn()
+    answer = world.answer()
+    assert answer is not None
     assert answer.outcome is Outcome.REFUSED
-    assert "reports/" in answer.detail
+    assert "signal" in answer.detail
+    assert world.ctld.commands == []

@@ -14,7 +14,8 @@ from rekindle.agent.slurm import comment, options, spec
 from rekindle.agent.slurm.capture import Captured, environment_of, find_arguments, is_secret
 from rekindle.agent.slurm.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
 from rekindle.agent.slurm.script import read as read_script
-from rekindle.headnode.documents import JobSpec
+from rekindle.headnode.documents import AttemptDoc, JobSpec, SlurmState
+from rekindle.headnode.names import attempt_key
 from rekindle.headnode.orders import Order, Repair, Signal, Verb
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.fake_slurm import DEFAULTS, detail_of
@@ -184,6 +185,7 @@ def test_output_patterns(pattern: str, path: str) -> None:
 
 
 def test_a_submission_runs_as_the_user_with_the_environment_and_leaves_nothing_behind(head: Head) -> None:
+    head.saw(7, ME)
     head.fake.answer("sbatch", stdout="")
     (head.fake.folder / "answers" / "sbatch").write_text(
         f"env > {head.fake.folder}/env\n"
@@ -205,6 +207,7 @@ def test_a_submission_runs_as_the_user_with_the_environment_and_leaves_nothing_b
 
 
 def test_what_a_killed_agent_left_behind_is_swept(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head.saw(7, ME)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     old, young = tmp_path / "rekindle-sbatch-old", tmp_path / "rekindle-sbatch-young"
     for folder in (old, young):
@@ -218,6 +221,8 @@ def test_what_a_killed_agent_left_behind_is_swept(head: Head, tmp_path: Path, mo
 
 
 def test_secrets_that_never_left_the_machine_are_there_again_while_the_old_job_is(head: Head) -> None:
+    head.saw(7, ME)
+    head.fake.jobs([{"JobID": "7", "UserName": ME}])
     folder = head.fake.folder / "state" / "hash.7" / "job.7"
     folder.mkdir(parents=True)
     pairs = [b"WANDB_API_KEY=abc", b"PATH=/bin", b"TOKENIZERS_PARALLELISM=false", b"BAD=\xff"]
@@ -230,12 +235,63 @@ def test_secrets_that_never_left_the_machine_are_there_again_while_the_old_job_i
     assert "WANDB_API_KEY=abc" in (head.fake.folder / "env").read_text()
 
 
+def test_nobody_elses_secrets_are_handed_over(head: Head) -> None:
+    """The number in the order is another user's job: slurmctld lost its state and began to count anew, say."""
+    head.saw(7, ME)
+    head.fake.jobs([{"JobID": "7", "UserName": "somebody"}])
+    folder = head.fake.folder / "state" / "hash.7" / "job.7"
+    folder.mkdir(parents=True)
+    (folder / "environment").write_bytes(struct.pack("<I", 1) + b"WANDB_API_KEY=abc\0")
+    (head.fake.folder / "answers" / "sbatch").write_text(f"env > {head.fake.folder}/env\necho 43\n")
+    head.commands.submit(spec_of(left_out=("WANDB_API_KEY",)), order_of())
+    assert "WANDB_API_KEY" not in (head.fake.folder / "env").read_text()
+
+
+def test_a_spec_of_another_user_is_not_submitted(head: Head) -> None:
+    """Whoever can write the whiteboard can write a spec; only its own Job's user counts."""
+    head.fake.answer("sbatch", stdout="44\n")
+    head.saw(7, "somebody")
+    with pytest.raises(SlurmRefused, match="is of user"):
+        head.commands.submit(spec_of(), order_of())
+    with pytest.raises(SlurmRefused, match="never seen|is of user"):
+        head.commands.submit(spec_of(user="root"), order_of(attempt="slurm.ml.8"))
+    assert head.fake.calls() == []
+
+
+def test_root_is_not_taken_from_the_whiteboard(head: Head) -> None:
+    doc = AttemptDoc(
+        attempt="slurm.ml.8", cluster="ml", slurm_job=8, restart=0, state=SlurmState.FAILED, seen_at=START, user="root"
+    )
+    head.board[attempt_key("slurm.ml.8")] = doc.to_json()
+    with pytest.raises(SlurmRefused, match="never seen"):
+        head.commands.submit(spec_of(user="root"), order_of(attempt="slurm.ml.8"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's folder")
+def test_a_folder_that_somebody_else_named_like_ours_is_left_alone(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nested deep enough, taking it away would fail every submission."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    head.saw(7, ME)
+    head.fake.answer("sbatch", stdout="44\n")
+    trap = tmp_path / "rekindle-sbatch-trap"
+    trap.mkdir()
+    os.chown(trap, 65534, 65534)
+    os.utime(trap, (1, 1))
+    head.commands.submit(spec_of(), order_of())
+    assert trap.exists()
+
+
 def test_a_refusal_and_an_unknown_user_are_refusals(head: Head) -> None:
+    head.saw(7, ME)
     head.fake.answer("sbatch", stderr="sbatch: error: invalid partition specified: nope", code=1)
     with pytest.raises(SlurmRefused, match="invalid partition"):
         head.commands.submit(spec_of(), order_of())
+    head.saw(7, "nobody-of-that-name")
     with pytest.raises(SlurmRefused, match="knows no user"):
         head.commands.submit(spec_of(user="nobody-of-that-name"), order_of())
+    head.saw(7, ME)
     head.fake.answer("sbatch", stderr="sbatch: error: Unable to contact slurm controller", code=1)
     with pytest.raises(SlurmUnavailable):
         head.commands.submit(spec_of(), order_of())
@@ -336,6 +392,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
     )
     commands.signal(7, Signal.USR1)
     commands.signal(8, Signal.USR1)
+    commands.signal_steps(8, Signal.USR2)
     commands.cancel(7)
     commands.hold(7)
     commands.requeue_hold(7)
@@ -351,6 +408,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
     assert head.fake.calls() == [
         ["scancel", "--signal=USR1", "7"],
         ["scancel", "--signal=USR1", "--batch", "8"],
+        ["scancel", "--signal=USR2", "8"],
         ["scancel", "7"],
         ["scontrol", "hold", "7"],
         ["scontrol", "requeuehold", "7"],

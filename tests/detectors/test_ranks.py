@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.detectors.frames import WAITS, training_frames, waits_in
-from rekindle.detectors.ranks import STRONG, RankRule, first_bad, minority
+from rekindle.detectors.ranks import STRONG, RankRule, first_bad, minority, stalled
 from rekindle.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -284,6 +285,39 @@ def test_every_wait_names_its_source() -> None:
     assert all(wait.source and wait.file.endswith(".py") for wait in WAITS)
 
 
+def answered(rank: int, stacks: str, world: int, *, after_s: float, silent_s: float) -> RankReport:
+    return replace(stall(rank, stacks, world, after_s=after_s), kind=ReportKind.ASKED, silent_s=silent_s)
+
+
+def test_a_rank_that_was_asked_and_waits_as_the_others_do_need_not_reach_its_own_limit() -> None:
+    first = [stall(rank, BACKWARD, 8) for rank in (0, 1)]
+    told = [answered(rank, LOADER if rank == 5 else BACKWARD, 8, after_s=20, silent_s=60) for rank in range(2, 8)]
+    assert minority(first, 8).rule is RankRule.UNKNOWN
+    verdict = minority([*first, *told], 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((5,), RankRule.NOT_WAITING)
+    assert len(stalled([*first, *told])) == 8
+
+
+def test_what_was_asked_of_ranks_that_move_is_no_evidence_of_a_hang() -> None:
+    moving = [answered(rank, LOADER, 8, after_s=20, silent_s=0.5) for rank in range(8)]
+    assert stalled(moving) == {}
+    assert minority(moving, 8).rule is RankRule.UNKNOWN
+    stuck = [stall(rank, BACKWARD, 8) for rank in range(7)]
+    verdict = minority([*stuck, moving[7]], 8)
+    assert 7 not in verdict.suspect_ranks, "it says that it moves, so it is not silent either"
+    assert len(stalled([*stuck, moving[7]])) == 7
+
+
+def test_without_a_stall_nobodys_answer_makes_one() -> None:
+    assert stalled([answered(rank, BACKWARD, 8, after_s=0, silent_s=900) for rank in range(8)]) == {}
+
+
+def test_an_answer_from_before_the_stall_is_of_another_time() -> None:
+    old = answered(7, LOADER, 8, after_s=-3600, silent_s=60)
+    verdict = minority([*(stall(rank, BACKWARD, 8) for rank in range(7)), old], 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((7,), RankRule.SILENT)
+
+
 REPORTS = st.lists(
     st.builds(
         RankReport,
@@ -295,6 +329,7 @@ REPORTS = st.lists(
         host=st.sampled_from(["", "a", "b"]),
         at=st.integers(0, 5).map(lambda s: AT + timedelta(seconds=s)),
         step=st.none() | st.integers(0, 3),
+        silent_s=st.none() | st.floats(0, 1e300),
         stacks=st.sampled_from([BACKWARD, SLEEPS, BARRIER, FAULTHANDLER, "", "Thread :\n"]) | st.text(max_size=60),
     ),
     max_size=20,

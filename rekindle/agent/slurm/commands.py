@@ -107,6 +107,10 @@ class Commands:
         more = ["--batch"] if self._is_for_the_shell(_job(slurm_job), signal) else []
         self._runner.change(["scancel", f"--signal={signal.value}", *more, str(slurm_job)])
 
+    def signal_steps(self, slurm_job: int, signal: Signal) -> None:
+        """Never to the batch shell."""
+        self._runner.change(["scancel", f"--signal={signal.value}", str(_job(slurm_job))])
+
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
         said = comment.parse(job.comment) if job is not None else None
