@@ -8,7 +8,8 @@ SlurmError
 │                      have taken effect or not. Try again later.
 └── SlurmRefused       slurmctld said no, and nothing was changed: trying again changes nothing.
     ├── UnknownJob     slurmctld does not know the job (any more)
-    └── UnknownNode    slurmctld knows no such node
+    ├── UnknownNode    slurmctld knows no such node
+    └── NotProtected   the job is none of ours, and is left alone
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class UnknownNode(SlurmRefused):
     """slurmctld knows no such node."""
 
 
+class NotProtected(SlurmRefused):
+    """The job has never asked for protection: no order may touch it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNow:
     """A node as slurmctld shows it at this moment. `booted_at` is None where its slurmd has not said."""
@@ -60,7 +65,10 @@ class Slurm(Protocol):
 
     # ---- reads
     def job(self, slurm_job: int) -> AttemptDoc | None:
-        """The job's present start (after a requeue: the new one). None: slurmctld does not know the job (any more)."""
+        """The job's present start (after a requeue: the new one). None: slurmctld does not know the job (any more).
+
+        Raises: NotProtected for a job that is none of ours.
+        """
         ...
 
     def steps(self, slurm_job: int) -> int:

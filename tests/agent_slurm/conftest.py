@@ -10,11 +10,12 @@ import pytest
 from rekindle.agent.ports import News, Reading
 from rekindle.agent.slurm.commands import Commands
 from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Runner
 from rekindle.agent.slurm.watch import Watch
-from rekindle.headnode.documents import AttemptDoc, NodesDoc
+from rekindle.headnode.documents import AttemptDoc, NodesDoc, SlurmState
 from rekindle.headnode.names import attempt_key, nodes_key
 from tests.agent_slurm.fake_slurm import FakeSlurm
 
@@ -62,6 +63,7 @@ class Head:
         self.reads = Reads(runner, lambda: self.now)
         self.roster = Roster()
         node_map = NodeMap(str(self.resources))
+        self.owners = owners = Owners("ml", self.board.get)
         self.watch = Watch(
             cluster="ml",
             reads=self.reads,
@@ -70,6 +72,7 @@ class Head:
             deeds=self.journal,
             roster=self.roster,
             published=self.board.get,
+            owners=owners,
         )
         self.commands = Commands(
             cluster="ml",
@@ -78,6 +81,24 @@ class Head:
             node_map=node_map,
             settings=self.watch.current_settings,
             now=lambda: self.now,
+            owners=owners,
+            followed=self.watch.followed,
+        )
+
+    def saw(self, slurm_job: int, user: str) -> None:
+        """An earlier look has seen that job as that user's."""
+        self.owners.learn(
+            (
+                AttemptDoc(
+                    attempt=f"slurm.ml.{slurm_job}",
+                    cluster="ml",
+                    slurm_job=slurm_job,
+                    restart=0,
+                    state=SlurmState.FAILED,
+                    seen_at=START,
+                    user=user,
+                ),
+            )
         )
 
     def look(self) -> Reading:

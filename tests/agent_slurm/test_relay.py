@@ -16,6 +16,7 @@ from rekindle.agent.slurm import userfs
 from rekindle.agent.slurm.commands import Commands
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Settings
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.relay import MailboxRelay, is_for_the_run, shared_path
 from rekindle.agent.slurm.roster import Member, Roster
@@ -179,6 +180,8 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
         node_map=NodeMap(str(tmp_path / "none")),
         settings=Settings,
         now=lambda: START,
+        owners=Owners("ml", lambda _: None),
+        followed=lambda _: None,
         deliver=world.relay.deliver,
     )
     world.path.rename(tmp_path / "away")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.ports import NewsType, SlurmUnavailable
+from rekindle.agent.ports import NewsType, NotProtected, SlurmUnavailable
+from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import EndedBy, SlurmState
 from rekindle.headnode.names import spec_key
 from rekindle.mailbox import Beat, LossState, RunPhase, beat_key
@@ -223,6 +224,7 @@ def test_an_ended_job_that_is_forgotten_only_cannot_be_requeued_any_more(head: H
 
 
 def test_a_submission_of_ours_has_the_name_in_its_comment(head: Head) -> None:
+    head.saw(7, "ml")
     head.fake.jobs([{"JobID": "9", "Comment": "rekindle:p,job=slurm.ml.7,attempt=slurm.ml.7-a2", "RestartCnt": "1"}])
     head.look()
     doc = head.doc("slurm.ml.7-a2.r1")
@@ -230,6 +232,80 @@ def test_a_submission_of_ours_has_the_name_in_its_comment(head: Head) -> None:
     found = head.commands.find_by_attempt("slurm.ml.7-a2")
     assert found is not None
     assert found.attempt == "slurm.ml.7-a2.r1"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "job=slurm.ml.7",
+        "job=slurm.ml.7,attempt=slurm.ml.7-a2",
+        "attempt=slurm.ml.7-a2",
+        "job=slurm.ml.7,attempt=slurm.ml.9-a2",
+        "job=slurm.ml.9,attempt=slurm.ml.7-a2",
+        "job=slurm.ml.7-a2",
+        "job=slurm.other.9",
+        "job=a-training-job-of-somebody",
+    ],
+)
+@pytest.mark.parametrize("was_restarted", [False, True])
+def test_nobody_joins_another_users_job(head: Head, claim: str, was_restarted: bool) -> None:
+    """Its mailbox, its fence and its next attempt would be his."""
+    head.fake.jobs([RUNNING | {"UserName": "alice"}])
+    head.look()
+    if was_restarted:  # slurmctld has forgotten the first start, and this is a new agent: the whiteboard knows
+        head.memory.all.clear()
+        head.start()
+    head.fake.jobs([{"JobID": "9", "UserName": "mallory", "Comment": f"rekindle,mailbox=/fsx/m,{claim}"}])
+    head.look()
+    doc = head.doc("slurm.ml.9")
+    assert (doc.job_id, doc.slurm_job) == (None, 9)
+    assert "somebody else" in doc.detail
+    assert head.commands.find_by_attempt("slurm.ml.7-a2") is None
+    (member,) = (one for one in head.roster.members() if one.slurm_job == 9)
+    assert member.job_id == "slurm.ml.9"
+    head.fake.jobs([{"JobID": "11", "UserName": "alice", "Comment": "rekindle,job=slurm.ml.7,attempt=slurm.ml.7-a2"}])
+    head.look()
+    assert head.doc("slurm.ml.7-a2").job_id == "slurm.ml.7", "its own user may"
+
+
+def test_a_claim_that_cannot_be_judged_now_is_judged_later(head: Head) -> None:
+    class Away(dict[str, bytes]):
+        def get(self, *_: object) -> bytes:  # type: ignore[override]
+            raise Unreadable("S3 is away")
+
+    head.board = Away()
+    head.start()
+    head.fake.jobs([{"JobID": "9", "Comment": "rekindle,job=slurm.ml.7"}, {"JobID": "10"}])
+    reading = head.watch.read(head.now)
+    assert [key for key in reading.documents if "attempts/" in key] == ["clusters/ml/attempts/slurm.ml.10.json"]
+    assert any("S3 is away" in line for line in reading.problems)
+
+
+def test_thousands_of_false_claims_ask_little(head: Head) -> None:
+    asked = []
+
+    class Board(dict[str, bytes]):
+        def get(self, key: str, *_: object) -> None:  # type: ignore[override]
+            asked.append(key)
+
+    head.board = Board()
+    head.start()
+    false = [
+        {"JobID": str(10 + n), "UserName": "mallory", "Comment": f"rekindle,job=slurm.ml.{900 + n}"} for n in range(30)
+    ]
+    head.fake.jobs([*false, {"JobID": "99", "UserName": "alice", "Comment": "rekindle,job=slurm.ml.1"}])
+    head.look()
+    owners = [key for key in asked if key.split(".")[2] not in {str(job) for job in range(10, 100)}]
+    assert len(owners) == 21, "twenty for the one, and one for the other"
+
+
+def test_a_job_that_never_asked_for_protection_is_left_alone(head: Head) -> None:
+    head.fake.jobs([{"JobID": "8", "Comment": "(null)"}, {"JobID": "7"}])
+    head.look()
+    with pytest.raises(NotProtected):
+        head.commands.job(8)
+    head.fake.jobs([{"JobID": "7", "Comment": "(null)"}])
+    assert head.commands.job(7) is not None, "a comment that is changed later does not unprotect a job"
 
 
 def test_nobody_takes_another_jobs_name(head: Head) -> None:
@@ -404,6 +480,7 @@ def test_a_comment_that_is_changed_later_does_not_lose_the_job(head: Head) -> No
 
 
 def test_the_relay_is_told_whose_mailboxes_there_are(head: Head) -> None:
+    head.saw(3, "ml")
     head.fake.jobs([RUNNING | {"Comment": "rekindle,mailbox=file:///fsx/box,checkpoints=/fsx/ck,job=slurm.ml.3"}])
     head.look()
     (member,) = head.roster.members()

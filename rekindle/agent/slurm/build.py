@@ -6,14 +6,16 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from rekindle.agent.aws import code_of, text_of
 from rekindle.agent.clock import SystemClock
 from rekindle.agent.ports import Ground, Parts
 from rekindle.agent.slurm.commands import Commands
 from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.relay import MailboxRelay
 from rekindle.agent.slurm.roster import Roster
-from rekindle.agent.slurm.run import Runner
+from rekindle.agent.slurm.run import Runner, Unreadable
 from rekindle.agent.slurm.watch import Watch
 from rekindle.headnode.documents import AttemptDoc
 
@@ -25,6 +27,8 @@ def build(ground: Ground) -> Parts:
     reads = Reads(runner, now)
     node_map = NodeMap(ground.resource_config)
     roster = Roster()
+    published = _Published(ground.s3, ground.bucket)
+    owners = Owners(ground.cluster, published.surely)
     watch = Watch(
         cluster=ground.cluster,
         reads=reads,
@@ -32,7 +36,8 @@ def build(ground: Ground) -> Parts:
         memory=ground.memory,
         deeds=ground.deeds,
         roster=roster,
-        published=_Published(ground.s3, ground.bucket),
+        published=published,
+        owners=owners,
     )
     relay = MailboxRelay(
         cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster
@@ -44,6 +49,8 @@ def build(ground: Ground) -> Parts:
         node_map=node_map,
         settings=watch.current_settings,
         now=now,
+        owners=owners,
+        followed=watch.followed,
         deliver=relay.deliver,
     )
     return Parts(slurm=commands, watcher=watch, relay=relay)
@@ -58,7 +65,16 @@ class _Published:
 
     def __call__(self, key: str) -> bytes | None:
         try:
-            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(AttemptDoc.LIMIT_BYTES + 1)
-        except (ClientError, BotoCoreError):
+            return self.surely(key)
+        except Unreadable:
             return None
+
+    def surely(self, key: str) -> bytes | None:
+        """None only where nothing is there. Raises: Unreadable."""
+        try:
+            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(AttemptDoc.LIMIT_BYTES + 1)
+        except (ClientError, BotoCoreError) as err:
+            if code_of(err) in ("NoSuchKey", "404"):
+                return None
+            raise Unreadable(text_of(f"GetObject {key}", err)) from err
         return raw

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
-from rekindle.agent.ports import NodeNow, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.ports import NodeNow, NotProtected, SlurmError, SlurmRefused, UnknownJob
 from rekindle.agent.slurm import comment, history
 from rekindle.agent.slurm.docs import Shown, base_of
 from rekindle.agent.slurm.jobs import Job, repointed
 from rekindle.agent.slurm.nodemap import NodeMap, gpus_of
 from rekindle.agent.slurm.nodes import Settings
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.run import Runner
 from rekindle.agent.slurm.script import read as read_script
-from rekindle.agent.slurm.spec import submit
+from rekindle.agent.slurm.spec import submit, user_id
+from rekindle.agent.slurm.turn import remembered
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.headnode.orders import MAX_SLURM_JOB, Order, Repair, Signal, check_node
 from rekindle.wire import MAX_TEXT_CHARS, MailboxError
@@ -26,7 +28,8 @@ _SEEN_NOTHING: Final = None
 
 class Commands:
     """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
-    started again, and raises SlurmUnavailable where it cannot."""
+    started again, and raises SlurmUnavailable where it cannot. `followed` tells a job that the watcher follows: one
+    stays protected when its comment is changed."""
 
     def __init__(
         self,
@@ -37,6 +40,8 @@ class Commands:
         node_map: NodeMap,
         settings: Callable[[], Settings],
         now: Callable[[], datetime],
+        owners: Owners,
+        followed: Callable[[int], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._deliver = deliver
@@ -46,6 +51,8 @@ class Commands:
         self._map = node_map
         self._settings = settings
         self._now = now
+        self._owners = owners
+        self._followed = followed
 
     # ---- reads
 
@@ -54,7 +61,7 @@ class Commands:
         return None if job is None else self._doc(job)
 
     def _doc(self, job: Job) -> AttemptDoc | None:
-        said = comment.parse(job.comment) or comment.Comment()
+        said = self._said(job)
         try:
             detail = self._reads.detail(job)
         except UnknownJob:
@@ -64,6 +71,16 @@ class Commands:
             steps = self._reads.steps().get(job.step_key, 0)
             shown = Shown(job=job, base=shown.base, said=said, detail=detail, is_ready=is_ready(shown, steps))
         return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
+
+    def _said(self, job: Job) -> comment.Comment:
+        """What the job says of itself, as far as that is its user's to say. Raises: NotProtected, SlurmUnavailable."""
+        said = comment.parse(job.comment)
+        if said is not None:
+            return self._owners.own(said, job)
+        before = self._followed(job.job)
+        if before is None:
+            raise NotProtected(f"job {job.job} is not protected by Rekindle")
+        return remembered(before)
 
     def steps(self, slurm_job: int) -> int:
         """A job whose comment says that its batch shell catches the signal has one where it runs: that shell."""
@@ -76,7 +93,9 @@ class Commands:
     def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
         for job in sorted(self._reads.jobs(), key=lambda one: one.job):
             said = comment.parse(job.comment)
-            if said is not None and said.attempt == attempt and not job.is_lump:
+            if said is None or said.attempt != attempt or job.is_lump:
+                continue
+            if self._owners.own(said, job).attempt == attempt:  # not somebody else's, who only says so
                 return self._doc(job)
         return None
 
@@ -142,7 +161,26 @@ class Commands:
         self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes)}")
 
     def submit(self, spec: JobSpec, order: Order) -> int:
-        return submit(self._runner, spec, order, self._settings().state_location)
+        self._check_user(spec, order)
+        return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
+
+    def _old(self, spec: JobSpec, order: Order) -> int | None:
+        """The old job, if slurmctld still knows it as the same user's: nobody else's secrets are handed over."""
+        if not spec.left_out or order.slurm_job is None:
+            return None
+        old = self._reads.job(_job(order.slurm_job))
+        return old.job if old is not None and old.user == spec.user else None
+
+    def _check_user(self, spec: JobSpec, order: Order) -> None:
+        """Only as the user whose job the Job began with. Whoever could write the whiteboard could write a spec of his
+        own: for root, what the agent has seen with its own eyes counts, and nothing else."""
+        assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
+        is_root = user_id(spec.user) == 0
+        owner = self._owners.seen(order.attempt) if is_root else self._owners.of(order.attempt)
+        if owner is None and is_root:
+            raise SlurmRefused("sbatch: this agent has never seen root's job that it shall submit again")
+        if owner != spec.user:
+            raise SlurmRefused(f"sbatch: the spec is of user {spec.user!r}, the Job of {owner!r}"[:300])
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
         changed = []

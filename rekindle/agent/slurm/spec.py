@@ -204,14 +204,15 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     return ["sbatch", "--parsable", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
 
 
-def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> int:
-    """sbatch, as the job's user; the new job's id. Raises: SlurmError.
+def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, secrets_of: int | None = None) -> int:
+    """sbatch, as the job's user; the new job's id. `secrets_of` is the job whose environment has what the spec leaves
+    out. Raises: SlurmError.
 
     It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
     program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), for the agent's are nobody's wish.
     """
     who, home = _whom(spec)
-    environment = _environment(runner, spec, order, state_location)
+    environment = _environment(runner, spec, order, state_location, secrets_of)
     names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT, *([EXCLUDED] if order.exclude else [])}))
     where = spec.environment.get(SUBMIT_DIR) or spec.workdir or home
     with _script_file(spec.script, who) as script:
@@ -224,10 +225,12 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> 
     return int(number)
 
 
-def _environment(runner: Runner, spec: JobSpec, order: Order, state_location: str) -> dict[str, str]:
+def _environment(
+    runner: Runner, spec: JobSpec, order: Order, state_location: str, secrets_of: int | None
+) -> dict[str, str]:
     kept = {name: given for name, given in spec.environment.items() if name not in (SUBMIT_DIR, UMASK)}
-    if spec.left_out and order.slurm_job is not None:  # what never left this machine is there while the old job is
-        whole = environment_of(state_location, order.slurm_job).all or {}
+    if secrets_of is not None:  # what never left this machine is there while the old job is
+        whole = environment_of(state_location, secrets_of).all or {}
         kept |= {name: whole[name] for name in spec.left_out if name in whole}
     base = runner.environment()
     own = {name: base[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in base}
@@ -236,6 +239,14 @@ def _environment(runner: Runner, spec: JobSpec, order: Order, state_location: st
     if order.exclude:
         named[EXCLUDED] = ",".join(order.exclude)
     return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)
+
+
+def user_id(name: str) -> int | None:
+    """None for a name that this head node does not know."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
 
 
 def _whom(spec: JobSpec) -> tuple[As | None, str]:
@@ -258,13 +269,14 @@ def _sweep() -> None:
     oldest = time.time() - LEFT_BEHIND_S
     with suppress(OSError):
         for one in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
-            if one.lstat().st_mtime < oldest:
+            seen = one.lstat()  # anybody may make a folder of that name, and fill it with what cannot be taken away
+            if seen.st_uid == os.geteuid() and seen.st_mtime < oldest:
                 shutil.rmtree(one, ignore_errors=True)
 
 
 @contextmanager
 def _script_file(script: str, who: As | None) -> Iterator[str]:
-    """The script in a folder that only its user can read, for as long as sbatch needs it."""
+    """The script, for its user to read and for nobody to replace, for as long as sbatch needs it."""
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=FOLDER))
     try:
@@ -273,7 +285,7 @@ def _script_file(script: str, who: As | None) -> Iterator[str]:
         path.chmod(0o700)
         if who is not None:
             os.chown(path, who.uid, who.gid)
-            os.chown(folder, who.uid, who.gid)
+            folder.chmod(0o711)  # it stays ours: its user can get at the file, and put nothing beside it
         yield str(path)
     except OSError as err:
         raise SlurmUnavailable(f"sbatch: the script cannot be written down: {err}"[:300]) from err

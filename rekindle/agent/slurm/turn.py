@@ -19,6 +19,7 @@ from rekindle.agent.slurm.known import Known, asked_for, is_old, print_of, with_
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Node, Settings
 from rekindle.agent.slurm.options import expand
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.roster import Member
@@ -47,6 +48,7 @@ class Ways:
     node_map: NodeMap
     deeds: Deeds
     published: Callable[[str], bytes | None]
+    owners: Owners
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class Turn:
         for job in sorted(jobs, key=lambda one: one.job):
             said = comment.parse(job.comment)
             if said is None and job.job in tracked:
-                said = _remembered(tracked[job.job])
+                said = remembered(tracked[job.job])
             if said is None or job.is_lump:
                 continue
             try:
@@ -132,7 +134,7 @@ class Turn:
         if detail is None:
             return
         known = self._capture(job, detail)
-        said = completed(said, known)
+        said = completed(self._ways.owners.own(said, job), known)
         base = base_of(self._cluster, job, said, taken)
         taken.add(base.name)
         own = self.held.docs.get(base.restarted(job.restart).name)
@@ -307,6 +309,7 @@ class Turn:
         if before is not None and replace(before, seen_at=doc.seen_at) == doc:
             return
         body = doc.to_json()
+        self._ways.owners.learn((doc,))
         self.held.docs[doc.attempt] = doc
         self._documents[attempt_key(doc.attempt)] = body
         self._memory[f"{ATTEMPT}{doc.attempt}"] = body
@@ -332,7 +335,7 @@ def completed(said: comment.Comment, known: Known) -> comment.Comment:
     )
 
 
-def _remembered(doc: AttemptDoc) -> comment.Comment:
+def remembered(doc: AttemptDoc) -> comment.Comment:
     """A job stays protected when somebody changes its comment: the Job is registered."""
     return comment.Comment(
         policy=doc.policy,

@@ -21,6 +21,7 @@ from rekindle.agent.slurm import text
 from rekindle.agent.slurm.known import Known
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Settings
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Unreadable
@@ -46,18 +47,27 @@ class Watch:
         deeds: Deeds,
         roster: Roster,
         published: Callable[[str], bytes | None],
+        owners: Owners,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
         self._reads = reads
-        self._ways = Ways(cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, published=published)
+        self._ways = Ways(
+            cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, published=published, owners=owners
+        )
         self._roster = roster
         self._settings: tuple[datetime, Settings] | None = None
         self._held = Held(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
+        owners.learn(self._held.docs.values())
 
     def current_settings(self) -> Settings:
         """As last read, else read now. Raises: SlurmError."""
         return self._settings[1] if self._settings is not None else self._reads.settings()
+
+    def followed(self, slurm_job: int) -> AttemptDoc | None:
+        """The newest start of a job that is protected, as of the last look; None for one that is not."""
+        found = [doc for doc in self._held.docs.values() if doc.slurm_job == slurm_job]
+        return max(found, key=lambda doc: doc.restart, default=None)
 
     def read(self, now: datetime) -> Reading:
         """One look. Raises: SlurmUnavailable."""
