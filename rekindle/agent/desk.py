@@ -21,6 +21,7 @@ from rekindle.agent.ports import SlurmRefused, SlurmUnavailable
 from rekindle.agent.problems import Problems
 from rekindle.agent.store import Store
 from rekindle.agent.verbs import NotYet, Result, Turn, refused
+from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from rekindle.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, is_id, parse_json
 
@@ -88,6 +89,9 @@ class Desk:
     def _refusal(self, order: Order, now: datetime) -> Result | None:
         if order.cluster != self._cluster:
             return refused(f"this is the agent of {self._cluster}, not of {order.cluster}")
+        for name in (order.attempt, order.new_attempt):  # the same job id is another run on another cluster
+            if name is not None and parse_attempt(name).cluster != self._cluster:
+                return refused(f"{name} is of another cluster than {self._cluster}")
         if now >= order.expires_at:
             return refused(f"expired at {order.expires_at:%Y-%m-%d %H:%M:%S} UTC, came at {now:%Y-%m-%d %H:%M:%S} UTC")
         return None

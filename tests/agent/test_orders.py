@@ -21,7 +21,7 @@ AWAY = EndpointConnectionError(endpoint_url="https://sqs.us-west-2.amazonaws.com
 
 
 def cancel(world: World, **changes: object) -> Order:
-    return world.order(Verb.CANCEL, attempt="slurm.lab.7", slurm_job=7, **changes)
+    return world.order(Verb.CANCEL, **({"attempt": "slurm.lab.7", "slurm_job": 7} | changes))
 
 
 def submit(world: World, **changes: object) -> Order:
@@ -67,6 +67,19 @@ def test_an_order_for_another_cluster_is_refused_under_our_own_name(world: World
     assert answer.outcome is Outcome.REFUSED
     assert answer.cluster == "lab"
     assert world.read("clusters/other/answers/order-1.json") is None
+    assert world.ctld.commands == []
+
+
+@pytest.mark.parametrize(
+    "names", [{"attempt": "slurm.other.7"}, {"attempt": "slurm.lab.7", "new_attempt": "slurm.other.7.r1"}]
+)
+def test_an_order_about_another_clusters_run_does_nothing_to_the_job_of_the_same_number(
+    world: World, names: dict[str, str]
+) -> None:
+    world.ctld.put(job())
+    answer = world.carry_out(cancel(world, **names))
+    assert answer.outcome is Outcome.REFUSED
+    assert "another cluster" in answer.detail
     assert world.ctld.commands == []
 
 
