@@ -23,6 +23,8 @@ DAEMONS: Final = ("slurmctld", "slurmd", "slurmstepd", "munged")
 COMMANDS: Final = ("scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel", "sacct")
 ENV_ROOT: Final = "SLURM_ROOT"  # the folder that packages were unpacked to; unset where Slurm is installed
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")  # Source: invoke-rc.d(8): exit status 101 forbids to start a daemon
+# Source: apt.conf(5). A mirror that stumbles, or another apt at work, is waited for.
+_PATIENT: Final = ("-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300")
 
 
 class SlurmMissing(RuntimeError):
@@ -106,9 +108,9 @@ def _through_apt() -> Installation:
         _POLICY.write_text("#!/bin/sh\nexit 101\n")
         _POLICY.chmod(0o755)
     try:
-        command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
+        command = ["apt-get", *_PATIENT, "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
         if _run(command, fails=True) is None:  # the lists may be old, or not there at all
-            _run(["apt-get", "update", "-q"])
+            _run(["apt-get", *_PATIENT, "update", "-q"])
             _run(command)
     finally:
         if ours:
@@ -135,11 +137,11 @@ def _unpacked(root: Path) -> Installation:
             "-o",
             f"Dir::Cache={cache}",
         )
-        _run(["apt-get", *own, "update", "-q"])
+        _run(["apt-get", *_PATIENT, *own, "update", "-q"])
         wanted = _would_install(own)
     if wanted is None:
         raise SlurmMissing(f"apt knows no packages {', '.join(PACKAGES)}")
-    _run(["apt-get", *own, "download", "-q", *wanted], cwd=debs)
+    _run(["apt-get", *_PATIENT, *own, "download", "-q", *wanted], cwd=debs)
     for deb in sorted(debs.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(deb), str(root)])
     for name in ("slurmctld", "slurmd", "slurmstepd"):
