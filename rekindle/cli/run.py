@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         *([] if command.has_argument("parsable") else ["--parsable"]),
     ]
     line = command.with_options(arguments)
-    for warning in _warnings(command, environment):
+    for warning in _warnings(command, environment, bool(said and said.signal)):
         print(f"rekindle: {warning}", file=sys.stderr)
     if args.dry_run:
         print(_shown(args, environment, line))
@@ -119,7 +119,7 @@ def _comment(args: argparse.Namespace, command: Sbatch) -> str:
     text = comments.render(args.policy or said.policy, keys, said.others)
     again = comments.parse(text)
     if again is None or again.problems:
-        raise Misused("--signal: must be a signal's name such as USR1, or B:USR1 for the batch script's own trap")
+        raise Misused("--signal: must be USR1, USR2 or TERM, or B:USR1 for the batch script's own trap")
     return text
 
 
@@ -161,10 +161,11 @@ def _cluster(env: Mapping[str, str]) -> str:
         raise CommandFailed(f"the cluster's name cannot be told ({clean(err)[:160]}): set {ENV_CLUSTER}") from err
 
 
-def _warnings(command: Sbatch, environment: Mapping[str, str]) -> list[str]:
+def _warnings(command: Sbatch, environment: Mapping[str, str], has_signal: bool) -> list[str]:
     found = []
     if ENV_MAILBOX not in environment:
-        found.append("no --mailbox: Slurm's states are watched, but nobody can ask the run for a checkpoint")
+        lost = "nobody sees its steps" if has_signal else "nobody can ask the run for a checkpoint"
+        found.append(f"no --mailbox: Slurm's states are watched, but {lost}")
     if command.says("array"):
         found.append("a job array cannot be submitted again faithfully: its tasks are watched, not resubmitted")
     if command.says("no-requeue") and not command.has_argument("requeue"):

@@ -374,6 +374,14 @@ def test_comments_of_other_jobs(written: str) -> None:
     assert comment.parse(written) is None
 
 
+@pytest.mark.parametrize("name", ["KILL", "B:SIGKILL", "STOP", "9", "USR3", "USR1,B"])
+def test_a_signal_that_would_end_the_run_is_passed_over_and_told(name: str) -> None:
+    found = comment.parse(f"rekindle,signal={name}")
+    assert found is not None
+    assert found.signal == ("USR1" if name.startswith("USR1") else None)
+    assert found.problems
+
+
 def test_a_wrong_key_loses_only_itself() -> None:
     found = comment.parse("rekindle:gentle,job=a b,oops,mailbox=/m")
     assert found is not None

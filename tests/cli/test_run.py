@@ -115,6 +115,7 @@ def test_a_comment_of_somebody_elses_is_never_overwritten(run: Run, slurm: Path,
         (("run", "--mailbox", "relative", "sbatch", "job.sbatch"), "--mailbox"),
         (("run", "--mailbox", "/a,b", "sbatch", "job.sbatch"), "comma"),
         (("run", "--signal", "1 or so", "sbatch", "job.sbatch"), "--signal"),
+        (("run", "--signal", "KILL", "sbatch", "job.sbatch"), "USR1, USR2 or TERM"),
         (("run", "sbatch", "--export=NONE", "job.sbatch"), "--export=NONE"),
         (("run", "sbatch", "./gone.sbatch"), "gone.sbatch"),
         (("run", "sbatch", "--comment=rekindle,attempt=7", "job.sbatch"), "attempt"),
@@ -125,6 +126,11 @@ def test_wrong_usage_is_told_and_nothing_is_submitted(run: Run, slurm: Path, arg
     assert ended.code == Exit.USAGE
     assert word in ended.err
     assert not (slurm / "arguments").exists()
+
+
+@pytest.mark.parametrize(("given", "lost"), [((), "ask the run"), (("--signal", "USR1"), "sees its steps")])
+def test_without_a_mailbox_what_is_lost_is_said(run: Run, slurm: Path, given: tuple[str, ...], lost: str) -> None:
+    assert lost in run("run", "--dry-run", *given, "sbatch", "job.sbatch").err
 
 
 def test_a_dry_run_shows_the_command_and_runs_nothing(run: Run, slurm: Path) -> None:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.headnode.names import is_slurm
+from rekindle.headnode.orders import Signal
 from rekindle.wire import is_id
 
 MARK: Final = "rekindle"
 KEYS: Final = ("job", "attempt", "mailbox", "checkpoints", "signal")
 MAX_CHARS: Final = 4096
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_SIGNAL: Final = re.compile(r"(B:)?(?:SIG)?([A-Z][A-Z0-9]{1,11})")
+# No other may be sent (orders.Signal): a run that saves on another cannot be asked by it.
+_SIGNAL: Final = re.compile(rf"(B:)?(?:SIG)?({'|'.join(Signal)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ def parse(text: str) -> Comment | None:
             del given[key]
     sent = _SIGNAL.fullmatch(given.get("signal", "").upper())
     if "signal" in given and sent is None:
-        problems.append("the comment's signal is none")
+        problems.append(f"the comment's signal is none of {', '.join(Signal)}")
     return Comment(
         policy=policy or "default",
         job=given.get("job"),
