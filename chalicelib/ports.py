@@ -236,7 +236,8 @@ class Discovered:
     """A platform job that asks for protection by its tags (on Slurm: by its comment).
 
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
-    `limits` are what cannot be done for this job, one sentence each, told once at registration.
+    `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs it,
+    on platforms that tell.
     """
 
     name: str
@@ -251,6 +252,7 @@ class Discovered:
     title: str = ""
     limits: tuple[str, ...] = ()
     number: int = 1
+    user: str = ""
 
 
 class Scheduler(Protocol):

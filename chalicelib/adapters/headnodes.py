@@ -87,6 +87,8 @@ class S3HeadNodes:
             doc = AttemptDoc.from_json(raw)
             _insist(doc.attempt == name, "attempt", f"is {doc.attempt}")
             _insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
+            if doc.successor is not None:  # it would be adopted, and stopped in its turn
+                _insist(parse_attempt(doc.successor).cluster == cluster, "successor", f"is not of {cluster}")
         except MailboxError as err:
             raise DependencyUnavailable(f"what the whiteboard says of {name} cannot be used: {err}"[:300]) from err
         return doc

@@ -81,7 +81,7 @@ def _job(detail: Fields) -> Signal:
     state = SlurmState(detail.word("state", tuple(SlurmState)))
     slurm_job = detail.whole("slurm_job", low=1, high=MAX_SLURM_JOB)
     successor = _attempt(detail, "successor", cluster) if detail.has("successor") else None
-    job_id = detail.optional_text("job_id", limit=128, pattern=OUR_ID)
+    job_id = _job_id(detail, cluster)
     reason = detail.optional_text("reason", limit=_MAX_TEXT)
     found = detail.optional_text("detail", limit=_MAX_TEXT)
     code, killed = detail.optional_whole("exit_code", high=255), detail.optional_whole("exit_signal", high=255)
@@ -212,6 +212,14 @@ def _attempt(detail: Fields, name: str, cluster: str) -> str:
     if parse_attempt(attempt).cluster != cluster:
         raise detail.fail(name, f"is not of {cluster}")
     return attempt
+
+
+def _job_id(detail: Fields, cluster: str) -> str | None:
+    """None for a Job that is not of the cluster: the attempt alone then says whose the news is."""
+    job_id = detail.optional_text("job_id", limit=128, pattern=OUR_ID)
+    if job_id is None or not is_slurm(job_id) or parse_attempt(job_id).cluster != cluster:
+        return None
+    return job_id
 
 
 def _by(detail: Fields, name: str) -> str | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
-from chalicelib.domain.jobs import Attempt, Job
+from chalicelib.domain.jobs import Attempt, Job, Orchestrator
 from chalicelib.domain.known import Unknown
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
 from rekindle.headnode.names import is_slurm, parse_attempt
+
+_MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,8 @@ class Registration:
     def register(self, found: Discovered) -> Job:
         """Protect a run from now on. The Job's id is the first attempt's name. Idempotent."""
         job_id = found.job_id or found.name
+        if self._is_taken(found, job_id):
+            found = replace(found, mailbox="", limits=(*found.limits, _MAILBOX_TAKEN))
         job = Job(
             job_id=job_id,
             name=found.title or found.name,
@@ -112,6 +117,22 @@ class Registration:
         if stored is job and job.limits:
             self._tell_limits(job)
         return stored
+
+    def _is_taken(self, found: Discovered, job_id: str) -> bool:
+        """True where a Slurm job's comment names the mailbox of a run of somebody else's. Anybody may write a comment,
+        and we would fence and order about whoever reads that mailbox."""
+        if found.orchestrator is not Orchestrator.SLURM or not found.mailbox:
+            return False
+        cluster = parse_attempt(found.name).cluster
+        for job in self.registry.active():
+            if job.job_id == job_id or job.mailbox.rstrip("/") != found.mailbox.rstrip("/"):
+                continue
+            if not is_slurm(job.current_attempt) or parse_attempt(job.current_attempt).cluster != cluster:
+                return True
+            other = self.scheduler.discover(job.current_attempt)
+            if other is None or other.user != found.user:
+                return True
+        return False
 
     def _tell_limits(self, job: Job) -> None:
         """Once, while somebody who has just submitted the run may be there to mend it; it also stands on the Job."""

@@ -245,6 +245,23 @@ def test_a_document_in_another_s_place_is_not_believed(real: Board) -> None:
         real.head_nodes.attempt(ATTEMPT)
 
 
+def test_a_successor_on_another_cluster_is_not_believed(real: Board) -> None:
+    """It would be adopted, fenced for, and stopped in its turn: by a head node that has nothing to do with it."""
+    real.beat()
+    doc = AttemptDoc(
+        attempt=ATTEMPT,
+        cluster=CLUSTER,
+        slurm_job=123,
+        restart=0,
+        state=SlurmState.REQUEUED,
+        seen_at=START,
+        successor="slurm.other.5",
+    )
+    real.put(attempt_key(ATTEMPT), doc.to_json())
+    with pytest.raises(DependencyUnavailable, match="successor"):
+        real.head_nodes.attempt(ATTEMPT)
+
+
 def test_an_order_that_was_damaged_is_not_sent(real: Board) -> None:
     real.head_nodes.prepare(CLUSTER)
     real.put(order_key(CLUSTER, an_order().token), b"{")

@@ -226,6 +226,26 @@ def test_a_mailbox_in_s3_is_used_as_it_is(lab: Lab) -> None:
     assert (found.mailbox, found.limits) == ("s3://runs/lm", ())
 
 
+@pytest.mark.parametrize(
+    "mailbox",
+    ["s3://stack/clusters/other/jobs/slurm.other.7", "s3://stack//clusters/ml/jobs/slurm.ml.7", "s3://stack/clusters"],
+)
+def test_a_comment_cannot_have_us_write_the_whiteboard(lab: Lab, mailbox: str) -> None:
+    lab.head_nodes.show(a_doc(mailbox=mailbox))
+    found = lab.scheduler.find(FIRST)
+    assert found is not None
+    assert found.mailbox == ""
+    assert any("whiteboard" in limit for limit in found.limits)
+
+
+@pytest.mark.parametrize("job_id", ["slurm.other.7", "a-training-job"])
+def test_a_head_node_speaks_of_its_own_clusters_jobs_only(lab: Lab, job_id: str) -> None:
+    lab.head_nodes.show(a_doc(job_id=job_id))
+    found = lab.scheduler.find(FIRST)
+    assert found is not None
+    assert found.job_id is None
+
+
 def test_a_run_that_cannot_be_asked_for_a_checkpoint_says_so(lab: Lab) -> None:
     lab.head_nodes.show(a_doc(mailbox="", signal=None))
     found = lab.scheduler.find(FIRST)

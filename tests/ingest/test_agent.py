@@ -54,6 +54,11 @@ def test_a_whole_document_is_read_in_every_state(state: SlurmState) -> None:
     assert signal.triggers == (status is not None and status.value in ("failed", "expired", "gone"))
 
 
+@pytest.mark.parametrize("job_id", ["slurm.other.7", "a-training-job"])
+def test_news_is_never_of_another_clusters_job(job_id: str) -> None:
+    assert _job(state=SlurmState.NODE_FAIL, job_id=job_id).job_id is None
+
+
 @pytest.mark.parametrize(
     ("state", "fault"),
     [

@@ -173,6 +173,17 @@ def test_what_cannot_be_done_is_told_once_and_stands_on_the_job(w: World) -> Non
     assert "array job" in w.announcer.notices[0].text
 
 
+@pytest.mark.parametrize(("user", "is_taken"), [("mallory", True), ("ml", False)])
+def test_nobody_gets_the_mailbox_of_another_users_run(w: World, user: str, is_taken: bool) -> None:
+    """We would write its fence and its orders there, and the other run would obey."""
+    w.show(user="ml")
+    w.event("agent_slurm_job_running")
+    w.show(attempt=f"slurm.{CLUSTER}.99", slurm_job=99, user=user, mailbox="s3://runs/lm/")
+    job = w.orders.register_slurm(cluster=CLUSTER, slurm_job=99, policy=None, mailbox=None)
+    assert job.mailbox == ("" if is_taken else "s3://runs/lm")
+    assert any("another user's" in limit for limit in job.limits) is is_taken
+
+
 def test_a_job_that_nobody_wrote_a_comment_on_is_not_ours(w: World) -> None:
     with pytest.raises(NotOurs):
         w.event("agent_slurm_job_running")
