@@ -92,6 +92,7 @@ class S3Mailbox:
             healed_step=beat.healed_step,
             loss_baseline=beat.loss_baseline,
             judged_step=beat.judged_step,
+            hears=beat.hears,
         )
 
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:

@@ -107,6 +107,16 @@ class ExcludeNodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStacks:
+    """Have all ranks of a Slurm attempt write their stacks, by the signal that its own heartbeat says it hears."""
+
+    attempt: str
+    slurm_job: int
+    signal: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportNode:
     """Hand a suspected node on: it opens the node's own Incident or joins it. Whoever repairs it, it is only one."""
 
@@ -144,6 +154,7 @@ Action = (
     | AdoptAttempt
     | CordonNode
     | ExcludeNodes
+    | CaptureStacks
     | ReportNode
     | QuarantineCheckpoint
     | Notify
@@ -228,6 +239,13 @@ def action_to_wire(action: Action) -> dict[str, Any]:
                 "nodes": list(action.nodes),
                 "why": action.why,
             }
+        case CaptureStacks():
+            body = {
+                "attempt": action.attempt,
+                "slurm_job": action.slurm_job,
+                "signal": action.signal,
+                "why": action.why,
+            }
         case ReportNode():
             body = {
                 "cluster": action.cluster,
@@ -285,6 +303,10 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
                 slurm_job=int(wire["slurm_job"]),
                 nodes=tuple(wire["nodes"]),
                 why=wire["why"],
+            )
+        case "CaptureStacks":
+            return CaptureStacks(
+                attempt=wire["attempt"], slurm_job=int(wire["slurm_job"]), signal=wire["signal"], why=wire["why"]
             )
         case "ReportNode":
             return ReportNode(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from chalicelib.domain.actions import RequestCheckpoint, Severity, StopJob
+from chalicelib.domain.actions import Action, CaptureStacks, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.before_stop import before_stop
 from chalicelib.domain.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.faults import FaultClass
@@ -46,6 +46,7 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
         f"{story(look)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}.",
         Phase.CHECKPOINTING,
         action,
+        *_stacks_wanted(look, attempt),
         ask=ask,
         asks=number,
         **_evidence_wanted(look),
@@ -87,6 +88,17 @@ def _evidence_wanted(look: Look) -> dict[str, Any]:
     return {"evidence_since": look.now, "needs": with_need(incident.needs, Need.REPORTS)}
 
 
+def _stacks_wanted(look: Look, attempt: AttemptView) -> tuple[Action, ...]:
+    """Once, where their reports begin to be waited for: ranks whose own limits have not passed then tell as well."""
+    slurm = attempt.slurm
+    if look.policy.shadow or slurm is None or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
+        return ()
+    if not _evidence_wanted(look):
+        return ()
+    why = "what each rank does, for who holds the others up"
+    return (CaptureStacks(attempt=attempt.name, slurm_job=slurm.slurm_job, signal=attempt.hears, why=why),)
+
+
 def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
     """`needs` with `more` in it, each once, in order."""
     return tuple(sorted({*needs, *more}))
@@ -109,8 +121,8 @@ def _evidence_first(look: Look) -> Decision | None:
         f"{story(look)} Waiting up to {span_word(look.policy.stacks_wait)} for what its ranks report ({reports} so "
         "far): a stop ends what could tell which of them is to blame"
     )
-    changes = _evidence_wanted(look)
+    changes, asks = _evidence_wanted(look), _stacks_wanted(look, attempt)
     until = since + look.policy.stacks_wait
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("stacks.waiting", reason, Phase.HOLDING, **changes)
-    return look.stay("stacks.waiting", reason, until=until, **changes)
+        return look.move("stacks.waiting", reason, Phase.HOLDING, *asks, **changes)
+    return look.stay("stacks.waiting", reason, *asks, until=until, **changes)

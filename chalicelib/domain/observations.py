@@ -57,6 +57,7 @@ class AttemptView:
     spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
+    `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
     `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
     Slurm tells.
     """
@@ -77,6 +78,7 @@ class AttemptView:
     healed_step: int | None = None
     loss_baseline: float | None = None
     judged_step: int | None = None
+    hears: str = ""
     successor: str | None = None
     slurm: SlurmView | None = None
 
@@ -119,6 +121,7 @@ class AttemptView:
             "healed_step": self.healed_step,
             "loss_baseline": self.loss_baseline,
             "judged_step": self.judged_step,
+            "hears": self.hears,
             "successor": self.successor,
             "slurm": self.slurm.to_wire() if self.slurm else None,
         }
@@ -143,6 +146,7 @@ class AttemptView:
             healed_step=wire.get("healed_step"),
             loss_baseline=wire.get("loss_baseline"),
             judged_step=wire.get("judged_step"),
+            hears=wire.get("hears", ""),
             successor=wire.get("successor"),
             slurm=SlurmView.from_wire(wire["slurm"]) if wire.get("slurm") else None,
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Final, Protocol, assert_never
+from typing import Protocol, assert_never
 
 from chalicelib.domain.actions import (
     Action,
     ActionResult,
     AdoptAttempt,
+    CaptureStacks,
     CordonNode,
     Done,
     ExcludeNodes,
@@ -31,20 +30,9 @@ from chalicelib.domain.node_actions import CheckNode, NodeAction, RebootNode, Re
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.services.head_orders import HeadOrders
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.outcome import Outcome
-from rekindle.headnode.names import parse_attempt
-from rekindle.headnode.orders import Order, Verb, token_of
-from rekindle.headnode.orders import Outcome as Answered
-
-# An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
-CORDON_VALID: Final = timedelta(minutes=10)
-_ANSWERS: Final = {
-    Answered.DONE: Done.DONE,
-    Answered.ALREADY: Done.ALREADY,
-    Answered.REFUSED: Done.REFUSED,
-    Answered.FAILED: Done.UNAVAILABLE,
-}
 
 
 class TakesSignals(Protocol):
@@ -85,11 +73,11 @@ class Perform:
                 case AdoptAttempt():
                     return self._adopt(action, incident)
                 case CordonNode() if incident.node is None:
-                    return self._cordon(action, incident)
+                    return self._ordered(action, incident)
                 case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
                     return self._about_node(action, incident)
-                case ExcludeNodes():
-                    return self._exclude(action, incident)
+                case ExcludeNodes() | CaptureStacks():
+                    return self._ordered(action, incident)
                 case ReportNode():
                     return self._report(action, incident)
                 case QuarantineCheckpoint():
@@ -160,45 +148,8 @@ class Perform:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
         return self.nodes.act(action, incident)
 
-    def _cordon(self, action: CordonNode, incident: Incident) -> ActionResult:
-        """One order per Incident and node, however often it is sent."""
-        now = self.clock.now()
-        order = Order(
-            token=token_of(incident.incident_id, Verb.DRAIN.value, action.node),
-            verb=Verb.DRAIN,
-            cluster=action.cluster,
-            issued_at=now,
-            expires_at=now + CORDON_VALID,
-            node=action.node,
-            incident_id=incident.incident_id,
-        )
-        return self._order(action, order, action.node)
-
-    def _exclude(self, action: ExcludeNodes, incident: Incident) -> ActionResult:
-        """One order per Incident and list."""
-        now = self.clock.now()
-        digest = hashlib.sha256(" ".join((action.attempt, *action.nodes)).encode()).hexdigest()[:24]
-        order = Order(
-            token=token_of(incident.incident_id, Verb.EXCLUDE.value, digest),
-            verb=Verb.EXCLUDE,
-            cluster=parse_attempt(action.attempt).cluster,
-            issued_at=now,
-            expires_at=now + CORDON_VALID,
-            attempt=action.attempt,
-            slurm_job=action.slurm_job,
-            exclude=action.nodes,
-            incident_id=incident.incident_id,
-        )
-        return self._order(action, order, action.attempt)
-
-    def _order(self, action: Action, order: Order, about: str) -> ActionResult:
-        name = action_name(action)
-        if self.head_nodes is None:
-            return ActionResult(action=name, done=Done.REFUSED, detail="no agent can be reached from here")
-        answer = self.head_nodes.order(order)
-        if answer is None:
-            return ActionResult(action=name, done=Done.PENDING, detail=f"{about}: not answered yet")
-        return ActionResult(action=name, done=_ANSWERS[answer.outcome], detail=f"{about}: {answer.detail}"[:400])
+    def _ordered(self, action: CordonNode | ExcludeNodes | CaptureStacks, incident: Incident) -> ActionResult:
+        return HeadOrders(self.head_nodes, self.clock).give(action, incident)
 
     def _report(self, action: ReportNode, incident: Incident) -> ActionResult:
         """The fact is one per Incident and node, so that saying it twice is saying it once."""

@@ -11,6 +11,7 @@ import pytest
 from chalicelib.domain.actions import (
     ActionResult,
     AdoptAttempt,
+    CaptureStacks,
     CordonNode,
     Done,
     ReportNode,
@@ -22,12 +23,14 @@ from chalicelib.domain.actions import (
 )
 from chalicelib.domain.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass as F
+from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.observations import Observation, ReplyView
+from chalicelib.domain.observations import AttemptView, Observation, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.slurm import BadNode, Submission
+from chalicelib.domain.verdict import Look
 from rekindle.headnode.documents import EndedBy, SlurmState
 from tests.domain.looks import MINUTE, NOW, checkpoint, signal
 from tests.domain.slurm_looks import (
@@ -71,6 +74,10 @@ LOOP = {
     "attempt_number": 5,
 }
 R4 = "slurm.ml.7.r4"
+
+
+def look_at(incident: Incident, view: AttemptView) -> Look:
+    return Look(incident=incident, seen=sees(view), now=NOW, policy=P)
 
 
 def result(action: str, done: Done) -> tuple[ActionResult, ...]:
@@ -1222,3 +1229,37 @@ def test_a_late_signal_about_the_old_start_does_not_touch_the_new_one() -> None:
     decision = decided(before, sees(start(S.RUNNING, R1, step=95, beat_at=NOW), new_signals=(late,)))
     assert decision.rule == "verify.waiting"
     assert not any(isinstance(action, StopJob) for action in decision.actions)
+
+
+def test_the_ranks_of_a_stuck_run_are_asked_for_their_stacks_once_where_they_hear_it() -> None:
+    hung = case(fault=F.HANG)
+    first = decided(hung, sees(start(hears="USR2")))
+    asked = CaptureStacks(
+        attempt=R0, slurm_job=7, signal="USR2", why="what each rank does, for who holds the others up"
+    )
+    assert one(first, CaptureStacks) == asked
+    assert first.incident.evidence_since == NOW
+    later = decided(first.incident, sees(start(hears="USR2")))
+    assert not [action for action in later.actions if isinstance(action, CaptureStacks)]
+
+
+def test_the_wait_for_reports_before_a_stop_begins_with_the_question() -> None:
+    heard = begin_stop(look_at(case(fault=F.HANG), start(hears="USR2")), "r", "stuck.")
+    assert (heard.rule, one(heard, CaptureStacks).signal) == ("stacks.waiting", "USR2")
+    again = begin_stop(look_at(heard.incident, start(hears="USR2")), "r", "stuck.")
+    assert (again.rule, again.actions) == ("stacks.waiting", ())
+
+
+@pytest.mark.parametrize(
+    ("fault", "view", "policy"),
+    [
+        (F.HANG, start(), P),
+        (F.UNCLEAR, start(hears="USR2"), P),
+        (F.HANG, dataclasses.replace(start(hears="USR2"), slurm=None), P),
+        (F.HANG, start(hears="USR2"), SHADOW),
+    ],
+    ids=["it does not say that it hears", "it does not hang", "it is not on Slurm", "shadow"],
+)
+def test_nobody_is_asked_for_stacks(fault: F, view: AttemptView, policy: Policy) -> None:
+    decision = decided(case(fault=fault), sees(view), policy)
+    assert not [action for action in decision.actions if isinstance(action, CaptureStacks)]

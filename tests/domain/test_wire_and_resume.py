@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chalicelib.domain.actions import (
     Action,
     ActionResult,
+    CaptureStacks,
     Notify,
     RequestCheckpoint,
     ResubmitJob,
@@ -83,7 +84,12 @@ INCIDENTS = st.builds(
     paused_since=st.none() | MOMENTS,
 )
 VIEWS = st.builds(
-    AttemptView, first_step=STEPS, last_step=STEPS, judged_step=st.none() | st.integers(0, 9), loss_health=SMALL
+    AttemptView,
+    first_step=STEPS,
+    last_step=STEPS,
+    judged_step=st.none() | st.integers(0, 9),
+    loss_health=SMALL,
+    hears=SMALL,
 )
 SEEN = st.builds(
     Observation,
@@ -99,6 +105,7 @@ ACTIONS: st.SearchStrategy[Action] = (
     st.builds(RequestCheckpoint)
     | st.builds(StopJob)
     | st.builds(ResubmitJob, resume_step=STEPS, skips=SKIPS.map(tuple), goes_back=st.booleans())
+    | st.builds(CaptureStacks)
     | st.builds(Notify)
 )
 FEW = settings(max_examples=examples(40), deadline=None, derandomize=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,20 +11,24 @@ from chalicelib.domain.actions import (
     Action,
     ActionResult,
     AdoptAttempt,
+    CaptureStacks,
     CordonNode,
     Done,
     ExcludeNodes,
     ReportNode,
     StopJob,
 )
+from chalicelib.domain.errors import DependencyUnavailable
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.signals import SignalKind
+from chalicelib.services.head_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
 from rekindle.headnode.documents import EndedBy
-from rekindle.headnode.orders import Verb
-from tests.services.slurm_world import SlurmWorld
+from rekindle.headnode.orders import Answer, Order, Outcome, Verb
+from rekindle.headnode.orders import Signal as OrderSignal
+from tests.services.slurm_world import ModelHeadNodes, SlurmWorld
 
 
 @pytest.fixture
@@ -42,6 +47,20 @@ def opened(w: SlurmWorld) -> Incident:
 
 def act(w: SlurmWorld, incident: Incident, action: Action) -> ActionResult:
     return w.perform.act(action, incident=incident, policy=DEFAULT_POLICY, token="t")
+
+
+def answered(w: SlurmWorld, order: Order, outcome: Outcome) -> None:
+    w.model.answers[order.token] = Answer(
+        token=order.token, verb=order.verb, cluster=order.cluster, outcome=outcome, at=w.clock.now(), detail="so it is"
+    )
+    w.head.publish()
+
+
+class Away(ModelHeadNodes):
+    """A queue that cannot be reached."""
+
+    def order(self, order: Order) -> Answer | None:
+        raise DependencyUnavailable(f"no queue takes {order.token}")
 
 
 def test_an_adopted_start_is_fenced_and_registered_once(w: SlurmWorld) -> None:
@@ -66,6 +85,56 @@ def test_a_cordon_is_one_order_until_it_is_answered_and_after(w: SlurmWorld) -> 
     assert [act(w, incident, cordon).done for _ in range(2)] == [Done.DONE, Done.DONE]
     assert [order.verb for order in w.model.executed] == [Verb.DRAIN]
     assert w.model.node_facts["ip-2"].reason == f"rekindle:{incident.incident_id}"
+
+
+def test_a_cordon_whose_end_is_not_known_is_ordered_again_under_the_next_number(w: SlurmWorld) -> None:
+    incident = opened(w)
+    cordon = CordonNode(cluster="ml", node="ip-2", why="broken")
+    assert act(w, incident, cordon).done is Done.PENDING
+    [first] = w.head.first.values()
+    answered(w, first, Outcome.FAILED)
+    w.head.queue.clear()
+    assert [act(w, incident, cordon).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
+    assert len(w.head.first) == 2
+    w.head.work()
+    w.head.publish()
+    assert act(w, incident, cordon).done is Done.DONE
+    assert [order.verb for order in w.model.executed] == [Verb.DRAIN]
+
+
+def test_an_order_that_expired_unanswered_is_given_again_and_a_refusal_is_not(w: SlurmWorld) -> None:
+    incident = opened(w)
+    cordon = CordonNode(cluster="ml", node="ip-2", why="broken")
+    act(w, incident, cordon)
+    w.head.queue.clear()  # it never arrived
+    w.clock.advance(CORDON_VALID + ANSWER_LATE + timedelta(seconds=1))
+    assert act(w, incident, cordon).done is Done.PENDING
+    _, second = w.head.first.values()
+    answered(w, second, Outcome.REFUSED)
+    assert [act(w, incident, cordon).done for _ in range(2)] == [Done.REFUSED, Done.REFUSED]
+    assert len(w.head.first) == 2
+
+
+def test_an_order_that_always_fails_is_not_given_for_ever(w: SlurmWorld) -> None:
+    incident = opened(w)
+    cordon = CordonNode(cluster="ml", node="ip-2", why="broken")
+    for _ in range(3 * MAX_TRIES):
+        result = act(w, incident, cordon)
+        newest = list(w.head.first.values())[-1]
+        answered(w, newest, Outcome.FAILED)
+    assert result.done is Done.UNAVAILABLE
+    assert len(w.head.first) == MAX_TRIES
+
+
+def test_stacks_are_ordered_once_and_an_agent_that_is_away_holds_nothing_up(w: SlurmWorld) -> None:
+    incident = opened(w)
+    capture = CaptureStacks(attempt=w.job.attempt, slurm_job=w.job.slurm_job, signal="USR2", why="")
+    assert [act(w, incident, capture).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
+    [order] = w.head.first.values()
+    assert (order.verb, order.signal, order.attempt) == (Verb.STACKS, OrderSignal.USR2, w.job.attempt)
+    assert act(w, incident, replace(capture, signal="KILL")).done is Done.REFUSED
+    w.perform = replace(w.perform, head_nodes=Away(w.model, w.clock))
+    assert act(w, incident, capture).done is Done.UNAVAILABLE
 
 
 def test_an_exclusion_is_one_order_per_list(w: SlurmWorld) -> None:
