@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime, timedelta
+from typing import Final
 
 from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.diagnosis import stalled_at
@@ -19,6 +21,10 @@ from chalicelib.domain.rules_open import heal
 from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
 from chalicelib.domain.watch import unwatched
 from rekindle.headnode.documents import EndedBy
+
+# The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
+NEAR: Final = timedelta(seconds=10)
+NEAR_FOR: Final = timedelta(minutes=5)
 
 # --- checkpointing --------------------------------------------------------------------------------------------------
 
@@ -54,7 +60,15 @@ def decide_checkpointing(look: Look) -> Decision:
         return look.stay(
             "checkpoint.again", "the request could not be written; trying again", action, until=ask.deadline_at
         )
-    return look.stay("checkpoint.waiting", "waiting for the checkpoint", until=ask.deadline_at)
+    return look.stay("checkpoint.waiting", "waiting for the checkpoint", until=_look_by(look, ask))
+
+
+def _look_by(look: Look, ask: CheckpointAsk) -> datetime:
+    """Nothing tells of the answer to a signal: a checkpoint that appears on a shared path wakes nobody."""
+    slurm = look.attempt.slurm if look.attempt is not None else None
+    if slurm is None or slurm.has_mailbox or look.in_phase >= NEAR_FOR:
+        return ask.deadline_at
+    return min(ask.deadline_at, look.now + max(NEAR, look.policy.look_min))
 
 
 def _already_answered(look: Look, ask: CheckpointAsk) -> Decision:

@@ -24,7 +24,7 @@ from chalicelib.domain.actions import (
 from chalicelib.domain.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass as F
 from chalicelib.domain.first_steps import begin_stop
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus as S
 from chalicelib.domain.observations import AttemptView, Observation, ReplyView
@@ -1263,3 +1263,16 @@ def test_the_wait_for_reports_before_a_stop_begins_with_the_question() -> None:
 def test_nobody_is_asked_for_stacks(fault: F, view: AttemptView, policy: Policy) -> None:
     decision = decided(case(fault=fault), sees(view), policy)
     assert not [action for action in decision.actions if isinstance(action, CaptureStacks)]
+
+
+def test_the_answer_to_a_signal_is_looked_for_often_because_nothing_tells_of_it() -> None:
+    ask = CheckpointAsk(request_id="r", attempt=R0, asked_at=NOW - 2 * MINUTE, deadline_at=NOW + 3 * MINUTE)
+    waiting = case(Phase.CHECKPOINTING, F.NO_PROGRESS, ask=ask, phase_entered_at=NOW - 2 * MINUTE)
+    by_signal = decided(waiting, sees(start(has_mailbox=False), reply=Known(None)))
+    by_mailbox = decided(waiting, sees(start(), reply=Known(None)))
+    assert (by_signal.rule, by_signal.look_again_in) == ("checkpoint.waiting", timedelta(seconds=10))
+    assert (by_mailbox.rule, by_mailbox.look_again_in) == ("checkpoint.waiting", P.look_max)
+    late = dataclasses.replace(waiting, phase_entered_at=NOW - 6 * MINUTE)
+    assert decided(late, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == P.look_max
+    near = dataclasses.replace(waiting, ask=dataclasses.replace(ask, deadline_at=NOW + timedelta(seconds=4)))
+    assert decided(near, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == timedelta(seconds=4)
