@@ -114,6 +114,9 @@ class Orders:
         if from_step is not None:
             if from_step < 0:
                 raise InvalidRequest("from_step", "must not be negative")
+            job = self.registry.get(job_id)
+            if not job.mailbox and not job.checkpoints:  # it would be stopped, and then nothing could be resumed from
+                raise InvalidRequest("from_step", "the run has no mailbox, and nothing tells where its checkpoints are")
             evidence["from_step"] = from_step
         said = "resubmit" + (f" from step {from_step}" if from_step is not None else "")
         return self._order(job_id, SignalKind.ORDER_RESUBMIT, who=who, key=key, evidence=evidence, said=said)

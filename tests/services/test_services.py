@@ -579,6 +579,15 @@ def test_orders_are_checked_and_registering_is_idempotent(w: World) -> None:
         w.orders.resubmit(JOB, who="ada", key="k", from_step=-1, skip=[])
 
 
+def test_a_run_whose_checkpoints_nobody_knows_is_not_stopped_to_be_resumed_from_a_step(w: World) -> None:
+    w.scheduler.put("plain")
+    job = w.orders.register(training_job="plain", policy=None, mailbox=None)
+    assert (job.mailbox, job.checkpoints) == ("", "")
+    with pytest.raises(InvalidRequest, match="from_step"):
+        w.orders.resubmit("plain", who="ada", key="k", from_step=3, skip=[])
+    assert w.orders.resubmit("plain", who="ada", key="l", from_step=None, skip=[]).incident_id
+
+
 def test_an_ordered_resubmission_goes_where_it_says_and_a_later_crash_stays_there(w: World) -> None:
     w.orders.resubmit(JOB, who="ada", key="k", from_step=20, skip=[(25, 28)])
     w.run(40)
