@@ -27,11 +27,12 @@ def listing_of(directory: str | os.PathLike[str]) -> dict[str, int]:
     top = os.path.abspath(directory)
     os.scandir(top).close()  # a directory that is not there is an error, and not an empty one
     found: dict[str, int] = {}
+    count = 0
     for folder, inner, names in os.walk(top):
         inside = os.path.relpath(folder, top)
         depth = 0 if inside == "." else inside.count(os.sep) + 1
         inner[:] = sorted(name for name in inner if name not in PASSED_OVER) if depth < MAX_DEPTH else []
-        for name in names:
+        for name in names[: MAX_FILES - count]:
             path = name if inside == "." else f"{inside}/{name}"
             try:
                 seen = os.stat(os.path.join(folder, name))
@@ -39,7 +40,8 @@ def listing_of(directory: str | os.PathLike[str]) -> dict[str, int]:
                 continue
             if stat.S_ISREG(seen.st_mode):  # opening a pipe would wait for its writer for ever
                 found[path.replace(os.sep, "/")] = seen.st_size
-        if len(found) >= MAX_FILES:
+        count += 1 + len(names)
+        if count >= MAX_FILES:
             break
     return found
 
@@ -50,7 +52,10 @@ def reader_of(directory: str | os.PathLike[str]) -> Read:
 
     def read(path: str, start: int, length: int) -> bytes | None:
         try:
-            with (top / path).open("rb") as file:
+            # Without waiting for a pipe's writer: one may stand where the listing saw a file.
+            with os.fdopen(os.open(top / path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
                 file.seek(start)
                 return file.read(length)
         except (OSError, ValueError):

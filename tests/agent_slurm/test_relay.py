@@ -371,3 +371,36 @@ def test_root_reads_and_writes_as_the_jobs_user(tmp_path: Path) -> None:
         with pytest.raises(PermissionError):
             userfs.write(str(locked), "y", b"z")
     assert userfs.read(str(locked / "x"), 100) == b"root's"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
+def test_roots_groups_open_nothing_for_a_user(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    secret = tmp_path / "sudoers"
+    secret.write_text("root's group may read this")
+    secret.chmod(0o640)
+    before = os.getgroups()
+    os.setgroups([0, *before])  # as a root shell has it
+    try:
+        with pytest.raises(PermissionError), userfs.as_user(65534, 65534):
+            userfs.tail(str(secret), 100)
+        assert 0 in os.getgroups(), "and root has them again"
+        with userfs.as_user(65534, 65534):
+            assert os.getgroups() == list(userfs.groups_of(65534, 65534))
+    finally:
+        os.setgroups(before)
+
+
+def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rekindle.agent.slurm.relay.MAX_SENT", 3)
+    for number in range(5):
+        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
+    sizes = [sum("/beats/" in key for key in world.turn().documents) for _ in range(3)]
+    assert sizes == [3, 2, 0]
+
+
+def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rekindle.agent.slurm.relay.MAX_SENT_BYTES", 100)
+    for number in range(3):
+        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
+    assert sum("/beats/" in key for key in world.turn().documents) == 1

@@ -456,3 +456,24 @@ def test_reads_of_one_job_and_one_node(head: Head) -> None:
     assert now.facts.jobs == (7,)
     assert now.booted_at == datetime.fromtimestamp(1795262212, UTC)
     assert head.commands.node("node77") is None
+
+
+def test_a_script_is_read_in_no_time_whatever_is_in_it() -> None:
+    """One thread reads every user's: a line that is too long to say anything took a pattern hours."""
+    assert read_script("#!/bin/bash\n#SBATCH " + " " * 2_000_000 + "--signal=USR1\nsrun x\n").warned is None
+    assert read_script("#!/bin/bash\n#SBATCH -N2 --signal=B:SIGUSR1@60\n").warned == "USR1"
+    traps = "".join(f"trap 'x' USR{1 + number % 2}\n" for number in range(200))
+    assert read_script(traps).traps == {"USR1", "USR2"}
+
+
+def test_arguments_are_looked_for_a_few_times_only() -> None:
+    searched = 0
+
+    class State(bytes):
+        def find(self, *args: object) -> int:  # type: ignore[override]
+            nonlocal searched
+            searched += 1
+            return -1
+
+    assert find_arguments(State(b"junk"), "/x.sh" + " a" * 5000) is None
+    assert searched <= 8

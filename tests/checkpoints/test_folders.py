@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.folders import discover_in, listing_of, manifest_problems, newest_complete, path_of
+from rekindle.folders import discover_in, listing_of, manifest_problems, newest_complete, path_of, reader_of
 from rekindle.mailbox import Manifest, ManifestFile, SaveKind
 from tests.checkpoints.made import layout, torch_archive
 
@@ -84,3 +84,16 @@ def test_what_a_manifest_vouches_for_is_measured_where_it_lies(tmp_path: Path) -
     assert manifest_problems(manifest(("c.bin", 1)), str(tmp_path)) == ("c.bin is missing",)
     assert manifest_problems(manifest((".", 10)), str(tmp_path / "a.bin")) == ()
     assert "is not there" in manifest_problems(manifest((".", 10)), str(tmp_path / "gone"))[0]
+
+
+def test_a_pipe_in_a_files_place_holds_nobody_up(tmp_path: Path) -> None:
+    """It may be put there between the listing and the look into it, by whoever owns the folder."""
+    os.mkfifo(tmp_path / "trainer_state.json")
+    assert reader_of(tmp_path)("trainer_state.json", 0, 10) is None
+
+
+def test_a_listing_ends_also_where_one_folder_holds_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rekindle.folders.MAX_FILES", 5)
+    for number in range(9):
+        (tmp_path / f"{number}.bin").write_bytes(b"x")
+    assert len(listing_of(tmp_path)) == 5

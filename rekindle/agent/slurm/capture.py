@@ -21,6 +21,7 @@ from rekindle.agent.slurm.jobs import Job
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 MAX_ARGUMENTS: Final = 4096
+MAX_BLANKS: Final = 8  # in the program's own path; each is a search through all of slurmctld's state
 SUBMIT_DIR: Final = "SLURM_SUBMIT_DIR"  # where sbatch was called, which scripts use; kept for the next call
 UMASK: Final = "SLURM_UMASK"
 # Names that are secrets more often than not. A value that is left out must be there again by other means: the job's own
@@ -110,7 +111,9 @@ def find_arguments(state: bytes, command: str) -> tuple[str, ...] | None:
     wanted = command.encode("utf-8", "surrogateescape")
     found: set[tuple[bytes, ...]] = set()
     cut = wanted.find(b" ")
-    while cut != -1:  # the program's own path may hold blanks
+    for _ in range(MAX_BLANKS):  # the program's own path may hold blanks
+        if cut == -1:
+            break
         first = wanted[:cut]
         packed = struct.pack(">I", len(first) + 1) + first + b"\0"
         at = state.find(packed)

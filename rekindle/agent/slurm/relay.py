@@ -10,6 +10,7 @@ The doorbell says whether there is something new in S3: one GET a turn, and a LI
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -47,7 +48,12 @@ FOUND_AT_LEAST_EVERY: Final = timedelta(minutes=10)
 JUDGE_SHARE: Final = 20
 DELIVERY_S: Final = 30.0
 MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
-MAX_FILES: Final = 20_000  # of one folder of a mailbox
+MAX_FILES: Final = 20_000  # of one mailbox in one turn
+# What one mailbox may bring in one turn; the rest comes with the next ones. A user who fills his must not fill the head
+# node's memory, nor keep the others' waiting.
+MAX_SENT: Final = 500
+MAX_REPORTED: Final = 200  # attempts whose reports are looked at
+MAX_SENT_BYTES: Final = 16 * 1024 * 1024
 SENT: Final = "relay/sent/"
 _DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
 _MARKS: Final = quarantine_prefix()
@@ -249,12 +255,16 @@ def is_for_the_run(key: str) -> bool:
 
 def _fresh(root: str, sent: Mapping[str, tuple[int, int, int]]) -> Iterator[tuple[str, tuple[int, int, int], bytes]]:
     """The run's messages that changed: key, stamp, body. A file that is no whole message is left for the next turn."""
-    for key, limit, read in _of_the_run(root):
+    count = size = 0
+    for key, limit, read in itertools.islice(_of_the_run(root), MAX_FILES):
+        if count >= MAX_SENT or size >= MAX_SENT_BYTES:
+            return
         path = f"{root}/{key}"
         stamp = userfs.stamp(path)
         if stamp is None or sent.get(key) == stamp:
             continue
         body = userfs.read(path, limit)
+        count, size = count + 1, size + len(body or b"")  # what is no message costs as much to look at
         if body is None:
             continue
         try:
@@ -277,8 +287,12 @@ def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]
             parsed = parse_key(key)
             if parsed is not None and parsed.kind is kind:
                 yield key, limit, read
-    for attempt in userfs.names(f"{root}/{FOLDER}/reports")[:MAX_FILES]:
-        for name in userfs.names(f"{root}/{FOLDER}/reports/{attempt}")[:MAX_FILES]:
+    left = MAX_FILES  # of all attempts together
+    for attempt in sorted(userfs.names(f"{root}/{FOLDER}/reports"), reverse=True)[:MAX_REPORTED]:
+        if left <= 0:
+            return
+        for name in userfs.names(f"{root}/{FOLDER}/reports/{attempt}")[:left]:
+            left -= 1
             key = f"{FOLDER}/reports/{attempt}/{name}"
             if parse_report_key(key) is not None:
                 yield key, MAX_REPORT_BYTES, RankReport.from_json

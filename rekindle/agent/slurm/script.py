@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from dataclasses import dataclass
@@ -10,7 +11,12 @@ from typing import Final
 _AUTO: Final = re.compile(r"(?<![\w-])--auto-resume(?:=|\s+)[\"']?1\b")
 _TRAP: Final = re.compile(r"(?:^|[\s;&|{(])trap\s+(?P<rest>[^\n]*)")
 _CAUGHT: Final = re.compile(r"\b(?:SIG)?(USR1|USR2|TERM)\b")
-_WARNED: Final = re.compile(r"#SBATCH\s+.*--signal[= ](?:(?P<flags>[BR]+):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
+_OPTION: Final = re.compile(r"#SBATCH\s")
+_WARNED: Final = re.compile(r"--signal[= ](?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
+# A script is a user's: up to 4 MiB of whatever he likes, read by one thread for the whole cluster. No line that says
+# something is longer, and no script says more than this.
+MAX_LINE_CHARS: Final = 4096
+MAX_TRAPS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +32,11 @@ class ScriptFacts:
 def read(script: str) -> ScriptFacts:
     """Total. Comments are left out: `# srun --auto-resume=1` is no auto-resume, and an #SBATCH line with it is none
     either (a SPANK option of srun, which sbatch does not know)."""
-    code = "\n".join(_code(line) for line in script.split("\n")).replace("\\\n", " ")
-    traps = {caught for trap in _TRAP.finditer(code) for caught in _CAUGHT.findall(_signals(trap["rest"]))}
-    warned = next((found for line in script.split("\n") if (found := _WARNED.match(line))), None)
+    lines = [line for line in script.split("\n") if len(line) <= MAX_LINE_CHARS]
+    code = "\n".join(_code(line) for line in lines).replace("\\\n", " ")
+    found_traps = itertools.islice(_TRAP.finditer(code), MAX_TRAPS)
+    traps = {caught for trap in found_traps for caught in _CAUGHT.findall(_signals(trap["rest"][:MAX_LINE_CHARS]))}
+    warned = next((found for line in lines if _OPTION.match(line) and (found := _WARNED.search(line))), None)
     return ScriptFacts(
         has_auto_resume=_AUTO.search(code) is not None,
         traps=frozenset(traps),

@@ -3,7 +3,9 @@
 The agent runs as root; the paths come from users (a comment's mailbox, a job's output file). With the file-system ids
 of the job's user, the kernel allows just what that user may do: no link leads the agent where its owner could not go
 himself, and a file system that squashes root (FSx, NFS) works. The ids are the calling thread's own (Source:
-setfsuid(2)); setfsuid drops root's rights over files with them.
+setfsuid(2)); setfsuid drops root's rights over files with them. So are the supplementary groups, where they are set by
+the system call itself and not by the C library (Source: setgroups(2)): root's own would open what a group of root's may
+read, and the user's own are how teams share a folder.
 """
 
 from __future__ import annotations
@@ -11,13 +13,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
+import pwd
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 MAX_NAMES: Final = 20_000
 NOBODY: Final = 65534
+# Source: linux, arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+_SETGROUPS: Final = {"x86_64": 116, "aarch64": 159}
+GROUPS_HOLD_S: Final = 300.0  # a directory service is not asked at every file
+MAX_GROUPS_KEPT: Final = 10_000
+_groups: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
 
 
 @contextlib.contextmanager
@@ -28,15 +38,42 @@ def as_user(uid: int | None, gid: int | None) -> Iterator[None]:
         return
     wanted, group = NOBODY if uid is None else uid, NOBODY if gid is None else gid
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.setfsgid(group)
-    libc.setfsuid(wanted)
+    before = os.getgroups()
     try:
+        _set_groups(libc, groups_of(wanted, group))
+        libc.setfsgid(group)
+        libc.setfsuid(wanted)
         if libc.setfsuid(-1) != wanted:  # -1 is refused and answers what holds
             raise PermissionError(f"file access as user {wanted} is not possible here")
         yield
     finally:
         libc.setfsuid(0)
         libc.setfsgid(0)
+        _set_groups(libc, before)
+
+
+def groups_of(uid: int, gid: int) -> tuple[int, ...]:
+    """The user's supplementary groups; his own alone where nobody knows him. Never raises."""
+    now = time.monotonic()
+    kept = _groups.get((uid, gid))
+    if kept is not None and now - kept[0] < GROUPS_HOLD_S:
+        return kept[1]
+    try:
+        found = tuple(os.getgrouplist(pwd.getpwuid(uid).pw_name, gid))
+    except (KeyError, OSError):
+        found = (gid,)
+    if len(_groups) >= MAX_GROUPS_KEPT:
+        _groups.clear()
+    _groups[uid, gid] = (now, found)
+    return found
+
+
+def _set_groups(libc: ctypes.CDLL, groups: Sequence[int]) -> None:
+    """Of this thread alone. Raises: PermissionError, also on a machine where that is not known how to."""
+    number = _SETGROUPS.get(platform.machine())
+    listed = (ctypes.c_uint32 * len(groups))(*groups)
+    if number is None or libc.syscall(number, len(groups), listed) != 0:
+        raise PermissionError("file access with a user's groups is not possible here")
 
 
 def tail(path: str, limit: int) -> bytes:
