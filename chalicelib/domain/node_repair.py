@@ -308,7 +308,8 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
     step = repair.step
     if step is not None:
         if step.rung is Rung.REBOOT:
-            return Rung.REPLACE, "it was rebooted in this Incident"
+            was = "no reboot was possible" if step.state is StepState.REFUSED else "it was rebooted"
+            return Rung.REPLACE, f"{was} in this Incident"
         return None, "it was replaced in this Incident"
     lead = leading(findings)
     if lead is None or first_rung(lead.kind) is None:

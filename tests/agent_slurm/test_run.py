@@ -10,6 +10,11 @@ from rekindle.agent.ports import SlurmRefused, SlurmUnavailable, UnknownJob, Unk
 from rekindle.agent.slurm.run import Denied, Ran, Runner, checked
 
 
+def test_what_a_command_says_of_itself_is_told_once() -> None:
+    with pytest.raises(SlurmRefused, match=r"^scontrol: error: RebootProgram isn't defined$"):
+        checked(["scontrol"], Ran(code=1, stdout="", stderr="scontrol: error: RebootProgram isn't defined\n"))
+
+
 @pytest.mark.parametrize(
     ("stderr", "code", "error"),
     [

@@ -1048,7 +1048,9 @@ def test_the_agents_word_leads_whatever_else_is_known() -> None:
 def test_the_ladder_is_reboot_then_replace_then_a_person() -> None:
     findings = (finding(),)
     assert next_rung(memory(), findings, now=NOW)[0] is Rung.REBOOT
-    assert next_rung(memory(step()), findings, now=NOW)[0] is Rung.REPLACE
+    assert next_rung(memory(step()), findings, now=NOW) == (Rung.REPLACE, "it was rebooted in this Incident")
+    refused = memory(step(state=StepState.REFUSED))
+    assert next_rung(refused, findings, now=NOW) == (Rung.REPLACE, "no reboot was possible in this Incident")
     assert next_rung(memory(step(), step(Rung.REPLACE)), findings, now=NOW)[0] is None
     old = PastRepair(at=NOW - timedelta(days=8), rung="reboot", instance_id=OLD)
     other = PastRepair(at=NOW - HOUR, rung="reboot", instance_id=NEW)  # an earlier instance under the same name

@@ -172,6 +172,7 @@ def checked(args: Sequence[str], ran: Ran) -> Ran:
     """The same, if the command did what it was asked. Raises: SlurmError with what it said."""
     said = " ".join(ran.stderr.split()) or (" ".join(ran.stdout.split()) if ran.code else "")
     low = said.lower()
+    said = said.removeprefix(f"{args[0]}: ")  # the commands name themselves first; once is enough
     for text, kind in _MEANING:
         if text in low:
             raise kind(f"{args[0]}: {said}"[:300])
