@@ -8,6 +8,7 @@ from rekindle.agent.ports import Slurm
 from rekindle.agent.verbs import NotYet, Result, Specs, Turn, done
 from rekindle.agent.verbs_jobs import JobHands
 from rekindle.agent.verbs_nodes import NodeHands
+from rekindle.agent.verbs_sizes import shrink
 from rekindle.headnode.orders import Verb
 
 READ_S: Final = 0.2  # a look takes about that long
@@ -29,6 +30,7 @@ class Hands:
     """Carries out one try at an order. Raises: SlurmError, NotYet."""
 
     def __init__(self, *, slurm: Slurm, specs: Specs, reread: Reread) -> None:
+        self._slurm = slurm
         self._jobs = JobHands(slurm, specs)
         self._nodes = NodeHands(slurm)
         self._reread = reread
@@ -46,6 +48,8 @@ class Hands:
                 return self._jobs.requeue(turn)
             case Verb.SUBMIT:
                 return self._jobs.submit(turn)
+            case Verb.SHRINK:
+                return shrink(self._slurm, turn)
             case Verb.EXCLUDE:
                 return self._jobs.exclude(turn)
             case Verb.DRAIN:

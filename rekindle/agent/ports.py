@@ -56,6 +56,14 @@ class NodeNow:
     booted_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How many nodes a pending job asks for at least, and why it cannot run on fewer ("": it can)."""
+
+    low: int
+    fixed: str = ""
+
+
 class Slurm(Protocol):
     """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries by itself.
 
@@ -114,6 +122,14 @@ class Slurm(Protocol):
 
     def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
         """scontrol update excnodelist: of a pending job; none lifts it."""
+        ...
+
+    def size(self, slurm_job: int) -> Size:
+        """Of a pending job."""
+        ...
+
+    def resize(self, slurm_job: int, low: int, high: int) -> None:
+        """scontrol update numnodes: of a pending job."""
         ...
 
     def submit(self, spec: JobSpec, order: Order) -> int:

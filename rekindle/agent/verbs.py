@@ -12,6 +12,7 @@ there is run. So an order may come as often as it likes.
 | hold    | the job waits, held (or has ended)                      | requeuehold again                        |
 | requeue | the new start is in the queue unheld, runs, or has run  | the steps that are missing               |
 | submit  | a job's comment carries the new attempt's name          | sbatch, unless this agent was away long  |
+| shrink  | the job asks for just that many nodes                   | set again                                |
 | exclude | the job's list is the one that is wanted                | set again                                |
 | drain   | the node is out of service, whoever took it out         | drain again                              |
 | resume  | the node is in service                                  | resume again, where the reason is ours   |

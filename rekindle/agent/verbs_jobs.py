@@ -19,9 +19,10 @@ from rekindle.agent.verbs import (
     refused,
     stale,
 )
+from rekindle.agent.verbs_sizes import whole_again
 from rekindle.headnode.documents import AttemptDoc, SlurmState
 from rekindle.headnode.names import parse_attempt
-from rekindle.headnode.orders import Outcome
+from rekindle.headnode.orders import Order, Outcome
 
 # slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
 # that is not found may have been submitted, have ended, and be forgotten.
@@ -165,8 +166,8 @@ class JobHands:
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
             raise NotYet(f"job {doc.slurm_job} was put back into the queue and is not there yet")
-        self._start(again, order.exclude)
-        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued")
+        size = self._start(again, order)
+        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{size}")
 
     def submit(self, turn: Turn) -> Result:
         order = turn.order
@@ -222,20 +223,23 @@ class JobHands:
             self._at_once(doc.slurm_job)
             return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
         turn.begin()
-        self._start(doc, turn.order.exclude)
-        return done(f"job {doc.slurm_job} was let go as {doc.attempt}")
+        size = self._start(doc, turn.order)
+        return done(f"job {doc.slurm_job} was let go as {doc.attempt}{size}")
 
-    def _start(self, doc: AttemptDoc, exclude: tuple[str, ...]) -> None:
+    def _start(self, doc: AttemptDoc, order: Order) -> str:
         """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""
+        exclude = order.exclude
         if not set(exclude) <= set(doc.exclude):
             try:
                 self._slurm.exclude(doc.slurm_job, dict.fromkeys((*doc.exclude, *exclude)))
             except SlurmRefused as err:
                 held = "; it is left held" if doc.held else ""
                 raise SlurmRefused(f"job {doc.slurm_job} cannot do without those nodes: {err}{held}") from err
+        size = whole_again(self._slurm, order, doc)
         if doc.held:
             self._slurm.release(doc.slurm_job)
         self._at_once(doc.slurm_job)
+        return size
 
     def _at_once(self, slurm_job: int) -> None:
         """Without this it starts some seconds later (cred_expire), which is no reason to fail."""

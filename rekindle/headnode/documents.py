@@ -64,7 +64,8 @@ class AttemptDoc(Message):
     None where that could not be captured; `cannot_resubmit` says why a resubmission would not be faithful, an empty
     tuple that it would. `mailbox` and `checkpoints` are URIs; a `file://` one lies on a shared path. `signal` is what
     its script traps in order to save (None: nothing that is known). `is_ready` tells whether a signal would be
-    understood: steps run and their processes catch it; None where it cannot be told.
+    understood: steps run and their processes catch it; None where it cannot be told. `node_count` is how many nodes it
+    has, or the fewest that it asks for while it waits; `min_nodes` how few its comment says that it can do with.
     """
 
     attempt: str
@@ -81,6 +82,7 @@ class AttemptDoc(Message):
     reason: str = ""
     nodes: tuple[str, ...] = ()
     node_count: int = 0
+    min_nodes: int | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -121,6 +123,7 @@ class AttemptDoc(Message):
             "reason": self.reason,
             "nodes": list(self.nodes),
             "node_count": self.node_count,
+            "min_nodes": self.min_nodes,
             "submitted_at": _at(self.submitted_at),
             "started_at": _at(self.started_at),
             "ended_at": _at(self.ended_at),
@@ -168,6 +171,7 @@ class AttemptDoc(Message):
             reason=reader.text("reason", default=""),
             nodes=_nodes(reader, "nodes"),
             node_count=reader.optional_whole("node_count", 0, 10**6) or 0,
+            min_nodes=reader.optional_whole("min_nodes", 1, 10**6),
             submitted_at=_moment(reader, "submitted_at"),
             started_at=_moment(reader, "started_at"),
             ended_at=_moment(reader, "ended_at"),

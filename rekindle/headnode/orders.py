@@ -18,6 +18,7 @@ from rekindle.wire import MailboxError, Message, Reader, check_id
 
 MAX_SLURM_JOB: Final = 0x7FFFFFFF
 MAX_NODES: Final = 1000
+MAX_NODE_COUNT: Final = 10**6
 MAX_ENV: Final = 64
 MAX_ENV_CHARS: Final = 4096
 REASON_PREFIX: Final = "rekindle:"  # ours, so that only ours is undone: `rekindle:<incident id>`
@@ -33,6 +34,7 @@ class Verb(StrEnum):
     HOLD = "hold"  # scontrol requeuehold: the attempt ends, the Slurm job stays in the queue, held by us
     REQUEUE = "requeue"  # start the same Slurm job again: released if held, requeued if ended
     SUBMIT = "submit"  # sbatch of the spec under a new Slurm job id
+    SHRINK = "shrink"  # let a pending job take fewer nodes, if it says that it can
     EXCLUDE = "exclude"  # set the nodes that a pending job must not get; empty lifts it
     DRAIN = "drain"  # take a node out of scheduling, with our reason
     RESUME = "resume"  # undo a drain of ours; anybody else's is refused
@@ -68,6 +70,7 @@ class Order(Message):
     and REQUEUE of the one whose state already is the wanted one, which answer ALREADY). For SUBMIT and REQUEUE,
     `new_attempt` is the name of the start to come, `environment` what it is told (SUBMIT only: a requeued job keeps
     the environment of its submission), `spec` the sha256 of what to submit. `exclude` are nodes that it must not get.
+    `nodes_min` to `nodes_max` is how many it takes: for SHRINK, and for a start of a Job that was made smaller before.
     """
 
     token: str
@@ -81,6 +84,8 @@ class Order(Message):
     spec: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
+    nodes_min: int | None = None
+    nodes_max: int | None = None
     node: str | None = None
     repair: Repair | None = None
     signal: Signal | None = None
@@ -99,6 +104,8 @@ class Order(Message):
             "spec": self.spec,
             "environment": dict(self.environment),
             "exclude": list(self.exclude),
+            "nodes_min": self.nodes_min,
+            "nodes_max": self.nodes_max,
             "node": self.node,
             "repair": self.repair.value if self.repair else None,
             "signal": self.signal.value if self.signal else None,
@@ -121,6 +128,8 @@ class Order(Message):
             exclude=tuple(
                 check_node(one, f"exclude.{index}") for index, one in enumerate(_list(reader, "exclude", MAX_NODES))
             ),
+            nodes_min=reader.optional_whole("nodes_min", 1, MAX_NODE_COUNT),
+            nodes_max=reader.optional_whole("nodes_max", 1, MAX_NODE_COUNT),
             node=None if reader.optional_text("node", 64) is None else check_node(reader.text("node", 64)),
             repair=None if reader.optional_text("repair") is None else reader.word("repair", Repair),
             signal=None if reader.optional_text("signal") is None else reader.word("signal", Signal),
@@ -138,6 +147,7 @@ NEEDED: Final[Mapping[Verb, tuple[str, ...]]] = {
     Verb.HOLD: ("attempt", "slurm_job"),
     Verb.REQUEUE: ("attempt", "slurm_job", "new_attempt"),
     Verb.SUBMIT: ("attempt", "new_attempt", "spec"),
+    Verb.SHRINK: ("attempt", "slurm_job", "nodes_min", "nodes_max"),
     Verb.EXCLUDE: ("attempt", "slurm_job"),
     Verb.DRAIN: ("node",),
     Verb.RESUME: ("node",),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rekindle.agent.ports import NodeNow, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.agent.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, UnknownJob
 from rekindle.agent.verbs import ENDED
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.headnode.names import parse_attempt
@@ -39,6 +39,7 @@ class Ctld:
         self.is_away = False
         self.loses_answers = 0  # so many commands take effect and then seem to have failed
         self.refuses: str | None = None
+        self.fixed = ""  # why no job can be made smaller
         self.requeue_completes = True
 
     def put(self, doc: AttemptDoc, steps: int = 1) -> AttemptDoc:
@@ -130,6 +131,15 @@ class Ctld:
         listed = tuple(nodes)
         self._change(f"exclude {slurm_job} {','.join(listed)}")
         self._set(slurm_job, exclude=listed)
+        self._answered()
+
+    def size(self, slurm_job: int) -> Size:
+        self._look()
+        return Size(low=self.jobs[slurm_job].node_count, fixed=self.fixed)
+
+    def resize(self, slurm_job: int, low: int, high: int) -> None:
+        self._change(f"resize {slurm_job} {low}-{high}")
+        self._set(slurm_job, node_count=low)
         self._answered()
 
     def submit(self, spec: JobSpec, order: Order) -> int:

@@ -16,6 +16,7 @@ from tests.agent.world import World
 
 DONE, ALREADY, REFUSED, FAILED = Outcome.DONE, Outcome.ALREADY, Outcome.REFUSED, Outcome.FAILED
 S = SlurmState
+FOUR: dict[str, Any] = {"node_count": 4, "min_nodes": 2}
 OURS, THEIRS = "rekindle:inc-9", "NHC: check_hw_ib failed"
 
 
@@ -70,6 +71,23 @@ JOBS: list[tuple[str, Verb, dict[str, Any], AttemptDoc | None, Outcome, list[str
     ("exclude lifted", Verb.EXCLUDE, {}, job(state=S.PENDING, exclude=("node2",)), DONE, ["exclude 7 "]),
     ("exclude the same", Verb.EXCLUDE, {"exclude": ("b", "a")}, job(state=S.PENDING, exclude=("a", "b")), ALREADY, []),
     ("exclude running", Verb.EXCLUDE, {"exclude": ("node2",)}, job(), REFUSED, []),
+    ("shrink", Verb.SHRINK, {}, job(state=S.PENDING, **FOUR), DONE, ["resize 7 2-4"]),
+    ("shrink what is small", Verb.SHRINK, {}, job(state=S.PENDING, node_count=2, min_nodes=1), ALREADY, []),
+    ("shrink, never said that it can", Verb.SHRINK, {}, job(state=S.PENDING, node_count=4), REFUSED, []),
+    ("shrink below what it can", Verb.SHRINK, {}, job(state=S.PENDING, node_count=4, min_nodes=3), REFUSED, []),
+    ("shrink is not growing", Verb.SHRINK, {"nodes_min": 6, "nodes_max": 6}, job(state=S.PENDING, **FOUR), REFUSED, []),
+    ("shrink running", Verb.SHRINK, {}, job(**FOUR), REFUSED, []),
+    ("shrink held", Verb.SHRINK, {}, job(state=S.PENDING, held=True, **FOUR), REFUSED, []),
+    ("shrink a start that is over", Verb.SHRINK, {}, job(restart=1, state=S.PENDING, **FOUR), REFUSED, []),
+    ("shrink unknown", Verb.SHRINK, {}, None, REFUSED, []),
+    (
+        "requeue a job that was made smaller",
+        Verb.REQUEUE,
+        {"nodes_min": 4, "nodes_max": 4},
+        job(restart=1, state=S.PENDING, held=True, node_count=2, min_nodes=1),
+        DONE,
+        ["resize 7 4-4", "release 7", "start_now 7"],
+    ),
     ("signal running", Verb.SIGNAL, {}, job(), DONE, ["signal 7 USR1"]),
     ("signal, whether it is caught unknown", Verb.SIGNAL, {}, job(is_ready=None), DONE, ["signal 7 USR1"]),
     ("signal not ready", Verb.SIGNAL, {}, job(is_ready=False), REFUSED, []),
@@ -107,6 +125,7 @@ def test_orders_about_jobs(
         Verb.SUBMIT: {"new_attempt": "slurm.lab.7-a2", "spec": world.spec()},
         Verb.SIGNAL: {"signal": Signal.USR1},
         Verb.STACKS: {"signal": Signal.USR2},
+        Verb.SHRINK: {"nodes_min": 2, "nodes_max": 4},
     }
     answer = world.obey(world.order(verb, **about_job(**needed.get(verb, {}) | changes)))
     assert (answer.outcome, world.ctld.commands) == (outcome, commands), answer.detail
@@ -255,3 +274,18 @@ def test_a_node_order_whose_answer_was_lost_is_not_run_twice(world: World, verb:
     answer = world.obey(world.order(verb, node="n1", repair=Repair.REBOOT))
     assert answer.outcome is DONE
     assert len(world.ctld.commands) == 1
+
+
+def test_a_job_whose_tasks_are_fixed_is_not_made_smaller_and_the_answer_says_why(world: World) -> None:
+    world.ctld.put(job(state=S.PENDING, **FOUR))
+    world.ctld.fixed = "--ntasks-per-node fixes its number of tasks"
+    answer = world.obey(world.order(Verb.SHRINK, **about_job(nodes_min=2, nodes_max=4)))
+    assert (answer.outcome, world.ctld.commands) == (REFUSED, [])
+    assert "--ntasks-per-node" in answer.detail
+
+
+def test_a_shrink_whose_answer_was_lost_is_settled_by_the_size_that_is_there(world: World) -> None:
+    world.ctld.put(job(state=S.PENDING, **FOUR))
+    world.ctld.loses_answers = 1
+    answer = world.obey(world.order(Verb.SHRINK, **about_job(nodes_min=2, nodes_max=4)))
+    assert (answer.outcome, world.ctld.commands) == (DONE, ["resize 7 2-4"])

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
-from rekindle.agent.ports import NodeNow, NotProtected, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.ports import NodeNow, NotProtected, Size, SlurmError, SlurmRefused, UnknownJob
 from rekindle.agent.slurm import comment, history
+from rekindle.agent.slurm.capture import environment_of
 from rekindle.agent.slurm.docs import Shown, base_of
 from rekindle.agent.slurm.jobs import Job, repointed
 from rekindle.agent.slurm.nodemap import NodeMap, gpus_of
@@ -17,10 +18,11 @@ from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.run import Runner
 from rekindle.agent.slurm.script import read as read_script
+from rekindle.agent.slurm.sizes import cannot_shrink, cpus_for, wanted
 from rekindle.agent.slurm.spec import submit, user_id
 from rekindle.agent.slurm.turn import remembered
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
-from rekindle.headnode.orders import MAX_SLURM_JOB, Order, Repair, Signal, check_node
+from rekindle.headnode.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
 from rekindle.wire import MAX_TEXT_CHARS, MailboxError
 
 _SEEN_NOTHING: Final = None
@@ -160,6 +162,23 @@ class Commands:
     def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
         self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes)}")
 
+    def size(self, slurm_job: int) -> Size:
+        job = self._reads.job(_job(slurm_job))
+        if job is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        detail = self._reads.detail(job)
+        environment = environment_of(self._settings().state_location, slurm_job)
+        return Size(low=wanted(detail) or job.node_count, fixed=cannot_shrink(detail, environment.all))
+
+    def resize(self, slurm_job: int, low: int, high: int) -> None:
+        if not 0 < low <= high <= MAX_NODE_COUNT:
+            raise SlurmRefused(f"{low} to {high} is no number of nodes")
+        job = self._reads.job(_job(slurm_job))
+        if job is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        cpus = cpus_for(self._reads.detail(job), low)
+        self._update_job(slurm_job, f"numnodes={low}-{high}", *([f"numcpus={cpus}"] if cpus else []))
+
     def submit(self, spec: JobSpec, order: Order) -> int:
         self._check_user(spec, order)
         return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
@@ -193,8 +212,8 @@ class Commands:
                 changed.append(job.job)
         return tuple(changed)
 
-    def _update_job(self, slurm_job: int, change: str) -> None:
-        self._runner.change(["scontrol", "update", f"jobid={_job(slurm_job)}", change])
+    def _update_job(self, slurm_job: int, *changes: str) -> None:
+        self._runner.change(["scontrol", "update", f"jobid={_job(slurm_job)}", *changes])
 
     # ---- nodes
 

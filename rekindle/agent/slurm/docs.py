@@ -12,6 +12,7 @@ from rekindle.agent.slurm.comment import Comment
 from rekindle.agent.slurm.jobs import ENDED, Job, dependencies
 from rekindle.agent.slurm.options import expand
 from rekindle.agent.slurm.run import Unreadable
+from rekindle.agent.slurm.sizes import said_min, wanted
 from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.headnode.names import SlurmAttempt, first_attempt, parse_attempt
 from rekindle.headnode.orders import check_node
@@ -82,7 +83,8 @@ def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
         partition=clip(job.partition, 255),
         reason=clip(job.reason),
         nodes=valid_nodes(job.nodes()) if is_its_own else (),
-        node_count=min(job.node_count, 10**6),
+        node_count=min(_count(job, detail), 10**6),
+        min_nodes=said_min(shown.said),
         submitted_at=job.submitted,
         started_at=job.started if is_its_own else None,
         ended_at=job.ends if has_ended else None,
@@ -104,6 +106,11 @@ def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
         cannot_resubmit=shown.cannot,
         dependents=shown.dependents,
     )
+
+
+def _count(job: Job, detail: Mapping[str, str]) -> int:
+    asked = wanted(detail) if job.state is SlurmState.PENDING else None
+    return job.node_count if asked is None else asked
 
 
 def ended_by(job: Job) -> EndedBy:

@@ -186,6 +186,8 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     options = {name: given for name, given in spec.options.items() if name not in ("comment", "export")}
     if options.get("nodelist"):  # sbatch refuses a node that is asked for and excluded
         options["nodelist"] = without(options["nodelist"] or "", order.exclude)
+    if order.nodes_max is not None:  # the spec may have been read while the job was smaller
+        options["nodes"] = str(order.nodes_max)
     exclude = [name for name in [options.get("exclude") or "", *order.exclude] if name]
     options["exclude"] = ",".join(exclude)
     args = [

@@ -24,6 +24,7 @@ from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.roster import Member
 from rekindle.agent.slurm.run import Unreadable
+from rekindle.agent.slurm.sizes import MIN_NODES
 from rekindle.agent.slurm.spec import take
 from rekindle.agent.slurm.staff import facts_of, is_news, node_news
 from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
@@ -344,4 +345,5 @@ def remembered(doc: AttemptDoc) -> comment.Comment:
         mailbox=doc.mailbox,
         checkpoints=doc.checkpoints,
         signal=doc.signal,
+        others=() if doc.min_nodes is None else ((MIN_NODES, str(doc.min_nodes)),),
     )
