@@ -32,7 +32,7 @@ def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
         created_at=doc.submitted_at or doc.seen_at,
         checkpoints=doc.checkpoints if _place(doc.checkpoints) else "",
         orchestrator=Orchestrator.SLURM,
-        title=doc.name,
+        title="".join(char if char.isprintable() else " " for char in doc.name),  # for terminals and mails
         limits=limits_of(doc, bucket=bucket),
         number=1 + parts.restart,
         user=doc.user,

@@ -238,6 +238,13 @@ def test_a_comment_cannot_have_us_write_the_whiteboard(lab: Lab, mailbox: str) -
     assert any("whiteboard" in limit for limit in found.limits)
 
 
+def test_a_jobs_name_reaches_no_terminal_raw(lab: Lab) -> None:
+    lab.head_nodes.show(a_doc(name="x\x1b[31m\ny"))
+    found = lab.scheduler.find(FIRST)
+    assert found is not None
+    assert found.title == "x [31m y"
+
+
 @pytest.mark.parametrize("job_id", ["slurm.other.7", "a-training-job"])
 def test_a_head_node_speaks_of_its_own_clusters_jobs_only(lab: Lab, job_id: str) -> None:
     lab.head_nodes.show(a_doc(job_id=job_id))
@@ -348,6 +355,19 @@ def test_a_requeue_is_planned_before_it_is_ordered(lab: Lab) -> None:
     assert plan.mailbox == "/fsx/runs/lm"  # as the run sees it
     lab.answer(Outcome.DONE)
     assert lab.resubmit(exclude=("gpu-2",)) is Done.DONE
+
+
+@pytest.mark.parametrize(("min_nodes", "count", "whole"), [(1, 1, 2), (1, 2, None), (None, 1, None)])
+@pytest.mark.parametrize(("how", "name"), [(Submission.REQUEUE, f"{FIRST}.r2"), (Submission.SUBMIT, FRESH)])
+def test_after_a_small_start_all_nodes_are_asked_for_again(
+    lab: Lab, min_nodes: int | None, count: int, whole: int | None, how: Submission, name: str
+) -> None:
+    lab.head_nodes.show(a_doc(state=SlurmState.REQUEUED, successor=RESTART, min_nodes=min_nodes))
+    lab.head_nodes.show(
+        a_doc(attempt=RESTART, restart=1, state=SlurmState.FAILED, node_count=count, min_nodes=min_nodes)
+    )
+    assert lab.resubmit(clone_of=RESTART, name=name, number=3, how=how) is Done.PENDING
+    assert (lab.last.nodes_min, lab.last.nodes_max) == (whole, whole)
 
 
 def test_a_submission_is_told_by_its_environment(lab: Lab) -> None:

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from rekindle.agent.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
+from rekindle.agent.slurm.capture import arguments_of
+from rekindle.agent.slurm.jobs import LEAN_COLUMNS
+from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.run import Denied, Ran, Runner, checked
+from tests.agent_slurm.conftest import START
+from tests.agent_slurm.fake_slurm import DEFAULTS
 
 
 def test_what_a_command_says_of_itself_is_told_once() -> None:
@@ -85,3 +90,20 @@ def test_a_command_that_changes_something_holds_the_guard(tmp_path: Path) -> Non
         look = ["sh", "-c", f"test -e /proc/self/fd/{guard.fileno()} && echo held || echo free"]
         assert runner.change(look) == "held\n"
         assert runner.read(look) == "free\n"
+
+
+def test_arguments_without_end_hide_no_job(tmp_path: Path) -> None:
+    """Anybody may submit jobs with as many arguments as he likes; together they are more than the agent reads."""
+    squeue = tmp_path / "squeue"
+    row = "@".join({**DEFAULTS, "JobID": "7", "ArrayJobID": "7"}[name] for name in LEAN_COLUMNS)
+    squeue.write_text(
+        "#!/bin/sh\nfor a; do format=$a; done\n"
+        'case "$format" in *Command:*) exec head -c 70000000 /dev/zero;; esac\n'
+        "mark=${format#*:|}; mark=${mark%%|*}\n"
+        f"echo '{row}@' | sed \"s/@$/|$mark#/; s/@/|$mark|/g\"\n"
+    )
+    squeue.chmod(0o755)
+    reads = Reads(Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}), lambda: START)
+    (job,) = reads.jobs()
+    assert (job.job, job.name) == (7, "train")
+    assert arguments_of("/nonexistent", job) is None, "nobody takes them for none"

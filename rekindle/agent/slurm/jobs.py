@@ -53,6 +53,10 @@ COLUMNS: Final = (
     "Name",
     "Comment",
 )
+# Without what its users alone make long: slurmctld bounds every other field to some kilobytes, and an argument list to
+# nothing (seen on 22.05: 120 kB in one).
+LEAN_COLUMNS: Final = tuple(name for name in COLUMNS if name != "Command")
+UNREAD_COMMAND: Final = "(not read) (not read)"  # found in no state of slurmctld's: its arguments are then not known
 
 CLOCKS_APART: Final = timedelta(seconds=30)  # a time limit is a minute at least, so an expected end lies beyond this
 
@@ -178,13 +182,13 @@ def format_of(columns: Sequence[str], mark: str) -> tuple[str, str, str]:
     return ",".join(parts), between, end
 
 
-def parse_jobs(output: str, between: str, end: str, now: datetime) -> tuple[Job, ...]:
-    """Raises: Unreadable."""
-    return tuple(_row(row, now) for row in text.rows(output, between, end, len(COLUMNS)))
+def parse_jobs(output: str, between: str, end: str, now: datetime, columns: Sequence[str] = COLUMNS) -> tuple[Job, ...]:
+    """`columns`: COLUMNS or LEAN_COLUMNS. Raises: Unreadable."""
+    return tuple(_row(row, now, columns) for row in text.rows(output, between, end, len(columns)))
 
 
-def _row(row: Sequence[str], now: datetime) -> Job:
-    at = dict(zip(COLUMNS, row, strict=True))
+def _row(row: Sequence[str], now: datetime, columns: Sequence[str]) -> Job:
+    at = dict(zip(columns, row, strict=True))
     job = text.whole(at["JobID"])
     if job is None or not 0 < job <= MAX_SLURM_JOB:
         raise Unreadable("a job has an id that is none")
@@ -224,7 +228,7 @@ def _row(row: Sequence[str], now: datetime) -> Job:
         stdout=stdout,
         stderr=text.value(at["STDERR"]) or stdout,
         workdir=text.value(at["WorkDir"]),
-        command=text.value(at["Command"]),
+        command=text.value(at.get("Command", UNREAD_COMMAND)),
         name=at["Name"],
         comment=text.value(at["Comment"]),
         is_taken_down=state is SlurmState.COMPLETING and restart > 0 and is_expected,

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from rekindle.agent.ports import UnknownJob, UnknownNode
 from rekindle.agent.slurm import text
-from rekindle.agent.slurm.jobs import COLUMNS, STEP_COLUMNS, Job, format_of, parse_detail, parse_jobs, parse_steps
+from rekindle.agent.slurm.jobs import (
+    COLUMNS,
+    LEAN_COLUMNS,
+    STEP_COLUMNS,
+    Job,
+    format_of,
+    parse_detail,
+    parse_jobs,
+    parse_steps,
+)
 from rekindle.agent.slurm.nodes import Node, Settings, parse_nodes, parse_settings
-from rekindle.agent.slurm.run import Runner, Unreadable
+from rekindle.agent.slurm.run import Runner, TooMuch, Unreadable
 from rekindle.headnode.orders import check_node
 
 MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # slurm.conf, SchedulerParameters=max_script_size
@@ -44,9 +53,17 @@ class Reads:
         return tuple(sorted({int(part) for part in printed.replace("#", " ").split() if text.is_number(part)}))
 
     def _squeue(self, *more: str) -> tuple[Job, ...]:
-        wanted, between, end = format_of(COLUMNS, secrets.token_hex(6))
+        """A queue that holds more than is read is read without what can be that long: one user's jobs must not keep
+        anybody else's from being seen."""
+        try:
+            return self._listed(COLUMNS, more)
+        except TooMuch:
+            return self._listed(LEAN_COLUMNS, more)
+
+    def _listed(self, columns: Sequence[str], more: Sequence[str]) -> tuple[Job, ...]:
+        wanted, between, end = format_of(columns, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
-        return parse_jobs(self._runner.read(args), between, end, self._now())
+        return parse_jobs(self._runner.read(args), between, end, self._now(), columns)
 
     def steps(self) -> dict[str, int]:
         """How many numbered steps run, by `Job.step_key`."""

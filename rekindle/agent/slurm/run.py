@@ -32,6 +32,10 @@ class Denied(SlurmRefused):
     """The agent's user may not do that."""
 
 
+class TooMuch(SlurmUnavailable):
+    """The command printed more than is read."""
+
+
 class Unreadable(SlurmUnavailable):
     """Slurm answered, and its answer cannot be read: nothing is concluded from it."""
 
@@ -210,7 +214,7 @@ def _collect(args: Sequence[str], process: subprocess.Popen[bytes], patience_s: 
                     continue  # read on, so that the command can end, and forget it
                 if sizes["out"] > limit:
                     _end(process)
-                    raise SlurmUnavailable(f"{args[0]} printed more than {limit} bytes")
+                    raise TooMuch(f"{args[0]} printed more than {limit} bytes")
                 parts[key.data].append(data)
     try:
         code = process.wait(max(0.1, ends - time.monotonic()))
