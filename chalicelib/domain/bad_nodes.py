@@ -15,8 +15,10 @@ from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.node_repair import Allowed
 from chalicelib.domain.nodes import is_in_service
 from chalicelib.domain.observations import AttemptView, Observation
+from chalicelib.domain.policy import Policy
 from chalicelib.domain.slurm import BadNode
 from chalicelib.domain.verdict import Decision
 from rekindle.detectors.ranks import STRONG
@@ -139,16 +141,22 @@ def is_out(bad: BadNode, seen: Observation) -> bool:
     return is_another or not is_in_service(facts)
 
 
-def told_of_nodes(decision: Decision, *, ran: str | None, shadow: bool) -> Decision:
-    """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it."""
+def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy) -> Decision:
+    """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
+
+    Under a policy that leaves nodes alone none is cordoned, for nobody would give it back: the next start is kept away
+    from it by name.
+    """
     incident = decision.incident
     fresh = [item for item in incident.bad_nodes if not item.is_told]
-    if not fresh or incident.phase not in ACTING or shadow or ran is None:
+    if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
     cluster = parse_attempt(ran).cluster
+    cordons = policy.node_repair not in (Allowed.OFF, Allowed.TELL)
     actions: list[Action] = []
     for item in fresh:
-        actions.append(CordonNode(cluster=cluster, node=item.node, why=item.why))
+        if cordons:
+            actions.append(CordonNode(cluster=cluster, node=item.node, why=item.why))
         actions.append(
             ReportNode(
                 cluster=cluster,
@@ -158,11 +166,15 @@ def told_of_nodes(decision: Decision, *, ran: str | None, shadow: bool) -> Decis
                 evidence={"attempt": ran, "fault": incident.fault.value},
             )
         )
-    told = tuple(dataclasses.replace(item, is_told=True) for item in incident.bad_nodes)
+    told = tuple(
+        item if item.is_told else dataclasses.replace(item, is_told=True, is_cordoned=cordons)
+        for item in incident.bad_nodes
+    )
     names = ", ".join(item.node for item in fresh)
+    said = "cordoned, and handed on for repair" if cordons else "told; the policy leaves nodes in service"
     return dataclasses.replace(
         decision,
         incident=dataclasses.replace(incident, bad_nodes=told),
         actions=(*actions, *decision.actions),
-        reason=f"{decision.reason} {names}: cordoned, and handed on for repair.",
+        reason=f"{decision.reason} {names}: {said}.",
     )

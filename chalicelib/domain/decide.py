@@ -59,7 +59,7 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     if common is not None:
         return common
     decision = platform_restarted(look) or _carried_on(look, _by_phase(look))
-    decision = told_of_nodes(_nodes_first(look, decision), ran=look.incident.attempt, shadow=policy.shadow)
+    decision = told_of_nodes(_nodes_first(look, decision), ran=look.incident.attempt, policy=policy)
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 
 

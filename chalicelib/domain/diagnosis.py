@@ -65,8 +65,11 @@ def _note_state(incident: Incident, seen: Observation, view: AttemptView | None)
             return incident
         return dataclasses.replace(incident, unseen_since=seen.observed_at)
     if incident.unseen_since is not None:
-        incident = dataclasses.replace(incident, unseen_since=None)
-    state = f"{view.name}:{view.status}"
+        incident = _seen_again(incident, incident.unseen_since, seen.observed_at)
+    is_suspended = view.slurm is not None and view.slurm.state is SlurmState.SUSPENDED
+    state = f"{view.name}:{SlurmState.SUSPENDED if is_suspended else view.status}"
+    if incident.seen_as == f"{view.name}:{SlurmState.SUSPENDED}" != state and incident.phase in _WEIGHING:
+        incident = dataclasses.replace(incident, phase_entered_at=seen.observed_at)
     if incident.seen_as == state:
         return incident
     repaired_at = incident.repaired_at if incident.seen_as.startswith(f"{view.name}:") else None
@@ -74,6 +77,24 @@ def _note_state(incident: Incident, seen: Observation, view: AttemptView | None)
     if is_back and incident.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
         repaired_at = seen.observed_at
     return dataclasses.replace(incident, seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
+
+
+# A claim is weighed there by how long the run stands still.
+_WEIGHING = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
+
+
+def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
+    """Nobody was seen to stand still while nobody was seen: that time is no part of any of its waits."""
+    away = now - since
+    return dataclasses.replace(
+        incident,
+        unseen_since=None,
+        seen_since=incident.seen_since and min(incident.seen_since + away, now),
+        watch_at=incident.watch_at and min(incident.watch_at + away, now),
+        phase_entered_at=min(incident.phase_entered_at + away, now)
+        if incident.phase in _WEIGHING
+        else incident.phase_entered_at,
+    )
 
 
 def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:

@@ -246,10 +246,11 @@ def suspended(look: Look, attempt: AttemptView) -> Decision | None:
     if attempt.slurm is None or attempt.slurm.state is not SlurmState.SUSPENDED or look.ordered is not None:
         return None
     reason = f"{attempt.name} is suspended in Slurm (scontrol suspend, or preemption): it is not stuck, and is left so"
-    if look.in_phase >= look.policy.capacity_limit:
+    if look.in_state >= look.policy.capacity_limit:
         return look.hand_over(
-            "slurm.suspended_limit", f"{reason}; for {span_word(look.in_phase)} now", severity=Severity.WARNING
+            "slurm.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
         )
     if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
         return look.move("slurm.suspended", reason, Phase.HOLDING)
-    return look.stay("slurm.suspended", reason)
+    # It stood still for a reason: once it goes on, that is counted from then.
+    return look.changed(**unwatched()).stay("slurm.suspended", reason)

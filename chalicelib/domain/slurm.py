@@ -92,12 +92,14 @@ class SlurmView:
             requeued_by=EndedBy(wire["requeued_by"]),
             dependents=int(wire["dependents"]),
             exclude=tuple(wire.get("exclude", ())),
+            node_count=int(wire.get("node_count", 0)),
+            min_nodes=wire.get("min_nodes"),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadNode:
-    """A node that a Job's Incident holds to be broken. `is_told`: it was cordoned and reported, as far as that goes.
+    """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
 
     `instance_id` is the machine behind the name at that time: a repaired node may keep its name.
     """
@@ -106,12 +108,25 @@ class BadNode:
     why: str
     instance_id: str | None = None
     is_told: bool = False
+    is_cordoned: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
-        return {"node": self.node, "why": self.why, "instance_id": self.instance_id, "is_told": self.is_told}
+        return {
+            "node": self.node,
+            "why": self.why,
+            "instance_id": self.instance_id,
+            "is_told": self.is_told,
+            "is_cordoned": self.is_cordoned,
+        }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> BadNode:
         """Inverse of `to_wire`."""
-        return cls(node=wire["node"], why=wire["why"], instance_id=wire["instance_id"], is_told=bool(wire["is_told"]))
+        return cls(
+            node=wire["node"],
+            why=wire["why"],
+            instance_id=wire["instance_id"],
+            is_told=bool(wire["is_told"]),
+            is_cordoned=bool(wire.get("is_cordoned", False)),
+        )

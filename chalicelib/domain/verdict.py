@@ -13,6 +13,8 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind
+from rekindle.headnode.documents import EndedBy
+from rekindle.headnode.names import parse_attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,7 @@ class Look:
         """End the Incident and tell people."""
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
         reason += suspects_said(self.incident) + held_said(self)
+        reason += cordons_said(self) if phase is not Phase.RECOVERED else ""
         told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
         return self.decided(rule, reason, incident, (*actions, told), None)
 
@@ -154,15 +157,41 @@ def suspects_said(incident: Incident) -> str:
 def held_said(look: Look) -> str:
     """For whoever is told: a Slurm job that we have put back into the queue waits there for somebody to let it go."""
     attempt, incident = look.attempt, look.incident
-    if attempt is None or attempt.slurm is None or not incident.stop_hold or not attempt.status.has_ended:
+    if not incident.stop_hold or not incident.stopped_attempts:
         return ""
+    is_between = incident.phase in (Phase.STOPPING, Phase.RESUBMITTING)  # after it a start of ours, or theirs, is there
+    if attempt is None or attempt.slurm is None:
+        base = parse_attempt(incident.stopped_attempts[-1]).base if is_between else ""
+        job = base if base.isdigit() else "<its job id>"
+        return f" Its Slurm job may be in the queue, held by us: {_let_go(job)}." if is_between else ""
+    job = str(attempt.slurm.slurm_job)
     if attempt.name not in incident.stopped_attempts:
+        is_ours = is_between and attempt.slurm.held and attempt.slurm.is_queued
+        return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}." if is_ours else ""
+    if not attempt.status.has_ended:
+        return f" Slurm job {job} was told to stop, and may wait in the queue afterwards, held by us: {_let_go(job)}."
+    if attempt.successor is not None:
+        after = look.seen.successor.value.slurm if isinstance(look.seen.successor, Known) else None
+        if after is not None and not (after.is_queued and after.held):
+            return ""  # somebody has let it go, or ended it
+        return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}."
+    if attempt.status is AttemptStatus.COMPLETED or attempt.slurm.ended_by in (EndedBy.USER, EndedBy.ITSELF):
         return ""
-    job = attempt.slurm.slurm_job
-    if attempt.successor is None:
-        return f" Slurm job {job} was ended by us: `scontrol requeue {job}` starts it again while Slurm knows it."
+    return f" Slurm job {job} was ended by us: `scontrol requeue {job}` starts it again while Slurm knows it."
+
+
+def _let_go(job: str) -> str:
+    return f"`scontrol release {job}` lets it go, `scancel {job}` ends it"
+
+
+def cordons_said(look: Look) -> str:
+    """For whoever takes over: nodes that this Incident has taken out of service, and how one is given back by hand."""
+    names = [item.node for item in look.incident.bad_nodes if item.is_cordoned]
+    if not names:
+        return ""
     return (
-        f" Slurm job {job} is in the queue, held by us: `scontrol release {job}` lets it go, `scancel {job}` ends it."
+        f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back, and by hand "
+        f"`scontrol update nodename={names[0]} state=resume` does."
     )
 
 

@@ -824,7 +824,7 @@ SLURM_TABLE: list[Row] = [
     ),
     (
         "suspended for too long",
-        case(Phase.HOLDING, F.HANG, phase_entered_at=NOW - timedelta(hours=7)),
+        case(Phase.HOLDING, F.HANG, seen_as=f"{R0}:suspended", seen_since=NOW - timedelta(hours=7)),
         sees(start(state=SlurmState.SUSPENDED)),
         P,
         "slurm.suspended_limit",
