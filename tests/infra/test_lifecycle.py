@@ -23,7 +23,7 @@ from moto import mock_aws
 from infra.lifecycle import HERE, LifecycleError, Place, pins, policy, requirements, settings, write
 from infra.lifecycle.__main__ import main
 from rekindle.agent.settings import Settings
-from rekindle.headnode.names import cluster_prefix, queue_name
+from rekindle.headnode.names import cluster_prefix, order_key, queue_name
 
 ROOT = Path(__file__).parents[2]
 PLACE = Place(
@@ -324,7 +324,10 @@ CALLS = {
 
 def test_the_policy_grants_what_the_agent_calls_on_its_own_clusters_things_only() -> None:
     statements = policy(PLACE)["Statement"]
-    granted = {action for statement in statements for action in statement["Action"]}
+    granted = {action for statement in statements if statement["Effect"] == "Allow" for action in statement["Action"]}
+    (denied,) = (statement for statement in statements if statement["Effect"] == "Deny")
+    assert denied["Action"] == ["s3:PutObject"]
+    assert denied["Resource"].endswith(order_key("pretrain", "x").replace("x.json", "*")), "orders are the service's"
     source = "\n".join(path.read_text() for path in (ROOT / "rekindle/agent").rglob("*.py"))
     called = {action for name, action in CALLS.items() if re.search(rf"\.{name}\(", source)}
     assert called <= granted
