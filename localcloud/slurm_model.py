@@ -38,6 +38,8 @@ class SimJob:
     base: SlurmAttempt
     lineage: str
     wants: int = 2
+    least: int | None = None  # it was made smaller: so few will do
+    min_nodes: int | None = None  # what its comment says
     restart: int = 0
     state: SlurmState = SlurmState.PENDING
     nodes: tuple[str, ...] = ()
@@ -97,7 +99,7 @@ class SlurmModel:
             if job.state is not SlurmState.PENDING or job.held:
                 continue
             free = [name for name in self.node_facts if self._is_free(name) and name not in job.exclude]
-            if len(free) < job.wants:
+            if len(free) < (job.least or job.wants):
                 job.reason = "Resources"
                 continue
             job.nodes, job.state, job.reason = tuple(free[: job.wants]), SlurmState.RUNNING, ""
@@ -195,7 +197,8 @@ class SlurmModel:
             partition="main",
             reason=job.reason,
             nodes=job.nodes,
-            node_count=job.wants,
+            node_count=len(job.nodes) or job.least or job.wants,
+            min_nodes=job.min_nodes,
             submitted_at=job.submitted_at,
             started_at=job.started_at,
             ended_at=job.ended_at,
@@ -265,6 +268,8 @@ class SlurmModel:
                 return self._requeue(order)
             case Verb.SUBMIT:
                 return self._submit(order)
+            case Verb.SHRINK:
+                return self._shrink(order)
             case Verb.EXCLUDE:
                 return self._exclude(order)
             case Verb.DRAIN | Verb.RESUME:
@@ -312,6 +317,8 @@ class SlurmModel:
     def _release(self, job: SimJob, order: Order) -> None:
         job.exclude = tuple(dict.fromkeys((*job.exclude, *order.exclude)))
         job.held, job.reason = False, "Resources"
+        if order.nodes_min is not None:
+            job.least = None
 
     def _submit(self, order: Order) -> tuple[Outcome, str, int | None]:
         there = next((job for job in self.jobs.values() if job.base.name == order.new_attempt), None)
@@ -339,6 +346,15 @@ class SlurmModel:
             is_requeueable=template.is_requeueable,
         )
         return Outcome.DONE, "submitted", job.slurm_job
+
+    def _shrink(self, order: Order) -> tuple[Outcome, str, int | None]:
+        job = self.jobs.get(order.slurm_job or 0)
+        if job is None or job.state is not SlurmState.PENDING or job.attempt != order.attempt:
+            return Outcome.REFUSED, "only a pending job is made smaller", None
+        if job.min_nodes is None or (order.nodes_min or 0) < job.min_nodes:
+            return Outcome.REFUSED, "its script cannot", None
+        job.least = order.nodes_min
+        return Outcome.DONE, "smaller", job.slurm_job
 
     def _exclude(self, order: Order) -> tuple[Outcome, str, int | None]:
         job = self.jobs.get(order.slurm_job or 0)

@@ -117,6 +117,17 @@ class CaptureStacks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeJob:
+    """Let a pending Slurm job take `nodes_min` to `nodes_max` nodes."""
+
+    attempt: str
+    slurm_job: int
+    nodes_min: int
+    nodes_max: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportNode:
     """Hand a suspected node on: it opens the node's own Incident or joins it. Whoever repairs it, it is only one."""
 
@@ -154,6 +165,7 @@ Action = (
     | AdoptAttempt
     | CordonNode
     | ExcludeNodes
+    | ResizeJob
     | CaptureStacks
     | ReportNode
     | QuarantineCheckpoint
@@ -197,7 +209,7 @@ def action_name(action: Action) -> str:
     return type(action).__name__
 
 
-def action_to_wire(action: Action) -> dict[str, Any]:
+def action_to_wire(action: Action) -> dict[str, Any]:  # noqa: C901  one case for each action
     """JSON form, `{"action": name, …}`."""
     match action:
         case RequestCheckpoint():
@@ -244,6 +256,14 @@ def action_to_wire(action: Action) -> dict[str, Any]:
                 "attempt": action.attempt,
                 "slurm_job": action.slurm_job,
                 "signal": action.signal,
+                "why": action.why,
+            }
+        case ResizeJob():
+            body = {
+                "attempt": action.attempt,
+                "slurm_job": action.slurm_job,
+                "nodes_min": action.nodes_min,
+                "nodes_max": action.nodes_max,
                 "why": action.why,
             }
         case ReportNode():
@@ -307,6 +327,14 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
         case "CaptureStacks":
             return CaptureStacks(
                 attempt=wire["attempt"], slurm_job=int(wire["slurm_job"]), signal=wire["signal"], why=wire["why"]
+            )
+        case "ResizeJob":
+            return ResizeJob(
+                attempt=wire["attempt"],
+                slurm_job=int(wire["slurm_job"]),
+                nodes_min=int(wire["nodes_min"]),
+                nodes_max=int(wire["nodes_max"]),
+                why=wire["why"],
             )
         case "ReportNode":
             return ReportNode(

@@ -107,7 +107,8 @@ class Try:
     `no_room`: it failed for want of capacity before it ever ran. `died_at_load`: it failed before it had made a step
     past the checkpoint that it was given. `is_theirs`: the platform started it by itself. `leaves` is a held start of
     the old Slurm job that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
-    one before it lost a node of: which one, Slurm may show only later.
+    one before it lost a node of: which one, Slurm may show only later. `nodes_min` to `nodes_max` is the size that it
+    was allowed because it waited for nodes.
     """
 
     number: int
@@ -128,6 +129,8 @@ class Try:
     is_theirs: bool = False
     leaves: str | None = None
     left_nodes: tuple[str, ...] = ()
+    nodes_min: int | None = None
+    nodes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -591,6 +594,8 @@ def _try_to_wire(item: Try) -> dict[str, Any]:
         "how": item.how.value,
         "exclude": list(item.exclude),
         "is_theirs": item.is_theirs,
+        "nodes_min": item.nodes_min,
+        "nodes_max": item.nodes_max,
         "leaves": item.leaves,
         "left_nodes": list(item.left_nodes),
     }
@@ -614,6 +619,8 @@ def _try_from_wire(wire: Mapping[str, Any]) -> Try:
         how=Submission(wire.get("how", Submission.CLONE)),
         exclude=tuple(wire.get("exclude", ())),
         is_theirs=bool(wire.get("is_theirs", False)),
+        nodes_min=wire.get("nodes_min"),
+        nodes_max=wire.get("nodes_max"),
         leaves=wire.get("leaves"),
         left_nodes=tuple(wire.get("left_nodes", ())),
     )

@@ -30,6 +30,7 @@ class ReasonRow:
     example: str
     said: str
     source: str
+    is_short: bool = False  # it waits for nodes, and for nothing else: fewer might do
 
 
 _MAN: Final = "squeue, JOB REASON CODES"
@@ -88,8 +89,24 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ),
     ReasonRow(
         waits=Waits.DOUBTFUL,
-        pattern=r"Partition(Down|Inactive)|NodeDown|ReqNodeNotAvail.*|FrontEndDown|SystemFailure|Prolog|ProLog",
+        pattern=r"ReqNodeNotAvail,?[ _]UnavailableNodes:.*",
         example="ReqNodeNotAvail, UnavailableNodes:ip-10-1-2-3",
+        said="nodes that it would get are down or drained",
+        source=_MAN,
+        is_short=True,
+    ),
+    ReasonRow(
+        waits=Waits.DOUBTFUL,
+        pattern=r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN,[ _]DRAINED.*",
+        example="Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        said="too many nodes are down, drained or somebody else's",
+        source="seen on Slurm 22.05",
+        is_short=True,
+    ),
+    ReasonRow(
+        waits=Waits.DOUBTFUL,
+        pattern=r"Partition(Down|Inactive)|NodeDown|ReqNodeNotAvail.*|FrontEndDown|SystemFailure|Prolog|ProLog",
+        example="ReqNodeNotAvail, May be reserved for other job",
         said="nodes or a partition that it needs are away",
         source=_MAN,
     ),
@@ -103,9 +120,17 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ),
     ReasonRow(
         waits=Waits.IN_QUEUE,
-        pattern=r"Resources|Priority|Dependency|BeginTime|Licenses|Reservation|Cleaning|None|SchedDefer|FedJobLock"
-        r"|BurstBuffer\w+|NonZeroExitCode|TimeLimit|",
+        pattern=r"Resources",
         example="Resources",
+        said="it waits for nodes to become free",
+        source=_MAN,
+        is_short=True,
+    ),
+    ReasonRow(
+        waits=Waits.IN_QUEUE,
+        pattern=r"Priority|Dependency|BeginTime|Licenses|Reservation|Cleaning|None|SchedDefer|FedJobLock"
+        r"|BurstBuffer\w+|NonZeroExitCode|TimeLimit|",
+        example="Priority",
         said="it waits its turn",
         source=_MAN,
     ),
@@ -116,6 +141,12 @@ def judge(reason: str) -> ReasonRow | None:
     """The row of a pending job's reason; None for a word that no row knows."""
     word = reason.strip().strip("()")[:500]
     return next((row for row in REASONS if _matches(row.pattern, word)), None)
+
+
+def is_short_of_nodes(reason: str) -> bool:
+    """It waits because there are not enough nodes, and for no other reason."""
+    row = judge(reason)
+    return row is not None and row.is_short
 
 
 def _matches(pattern: str, word: str) -> bool:

@@ -40,6 +40,9 @@ class Policy:
     repair_grace          how long the platform's own repair of a run is left alone (SageMaker: up to 10 restarts)
     auto_resume_grace     how long a job whose `srun --auto-resume` may be at work is left alone (HyperPod: 20-30 min
                           until the node is replaced)
+    min_nodes_percent     a started-again Slurm job may run on this share of its nodes, if its own comment says so too
+                          (`min_nodes=N`); 100: never smaller
+    smaller_after         how long such a job waits for all its nodes before it is made smaller
     start_limit           how long a new attempt may take to its first step
     verify_blind          how long an attempt whose steps cannot be seen is watched before a person is told
     silent_limit          a new attempt that stops moving for this long during verification is hung
@@ -99,6 +102,8 @@ class Policy:
     stop_limit: timedelta = timedelta(seconds=1800)
     repair_grace: timedelta = timedelta(seconds=3600)
     auto_resume_grace: timedelta = timedelta(seconds=1800)
+    min_nodes_percent: float = 100.0
+    smaller_after: timedelta = timedelta(seconds=1800)
     start_limit: timedelta = timedelta(seconds=3600)
     verify_blind: timedelta = timedelta(seconds=1800)
     silent_limit: timedelta = timedelta(seconds=1800)
@@ -234,6 +239,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "stop_limit": duration(1, _DAY_S),
     "repair_grace": duration(0, _DAY_S),
     "auto_resume_grace": duration(0, _DAY_S),
+    "min_nodes_percent": number(1, 100),
+    "smaller_after": duration(60, 30 * _DAY_S),
     "start_limit": duration(1, 7 * _DAY_S),
     "verify_blind": duration(1, _DAY_S),
     "silent_limit": duration(1, _DAY_S),
@@ -280,6 +287,7 @@ _DURATIONS = frozenset(
         "stop_limit",
         "repair_grace",
         "auto_resume_grace",
+        "smaller_after",
         "start_limit",
         "verify_blind",
         "silent_limit",

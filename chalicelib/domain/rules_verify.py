@@ -23,6 +23,7 @@ from chalicelib.domain.rules_ended import attempt_died
 from chalicelib.domain.rules_loss import roll_back
 from chalicelib.domain.rules_slurm import adopted_trouble, superfluous_exclusion, suspended, waiting_in_queue
 from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.sizes import smaller
 from chalicelib.domain.verdict import (
     Decision,
     Look,
@@ -192,6 +193,7 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
         return look.stay("verify.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
     at_rest = (
         superfluous_exclusion(look, attempt, to_exclude(look.incident, look.seen))
+        or smaller(look, attempt)
         or waiting_in_queue(look, attempt, group="verify")
         or suspended(look, attempt)
     )

@@ -26,7 +26,8 @@ class SlurmView:
     released. `is_known`: slurmctld still knows the job, so that it can be requeued. `has_spec`: what is needed to
     submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new start can be
     told by a message where to resume. `has_auto_resume` is None where the script could not be read. `dependents` counts
-    the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so.
+    the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so. `node_count` is how
+    many nodes it has, or asks for at least; `min_nodes` how few its own comment says that it can do with.
     """
 
     slurm_job: int
@@ -45,6 +46,8 @@ class SlurmView:
     requeued_by: EndedBy = EndedBy.UNKNOWN
     dependents: int = 0
     exclude: tuple[str, ...] = ()
+    node_count: int = 0
+    min_nodes: int | None = None
 
     @property
     def is_queued(self) -> bool:
@@ -70,6 +73,8 @@ class SlurmView:
             "requeued_by": self.requeued_by.value,
             "dependents": self.dependents,
             "exclude": list(self.exclude),
+            "node_count": self.node_count,
+            "min_nodes": self.min_nodes,
         }
 
     @classmethod

@@ -21,7 +21,7 @@ from chalicelib.domain.slurm_states import status_of, view_of
 from chalicelib.orchestrators.slurm_found import found_of
 from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
 from rekindle.headnode.documents import AttemptDoc, SlurmState
-from rekindle.headnode.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, parse_attempt
+from rekindle.headnode.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from rekindle.mailbox import (
     ENV_INCIDENT,
@@ -154,6 +154,7 @@ class SlurmScheduler:
             return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be told where to resume: {err}")
         self._mailbox.plan(job, action.name, order, now=self._clock.now())
         verb = Verb.SUBMIT if action.how is Submission.SUBMIT else Verb.REQUEUE
+        whole = self._whole_again(old, job)
 
         def make(token: str, now: datetime) -> Order:
             return Order(
@@ -168,10 +169,19 @@ class SlurmScheduler:
                 spec=old.spec if verb is Verb.SUBMIT else None,
                 environment=environment,
                 exclude=action.exclude,
+                nodes_min=whole,
+                nodes_max=whole,
                 incident_id=incident_id,
             )
 
         return self._answered("ResubmitJob", self._give(old.cluster, _stem("start", action.name), make))
+
+    def _whole_again(self, old: AttemptDoc, job: Job) -> int | None:
+        """The number of nodes to ask for again, where the start before was made smaller than the first one was."""
+        if old.min_nodes is None or job.job_id == old.attempt:
+            return None
+        first = self._head_nodes.attempt(job.job_id) if is_slurm(job.job_id) else None
+        return first.node_count if first is not None and old.node_count < first.node_count else None
 
     def _attempt_order(self, action: ResubmitJob, old: AttemptDoc, job: Job, incident_id: str) -> AttemptOrder:
         """What the run is told. Its mailbox is named as the run itself sees it, not by our copy of it."""

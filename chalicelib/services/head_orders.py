@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.actions import ActionResult, CaptureStacks, CordonNode, Done, ExcludeNodes, action_name
+from chalicelib.domain.actions import (
+    ActionResult,
+    CaptureStacks,
+    CordonNode,
+    Done,
+    ExcludeNodes,
+    ResizeJob,
+    action_name,
+)
 from chalicelib.domain.errors import RecoveryError
 from chalicelib.domain.incidents import Incident
 from chalicelib.ports import Clock, HeadNodes
-from rekindle.headnode.names import parse_attempt
+from rekindle.headnode.names import is_slurm, parse_attempt
 from rekindle.headnode.orders import Answer, Order, Outcome, Signal, Verb, token_of
 
 # An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
@@ -37,7 +45,7 @@ class HeadOrders:
     head_nodes: HeadNodes | None
     clock: Clock
 
-    def give(self, action: CordonNode | ExcludeNodes | CaptureStacks, incident: Incident) -> ActionResult:
+    def give(self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, incident: Incident) -> ActionResult:
         """One order per Incident and what it is about, however often it is asked for.
 
         Raises: Retryable, of a cordon and an exclusion. Stacks are good to have: an agent that is away, or a signal
@@ -48,6 +56,12 @@ class HeadOrders:
                 return self._again(action, lambda turn: self._cordon(action, incident, turn), action.node)
             case ExcludeNodes():
                 return self._again(action, lambda turn: self._exclude(action, incident, turn), action.attempt)
+            case ResizeJob():
+                if self._is_small(action, incident):
+                    return _result(
+                        action, Done.REFUSED, f"{action.attempt} is smaller than the Job's first start already"
+                    )
+                return self._again(action, lambda turn: self._resize(action, incident, turn), action.attempt)
             case CaptureStacks():
                 if action.signal not in set(Signal):
                     return _result(action, Done.REFUSED, f"{action.signal[:16]} is no signal that may be sent")
@@ -82,6 +96,28 @@ class HeadOrders:
             incident_id=incident.incident_id,
         )
 
+    def _is_small(self, action: ResizeJob, incident: Incident) -> bool:
+        """Slurm put a small start back by itself: the policy's share is of the whole, and was used up then."""
+        if self.head_nodes is None or incident.job_id is None or not is_slurm(incident.job_id):
+            return False
+        first = self.head_nodes.attempt(incident.job_id)
+        return first is not None and action.nodes_max < first.node_count
+
+    def _resize(self, action: ResizeJob, incident: Incident, turn: int) -> Order:
+        now = self.clock.now()
+        return Order(
+            token=token_of(incident.incident_id, _numbered(Verb.SHRINK, turn), _digest(action.attempt)),
+            verb=Verb.SHRINK,
+            cluster=parse_attempt(action.attempt).cluster,
+            issued_at=now,
+            expires_at=now + CORDON_VALID,
+            attempt=action.attempt,
+            slurm_job=action.slurm_job,
+            nodes_min=action.nodes_min,
+            nodes_max=action.nodes_max,
+            incident_id=incident.incident_id,
+        )
+
     def _capture(self, action: CaptureStacks, incident: Incident) -> Order:
         now = self.clock.now()
         return Order(
@@ -101,7 +137,9 @@ class HeadOrders:
             return _nobody(order)
         return self.head_nodes.order(order)
 
-    def _again(self, action: CordonNode | ExcludeNodes, make: Callable[[int], Order], about: str) -> ActionResult:
+    def _again(
+        self, action: CordonNode | ExcludeNodes | ResizeJob, make: Callable[[int], Order], about: str
+    ) -> ActionResult:
         """The order, or the one that was given before; under the next number where that one came to nothing."""
         if self.head_nodes is None:
             return self._answered(action, _nobody(make(0)), about)
@@ -118,7 +156,7 @@ class HeadOrders:
         return self._answered(action, answer, about)
 
     def _answered(
-        self, action: CordonNode | ExcludeNodes | CaptureStacks, answer: Answer | None, about: str
+        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, answer: Answer | None, about: str
     ) -> ActionResult:
         if answer is None:
             return _result(action, Done.PENDING, f"{about}: not answered yet")
@@ -150,5 +188,5 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:24]
 
 
-def _result(action: CordonNode | ExcludeNodes | CaptureStacks, done: Done, detail: str) -> ActionResult:
+def _result(action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, done: Done, detail: str) -> ActionResult:
     return ActionResult(action=action_name(action), done=done, detail=detail[:400])

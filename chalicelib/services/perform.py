@@ -17,6 +17,7 @@ from chalicelib.domain.actions import (
     QuarantineCheckpoint,
     ReportNode,
     RequestCheckpoint,
+    ResizeJob,
     ResubmitJob,
     StopJob,
     action_name,
@@ -76,7 +77,7 @@ class Perform:
                     return self._ordered(action, incident)
                 case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
                     return self._about_node(action, incident)
-                case ExcludeNodes() | CaptureStacks():
+                case ExcludeNodes() | CaptureStacks() | ResizeJob():
                     return self._ordered(action, incident)
                 case ReportNode():
                     return self._report(action, incident)
@@ -148,7 +149,9 @@ class Perform:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
         return self.nodes.act(action, incident)
 
-    def _ordered(self, action: CordonNode | ExcludeNodes | CaptureStacks, incident: Incident) -> ActionResult:
+    def _ordered(
+        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, incident: Incident
+    ) -> ActionResult:
         return HeadOrders(self.head_nodes, self.clock).give(action, incident)
 
     def _report(self, action: ReportNode, incident: Incident) -> ActionResult:

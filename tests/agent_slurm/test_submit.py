@@ -408,6 +408,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
     commands.start_now(7)
     commands.exclude(7, ["node1", "node2"])
     commands.exclude(7, [])
+    commands.resize(7, 1, 2)
     assert commands.repoint(7, 70) == (9,)
     commands.drain("node1", "rekindle:inc 1; rm -rf /")
     commands.resume("node1")
@@ -424,6 +425,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
         ["scontrol", "update", "jobid=7", "starttime=now"],
         ["scontrol", "update", "jobid=7", "excnodelist=node1,node2"],
         ["scontrol", "update", "jobid=7", "excnodelist="],
+        ["scontrol", "update", "jobid=7", "numnodes=1-2", "numcpus=96"],
         ["scontrol", "update", "jobid=9", "dependency=afterok:70,singleton"],
         ["scontrol", "update", "nodename=node1", "state=drain", "reason=rekindle:inc 1; rm -rf /"],
         ["scontrol", "update", "nodename=node1", "state=resume"],
@@ -438,6 +440,8 @@ def test_what_is_no_job_or_node_never_reaches_a_command(head: Head) -> None:
         lambda: head.commands.drain("node[1-3]", "x"),
         lambda: head.commands.drain("node1", "two\nlines"),
         lambda: head.commands.exclude(7, ["a,b"]),
+        lambda: head.commands.resize(7, 0, 2),
+        lambda: head.commands.resize(7, 3, 2),
     ):
         with pytest.raises(SlurmRefused):
             call()

@@ -65,8 +65,8 @@ class Slurm:
 
 
 @contextmanager
-def slurm(**more: Any) -> Iterator[Slurm]:
-    with world() as w:
+def slurm(policies: dict[str, Any] | None = None, **more: Any) -> Iterator[Slurm]:
+    with world(policies=policies) as w:
         made = Slurm(w, **more)
         try:
             yield made
@@ -159,3 +159,36 @@ def test_an_agent_that_falls_silent_in_the_middle_costs_time_and_nothing_else() 
         s.recovered()
         assert s.verbs() == [Verb.HOLD, Verb.REQUEUE]
         assert sorted(s.starts()) == [JOB, f"{JOB}.r1"]
+
+
+SMALLER = {"default": {"name": "default", "min_nodes_percent": 50, "smaller_after_s": 600}}
+FOUR = ("ip-1", "ip-2", "ip-3", "ip-4")
+
+
+def test_a_job_that_can_runs_on_fewer_nodes_when_it_has_waited_for_all_and_on_all_again_later() -> None:
+    with slurm(SMALLER, nodes=FOUR, wants=4, min_nodes=1) as s:
+        s.sim.model.lose_node("ip-4")
+        began = s.w.cloud.clock.now()
+        s.until(lambda: Verb.SHRINK in s.verbs())
+        assert s.w.cloud.clock.now() - began >= timedelta(seconds=600)
+        s.until(lambda: s.job.state is SlurmState.RUNNING)
+        (order,) = [one for one in s.sim.model.executed if one.verb is Verb.SHRINK]
+        assert (order.attempt, order.nodes_min, order.nodes_max) == (f"{JOB}.r1", 2, 4)
+        assert set(s.job.nodes) == {"ip-1", "ip-2", "ip-3"}
+        s.until(lambda: any(not one.is_open for one in s.incidents()))
+        assert s.w.rules(s.incidents()[0]).count("verify.smaller") == 1
+        s.sim.model.mend_node("ip-4")
+        s.sim.freeze(f"{JOB}.r1")
+        s.until(lambda: f"{JOB}.r2" in s.starts())
+        (again,) = [one for one in s.sim.model.executed if one.verb is Verb.REQUEUE]
+        assert (again.nodes_min, again.nodes_max) == (4, 4)
+        assert len(s.job.nodes) == 4
+
+
+def test_a_policy_alone_makes_no_job_smaller() -> None:
+    with slurm(SMALLER, nodes=FOUR, wants=4) as s:
+        s.sim.model.lose_node("ip-4")
+        began = s.w.cloud.clock.now()
+        s.until(lambda: s.w.cloud.clock.now() - began > timedelta(minutes=40))
+        assert Verb.SHRINK not in s.verbs()
+        assert s.job.state is SlurmState.PENDING

@@ -16,6 +16,7 @@ from chalicelib.domain.actions import (
     Done,
     ExcludeNodes,
     ReportNode,
+    ResizeJob,
     StopJob,
 )
 from chalicelib.domain.errors import DependencyUnavailable
@@ -144,6 +145,20 @@ def test_an_exclusion_is_one_order_per_list(w: SlurmWorld) -> None:
         act(w, incident, ExcludeNodes(attempt=w.job.attempt, slurm_job=1, nodes=nodes, why=""))
     w.head.work()
     assert [order.exclude for order in w.model.executed] == [("ip-1",), ()]
+
+
+def test_a_job_is_made_smaller_by_one_order_and_not_below_its_share_of_the_first_start(w: SlurmWorld) -> None:
+    incident = opened(w)
+    w.job.min_nodes = 1
+    first = w.job.wants
+    w.model.put_back(w.job, by=EndedBy.USER)
+    resize = ResizeJob(attempt=w.job.attempt, slurm_job=w.job.slurm_job, nodes_min=1, nodes_max=first, why="")
+    assert [act(w, incident, resize).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
+    w.head.work()
+    w.head.publish()
+    assert act(w, incident, resize).done is Done.DONE
+    assert [(one.verb, one.nodes_min, one.nodes_max) for one in w.model.executed] == [(Verb.SHRINK, 1, first)]
+    assert act(w, incident, replace(resize, nodes_max=first - 1)).done is Done.REFUSED
 
 
 def test_a_node_is_reported_as_one_fact_per_incident(w: SlurmWorld) -> None:
