@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from chalicelib.domain.diagnosis import is_stale
 from chalicelib.domain.errors import DependencyUnavailable, NotOurs, UnknownEntity
 from chalicelib.domain.evidence import LOSS_FAULTS
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, incident_id_for, node_scope
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.observations import AttemptStatus
@@ -184,8 +185,21 @@ class Intake:
         if not signal.triggers:
             return self._news(signal, job)
         if is_stale(signal, current_attempt=job.current_attempt, attempt_started_at=job.attempt_started_at):
-            return _dropped(signal, "stale: about an attempt that has been succeeded", job)
+            if not self._is_news_of_a_lost_node(signal, job):
+                return _dropped(signal, "stale: about an attempt that has been succeeded", job)
+            # Its next start was heard of first. The node is to be mended, and the start to be watched, all the same.
+            return self._open(signal, job, about=signal.attempt)
         return self._open(signal, job)
+
+    def _is_news_of_a_lost_node(self, signal: Signal, job: Job) -> bool:
+        """The attempt that the current one took the place of lost a node, and no Incident has dealt with that."""
+        if signal.kind is not SignalKind.SLURM_JOB or signal.fault is not FaultClass.NODE_LOST:
+            return False
+        if job.current_attempt is None or signal.evidence.get("successor") != job.current_attempt:
+            return False
+        newest = next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
+        dealt_with = () if newest is None else (newest.attempt, *(item.clone_of for item in newest.tries))
+        return signal.attempt not in dealt_with
 
     def _news(self, signal: Signal, job: Job) -> Outcome:
         """Nothing to recover. A run that is over is no longer looked after."""
@@ -225,14 +239,18 @@ class Intake:
 
     # --- open, join, wake ---
 
-    def _open(self, signal: Signal, job: Job) -> Outcome:
+    def _open(self, signal: Signal, job: Job, *, about: str | None = None) -> Outcome:
+        """`about`: the attempt, where that is not the current one."""
         incident = self._new_incident(signal, scope=job.job_id, policy_name=job.policy_name)
         current = self._registration.current(job)
+        number = job.attempt_number
+        for attempt in self.registry.attempts(job.job_id) if about is not None else ():
+            number = attempt.number if attempt.name == about else number
         incident = replace(
             incident,
             job_id=job.job_id,
-            attempt=job.current_attempt,
-            attempt_number=job.attempt_number,
+            attempt=about or job.current_attempt,
+            attempt_number=number,
             # Data once found poisonous stay skipped: a later Incident's clone must not meet them again.
             skips=current.skips if current is not None else (),
         )

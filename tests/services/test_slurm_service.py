@@ -13,8 +13,9 @@ import pytest
 
 from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, NotOurs, UnknownEntity
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident
+from chalicelib.domain.incidents import Incident, Phase, TimelineEntry, Try
 from chalicelib.domain.jobs import Job, Orchestrator
+from chalicelib.domain.known import Unknown
 from chalicelib.domain.observations import AttemptStatus
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ingest.dispatch import parse
@@ -236,6 +237,33 @@ def test_the_restart_s_own_event_adopts_it_too_and_an_older_one_changes_nothing(
     assert w.registry.get(FIRST).current_attempt == RESTART
     w.event("agent_slurm_job_running")  # of the first start, late
     assert w.registry.get(FIRST).current_attempt == RESTART
+
+
+def test_a_node_that_was_lost_is_trouble_also_where_the_next_start_was_heard_of_first(w: World) -> None:
+    w.join()
+    w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM)
+    w.show(attempt=RESTART, restart=1, state=SlurmState.PENDING)
+    w.event("agent_slurm_job_requeued_pending")
+    assert w.registry.get(FIRST).current_attempt == RESTART
+    lost = parse(golden.load("agent_slurm_job_requeued_by_slurm"))[0]
+    lost = replace(lost, fault=FaultClass.NODE_LOST, triggers=True)
+    assert w.intake.receive(lost).what is What.OPENED
+    (incident,) = w.open_incidents()
+    assert (incident.attempt, incident.attempt_number) == (FIRST, 1)
+    w.store.record(
+        replace(incident, phase=Phase.RECOVERED, closed_at=w.clock.now(), attempt=RESTART, tries=(_theirs(),)),
+        expected_version=incident.version,
+        token="t",
+        absorbed=1,
+        entry=TimelineEntry(at=w.clock.now(), phase=Phase.RECOVERED, rule="verify.passed", text=""),
+        look_by=None,
+    )
+    again = replace(lost, dedupe_key="told once more")
+    assert w.intake.receive(again).what is What.DROPPED, "it has been dealt with"
+
+
+def _theirs() -> Try:
+    return Try(number=2, name=RESTART, clone_of=FIRST, at=START, resume_step=Unknown("theirs"), is_theirs=True)
 
 
 def test_while_an_incident_is_open_its_workflow_adopts(w: World) -> None:
