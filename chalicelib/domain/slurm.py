@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from rekindle.headnode.documents import EndedBy, SlurmState
+
+# slurmctld says when a job was submitted to the second, and never says it otherwise for the same start.
+ANOTHER_RUN: Final = timedelta(minutes=10)
 
 
 class Submission(StrEnum):
@@ -46,6 +50,7 @@ class SlurmView:
     requeued_by: EndedBy = EndedBy.UNKNOWN
     dependents: int = 0
     exclude: tuple[str, ...] = ()
+    submitted_at: datetime | None = None
     node_count: int = 0
     min_nodes: int | None = None
 
@@ -73,6 +78,7 @@ class SlurmView:
             "requeued_by": self.requeued_by.value,
             "dependents": self.dependents,
             "exclude": list(self.exclude),
+            "submitted_at": self.submitted_at.isoformat() if self.submitted_at else None,
             "node_count": self.node_count,
             "min_nodes": self.min_nodes,
         }
@@ -97,6 +103,7 @@ class SlurmView:
             requeued_by=EndedBy(wire["requeued_by"]),
             dependents=int(wire["dependents"]),
             exclude=tuple(wire.get("exclude", ())),
+            submitted_at=datetime.fromisoformat(wire["submitted_at"]) if wire.get("submitted_at") else None,
             node_count=int(wire.get("node_count", 0)),
             min_nodes=wire.get("min_nodes"),
         )
@@ -135,3 +142,10 @@ class BadNode:
             is_told=bool(wire["is_told"]),
             is_cordoned=bool(wire.get("is_cordoned", False)),
         )
+
+
+def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:
+    """Slurm's numbers begin anew where a cluster is made anew under its old name: this start has the name of the Job's
+    first one, and is somebody else's. Nothing of the old Job's is done to it, and it gets nothing of the old Job's.
+    """
+    return name == job_id and submitted_at is not None and submitted_at - created_at > ANOTHER_RUN

@@ -155,6 +155,7 @@ def view_of(doc: AttemptDoc) -> AttemptView:
             requeued_by=doc.requeued_by,
             dependents=len(doc.dependents),
             exclude=doc.exclude,
+            submitted_at=doc.submitted_at,
             node_count=doc.node_count,
             min_nodes=doc.min_nodes,
         ),

@@ -21,6 +21,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView, Checkpoin
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import goes_back_to, mark_abandoned
 from chalicelib.domain.signals import Signal
+from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
 from chalicelib.services.nodes import Nodes, node_facts
 from rekindle.detectors.ranks import first_bad, minority, stalled
@@ -113,6 +114,10 @@ class Look:
             view = self.scheduler.describe(name)
         except RecoveryError as err:
             return Unknown(f"{name} cannot be described: {err}"[:200])
+        told_at = view.slurm.submitted_at if view.slurm is not None else None
+        if is_another_run(name, told_at, job_id=job.job_id, created_at=job.created_at):
+            gone = f"it is gone: Slurm gave its number to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
+            return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
         try:
             return Known(self.mailbox.beat(job, view))
         except RecoveryError as err:

@@ -11,7 +11,8 @@ from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator
 from chalicelib.domain.known import Unknown
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
 from rekindle.headnode.names import is_slurm, parse_attempt
 
@@ -32,18 +33,43 @@ class Registration:
         """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
         if signal.job_id is not None:
             try:
-                return self._adopted(self.registry.get(signal.job_id), signal.attempt)
+                return self._adopted(self._still_its_own(self.registry.get(signal.job_id), signal), signal.attempt)
             except UnknownEntity:
                 if signal.attempt is None:
                     raise NotOurs("unknown job") from None
         if signal.attempt is not None:
             job_id = self.registry.job_of_attempt(signal.attempt)
             if job_id is not None:
-                return self.registry.get(job_id)
+                return self._still_its_own(self.registry.get(job_id), signal)
             return self._discover(signal.attempt)
         if signal.cluster is None:
             raise NotOurs("names no job and no cluster")
         return None
+
+    def _still_its_own(self, job: Job, signal: Signal) -> Job:
+        """Raises: NotOurs, once people were told, for a new job that has the name of one that we know."""
+        if signal.kind is not SignalKind.SLURM_JOB or signal.attempt != job.job_id:
+            return job
+        try:
+            found = self.scheduler.discover(signal.attempt)
+        except RecoveryError:
+            return job  # whoever acts looks again, and needs to see it
+        if found is None or not is_another_run(
+            found.name, found.created_at, job_id=job.job_id, created_at=job.created_at
+        ):
+            return job
+        self.registry.deactivate(job.job_id, now=self.clock.now())
+        at = f"{found.created_at:%Y-%m-%d %H:%M} UTC"
+        self._tell(
+            token=f"another-run:{job.job_id}:{found.created_at.isoformat()}",
+            title=f"{found.title or found.name} is not protected",
+            text=f"{found.name}, submitted at {at}, has the number of a job that was protected before (submitted at "
+            f"{job.created_at:%Y-%m-%d %H:%M} UTC), as if its cluster was made anew under its old name. It is left "
+            "alone, and gets nothing of the old one's. Submitted once more it has a number of its own; where many "
+            "are taken, set FirstJobId in slurm.conf beyond the old ones, or give the cluster another name.",
+            job_id=job.job_id,
+        )
+        raise NotOurs("another run has the number of a Job that is over")
 
     def _adopted(self, job: Job, attempt: str | None) -> Job:
         if attempt is None or attempt == job.current_attempt or self.registry.job_of_attempt(attempt) is not None:
@@ -136,15 +162,23 @@ class Registration:
 
     def _tell_limits(self, job: Job) -> None:
         """Once, while somebody who has just submitted the run may be there to mend it; it also stands on the Job."""
+        self._tell(
+            token=f"registered:{job.job_id}",
+            title=f"{job.name} is protected, with limits",
+            text="\n".join([f"{job.job_id} ({job.name}):", *(f"- {limit}" for limit in job.limits)]),
+            job_id=job.job_id,
+        )
+
+    def _tell(self, *, token: str, title: str, text: str, job_id: str) -> None:
         if self.announcer is None:
             return
         notice = Notice(
-            token=f"registered:{job.job_id}",
+            token=token,
             severity=Severity.WARNING,
-            title=f"{job.name} is protected, with limits",
-            text="\n".join([f"{job.job_id} ({job.name}):", *(f"- {limit}" for limit in job.limits)]),
+            title=title,
+            text=text,
             incident_id="",
-            job_id=job.job_id,
+            job_id=job_id,
             at=self.clock.now(),
         )
         with suppress(RecoveryError):  # a message that is lost must not keep the run from being protected

@@ -266,6 +266,27 @@ def _theirs() -> Try:
     return Try(number=2, name=RESTART, clone_of=FIRST, at=START, resume_step=Unknown("theirs"), is_theirs=True)
 
 
+def test_a_new_job_with_the_number_of_an_old_one_is_left_alone_and_told(w: World) -> None:
+    """A cluster was made anew under its old name: Slurm counts from 1 again."""
+    old = w.join()
+    w.later(hours=50)
+    w.show(submitted_at=w.clock.now(), mailbox="s3://runs/other")
+    for _ in range(2):
+        with pytest.raises(NotOurs):
+            w.event("agent_slurm_job_running")
+    told = [notice for notice in w.announcer.notices if "is not protected" in notice.title]
+    assert {notice.token for notice in told} == {f"another-run:{FIRST}:{w.clock.now().isoformat()}"}
+    job = w.registry.get(FIRST)
+    assert (job.active, job.mailbox) == (False, old.mailbox)
+
+
+def test_the_same_job_is_known_again_whenever_it_speaks(w: World) -> None:
+    w.join()
+    w.later(hours=50)
+    w.event("agent_slurm_job_running")
+    assert w.registry.get(FIRST).active
+
+
 def test_while_an_incident_is_open_its_workflow_adopts(w: World) -> None:
     w.join()
     w.show(state=SlurmState.NODE_FAIL)

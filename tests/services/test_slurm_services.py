@@ -26,7 +26,7 @@ from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.signals import SignalKind
 from chalicelib.services.head_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
-from rekindle.headnode.documents import EndedBy
+from rekindle.headnode.documents import EndedBy, SlurmState
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from rekindle.headnode.orders import Signal as OrderSignal
 from tests.services.slurm_world import ModelHeadNodes, SlurmWorld
@@ -211,3 +211,16 @@ def test_a_look_reads_the_successor_and_the_nodes_that_matter(w: SlurmWorld) -> 
     seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
     assert isinstance(seen.attempt, Unknown)
     assert isinstance(seen.nodes, Unknown)
+
+
+def test_an_incident_of_an_old_job_never_takes_the_new_one_of_its_number_for_it(w: SlurmWorld) -> None:
+    w.claim(w.job_id, FaultClass.HANG)
+    w.deliver_all()
+    w.job.submitted_at = w.clock.now() + timedelta(hours=50)
+    w.tick(50 * 3600)
+    w.head.publish()
+    for _ in range(20):
+        w.breathe(60)
+    assert w.model.executed == []
+    assert {incident.outcome for incident in w.incidents} == {"job.gone"}
+    assert w.job.state is SlurmState.RUNNING
