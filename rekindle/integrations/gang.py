@@ -70,6 +70,15 @@ def coordinator(every: int | None = None) -> Coordinator:
     return AllReduceMax(reduce_max) if every is None else AllReduceMax(reduce_max, every=every)
 
 
+def share(text: str) -> str:
+    """Rank 0's text, on every rank. A collective. The same text when alone."""
+    if not is_gang():
+        return text
+    box = [text]
+    dist.broadcast_object_list(box, src=0, group=cpu_group())
+    return str(box[0])
+
+
 def start(*, save: SaveFunction | None, every: int | None = None, **more: Any) -> Monitor:
     """`rekindle.monitor.start`, told by torch.distributed who this is and how all agree. Call it on every rank.
 
@@ -78,7 +87,7 @@ def start(*, save: SaveFunction | None, every: int | None = None, **more: Any) -
     """
     rank, world_size = rank_and_world()
     if world_size > 1:  # alone here does not mean alone: then the launcher's variables speak
-        more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every)} | more
+        more = {"rank": rank, "world_size": world_size, "coordinator": coordinator(every), "share": share} | more
     more.setdefault("handle_signals", True)
     return start_monitor(save=save, **more)
 

@@ -41,6 +41,7 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.resuming import settled
 from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
+from rekindle.monitor.sharing import Share, shared
 from rekindle.monitor.signals import hold, numbers_of
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.slurm import Told, hear, is_on_slurm, patiently
@@ -67,6 +68,7 @@ def start(
     handle_sigterm: bool = False,
     handle_signals: bool = False,
     signals: Sequence[str] | None = None,
+    share: Share | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Monitor:
@@ -75,6 +77,8 @@ def start(
     save: see `SaveFunction`; without one, emergency checkpoints are answered with "cannot".
     mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
     coordinator: needed where `world_size` > 1 (see `AllReduceMax`); without it only stalls and losses are reported.
+    share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
+    rank 0 does. Without it ranks that went on from different steps are noticed when they first agree, and save no more.
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
     the former. Both call the handler that was there before.
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
@@ -82,8 +86,8 @@ def start(
     """
     around = process_environment() if env is None else env
     told = hear(around, lambda: _box_of(mailbox, around))
+    told, resume = shared(told, _settled(told, mailbox), share)
     given = told.env
-    resume = _settled(told, mailbox)
     try:
         return _start(
             save=save,

@@ -20,9 +20,10 @@ class Coordinator(Protocol):
     """One small collective: the highest of all ranks' values, known to all ranks.
 
     The monitor calls `highest` on the training thread, on every rank, at some of the calls of `Monitor.step` (see
-    `every`); and, only where that agreed on a save, twice more (is any rank's loss poisoned; did any rank fail), the
-    last of which is also the barrier that puts the manifest after every rank's shards. All ranks must therefore call
-    `Monitor.step` equally often. Values are below 2**24.
+    `every`); at the first of these twice more (did all ranks resume at the same step); and, only where that agreed on
+    a save, twice more (is any rank's loss poisoned; did any rank fail), the last of which is also the barrier that puts
+    the manifest after every rank's shards. All ranks must therefore call `Monitor.step` equally often. Values are below
+    2**24.
 
     every: at every so many calls; or None: at as many as take a few seconds (`Config.agree_s`), agreed on by the ranks.
     """

@@ -20,6 +20,7 @@ from rekindle.monitor.trouble import Trouble
 # emergency save for hours. 128 steps of 40 ms are the 5 s of the default.
 MAX_APART = 128
 _BITS = 20
+TOP = 2**24 - 1
 
 
 class Agreement:
@@ -51,6 +52,10 @@ class Agreement:
             agreed, self._apart = packed >> _BITS, max(1, packed & ((1 << _BITS) - 1))
         self._next = self._calls + self._apart
         return Wish(agreed) if agreed else Wish.NOTHING
+
+    def are_same(self, value: int) -> bool:
+        """Whether all ranks come with the same value, which is below 2**24. A collective: all ranks must come here."""
+        return self._ask(value) == TOP - self._ask(TOP - value)
 
     def is_any(self, mine: bool) -> bool:
         """Whether any rank says yes. A collective: all ranks must come here."""

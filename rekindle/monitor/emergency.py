@@ -53,10 +53,14 @@ class Saver:
         self._voice = voice
         self._deferred: _Deferred | None = None
         self.office: Office | None = None
+        self.refuses: str | None = None  # on all ranks alike: why nothing that is saved from now on would count
 
     def save_now(self, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks are here, at the same step. The questions to all ranks are the same calls on every rank."""
         requests = self._desk.take()
+        if self.refuses is not None:
+            self._cannot(requests, step, self.refuses)
+            return
         if self._save is None:
             self._cannot(requests, step, "no save function was given to the monitor")
             return
@@ -85,6 +89,9 @@ class Saver:
 
     def saved(self, step: int, kind: SaveKind, result: SaveResult, took_s: float | None) -> None:
         """The trainer's own save of `step` is complete."""
+        if self.refuses is not None:
+            self.failed(step, self.refuses)
+            return
         # One that is newer than a request, and clean, is what the request asked for.
         now_at = self._state.step
         answers = not self._state.is_poisoned and now_at is not None and step >= now_at

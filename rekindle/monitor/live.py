@@ -28,7 +28,7 @@ from rekindle.detectors import StragglerWatch
 from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Coordinator, Wish
-from rekindle.monitor.agreement import Agreement
+from rekindle.monitor.agreement import TOP, Agreement
 from rekindle.monitor.asked import WORD, StacksOnSignal
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
@@ -83,6 +83,7 @@ class LiveMonitor(Monitor):
         self._trouble = trouble = Trouble()
         self._is_asleep = False
         self._should_stop = False
+        self._has_compared = False
         self._signals = Signals()
         self._asked = StacksOnSignal(self._tell_stacks, trouble)
         self._state = state = RunState()
@@ -294,6 +295,9 @@ class LiveMonitor(Monitor):
 
     def _agree(self, step: int) -> None:
         try:
+            if not self._has_compared:
+                self._has_compared = True
+                self._compare_resumes()
             agreed = self._agreement.ask(self._wish())
             if agreed is Wish.NOTHING:
                 return
@@ -304,6 +308,18 @@ class LiveMonitor(Monitor):
                 self._signals.wants_save = False  # also where another rank's signal was the first to be seen
         except Exception as err:
             self._agreement.give_up(err)
+
+    def _compare_resumes(self) -> None:
+        """Once, on all ranks: whether they went on from the same step. Each has read its plan for itself."""
+        step = self.resume.step
+        if self._agreement.are_same(0 if step is None else (step + 1) % TOP):
+            return
+        self._saver.refuses = why = (
+            "the ranks resumed at different steps, so that what they save together would be no state that ever was; "
+            "stop the run and start it again"
+        )
+        own = "nothing" if step is None else f"step {step}"
+        self._trouble.once("resumed_apart", "Rank %d resumed from %s: %s", self.identity.rank, own, why)
 
     def _wish(self) -> Wish:
         if self._desk.superseded_by is not None:

@@ -5,8 +5,8 @@ checked here, before the script loads it. One that is damaged is passed over for
 attempt that was told no checkpoint finds the newest whole one by itself, as its script would, but never a quarantined.
 A restart on Slurm that nobody planned also goes by the mailbox's manifests, whose checkpoints may lie in S3.
 
-Every rank comes to the same answer, because all look at the same shared directory and the same marks. Marks that
-cannot be read leave the plan as it is.
+Every rank comes to the same answer, because all look at the same shared directory and the same marks; where one cannot
+read what the others can, rank 0's answer holds (see `sharing`). Marks that cannot be read leave the plan as it is.
 """
 
 from __future__ import annotations

@@ -380,14 +380,18 @@ def test_one_rank_that_fails_to_save_spoils_the_checkpoint_for_all(
     started: list[Monitor], box: ObservedBox, tmp_path: Path
 ) -> None:
     class TwoRanks:
-        """This process is rank 0; the other rank agrees to everything, and then reports a failed save."""
+        """This process is rank 0; the other rank resumed as it did, agrees to everything, and reports a failed save."""
 
         every = 1
 
         def __init__(self) -> None:
             self.answers = [1, 0, 1]
+            self.compared = 0
 
         def highest(self, value: int) -> int:
+            if self.compared < 2:
+                self.compared += 1
+                return value
             return self.answers.pop(0) if value or len(self.answers) < 3 else 0
 
     file = tmp_path / "ckpt.bin"

@@ -1,0 +1,50 @@
+"""One word for all ranks on where this attempt goes on: rank 0's.
+
+Each rank reads the plan, the manifests and the disk for itself. A read that fails on one rank alone would have it go on
+from another step than the others, and what they then save would be no state that ever was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from rekindle.mailbox import ENV_ATTEMPT, ENV_INCIDENT, ENV_JOB_ID, MailboxError, ResumePlan
+from rekindle.monitor.slurm import Told
+from rekindle.monitor.trouble import logger
+
+Share = Callable[[str], str]  # rank 0's text, on every rank; a collective
+_TOLD = (ENV_JOB_ID, ENV_ATTEMPT, ENV_INCIDENT)
+
+
+def shared(told: Told, plan: ResumePlan, share: Share | None) -> tuple[Told, ResumePlan]:
+    """What rank 0 was told and found; this rank's own where there is nobody to ask. Never raises.
+
+    `share` is called exactly once, whatever happened before: the other ranks wait in theirs.
+    """
+    if share is None:
+        return told, plan
+    own = _written(told, plan)
+    try:
+        heard = share(own)
+        if heard in ("", own):
+            return told, plan
+        body = json.loads(heard)
+        found = ResumePlan.from_env(body["resume"])
+        env = {name: value for name, value in told.env.items() if name not in _TOLD} | dict(body["told"])
+    except Exception as err:  # a broken group shows itself soon enough; how it is answered is the script's business
+        logger.warning("Rekindle's ranks cannot share where they go on, so each goes by what it read: %r", err)
+        return told, plan
+    if found != plan:
+        logger.warning("This rank would resume at step %s, rank 0 at step %s: rank 0's holds", plan.step, found.step)
+    return replace(told, env=env), found
+
+
+def _written(told: Told, plan: ResumePlan) -> str:
+    """Empty where it does not fit an environment: then it came from none, and every rank goes by its own."""
+    try:
+        env = plan.to_env()
+    except MailboxError:
+        return ""
+    return json.dumps({"resume": env, "told": {name: told.env[name] for name in _TOLD if name in told.env}})

@@ -1,0 +1,150 @@
+"""All ranks go on from where rank 0 does; where they cannot be told, a rank that went elsewhere is noticed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import rekindle.monitor as rekindle
+from rekindle.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
+from rekindle.monitor import AllReduceMax, Monitor
+from rekindle.monitor.agreement import TOP, Agreement
+from rekindle.monitor.sharing import Share, shared
+from rekindle.monitor.slurm import Told
+from rekindle.monitor.trouble import Trouble
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+
+
+class Ring:
+    """Ranks in threads of one process, and their collectives."""
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._barrier = threading.Barrier(world, timeout=PATIENCE_S)
+        self._values: dict[int, Any] = {}
+
+    def _all(self, rank: int, value: Any) -> dict[int, Any]:
+        self._values[rank] = value
+        self._barrier.wait()
+        found = dict(self._values)
+        self._barrier.wait()
+        return found
+
+    def share(self, rank: int) -> Share:
+        return lambda text: str(self._all(rank, text)[0])
+
+    def coordinator(self, rank: int) -> AllReduceMax:
+        return AllReduceMax(lambda value: max(self._all(rank, value).values()), every=1)
+
+
+def told(**env: str) -> Told:
+    return Told(env={"RANK": "1", **env}, submitted={})
+
+
+def at(step: int | None) -> ResumePlan:
+    return ResumePlan(step=step, uri=None if step is None else f"/fsx/step-{step}")
+
+
+def test_rank_zeros_word_holds_and_what_is_the_ranks_own_stays() -> None:
+    said: list[str] = []
+    first, plan = shared(
+        told(REKINDLE_JOB_ID="j", REKINDLE_INCIDENT="inc-1"), at(40), lambda text: said.append(text) or text
+    )
+    assert (plan, first.env["REKINDLE_INCIDENT"]) == (at(40), "inc-1")
+    second, plan = shared(told(REKINDLE_JOB_ID="other", REKINDLE_ATTEMPT="9"), at(None), lambda _: said[0])
+    assert plan == at(40)
+    assert second.env == {"RANK": "1", "REKINDLE_JOB_ID": "j", ENV_INCIDENT: "inc-1"}
+
+
+def test_with_nobody_to_ask_and_with_a_broken_group_each_goes_by_its_own() -> None:
+    def broken(_: str) -> str:
+        raise RuntimeError("connection closed by peer")
+
+    mine = told()
+    for share in (
+        None,
+        broken,
+        lambda _: "",
+        lambda _: "not JSON",
+        lambda _: '{"resume": {"REKINDLE_RESUME_STEP": "x"}}',
+    ):
+        assert shared(mine, at(3), share) == (mine, at(3))
+
+
+def test_values_are_the_same_on_all_ranks_or_they_are_not() -> None:
+    for values, same in (((5, 5, 5), True), ((5, 5, 6), False), ((0, TOP, 3), False), ((TOP, TOP, TOP), True)):
+        ring, found = Ring(3), {}
+
+        def ask(rank: int, value: int, ring: Ring = ring, found: dict[int, bool] = found) -> None:
+            agreement = Agreement(ring.coordinator(rank), Trouble(), agree_s=5, step_s=lambda: None)
+            found[rank] = agreement.are_same(value)
+
+        run(*(lambda rank=rank, value=value: ask(rank, value) for rank, value in enumerate(values)))
+        assert found == dict.fromkeys(range(3), same)
+
+
+def run(*bodies: Any) -> None:
+    threads = [threading.Thread(target=body) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def train(
+    tmp_path: Path, resumes: tuple[int | None, ...], *, shares: bool
+) -> tuple[list[Monitor], list[list[int]], ObservedBox]:
+    """Two steps on each rank; the second after an order to save."""
+    ring, box = Ring(len(resumes)), ObservedBox(tmp_path / "mailbox")
+    monitors: dict[int, Monitor] = {}
+    saves: list[list[int]] = [[] for _ in resumes]
+
+    def rank_of(rank: int, step: int | None) -> None:
+        env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
+        if step is not None:
+            env |= {ENV_RESUME_STEP: str(step), ENV_RESUME_URI: f"{tmp_path}/step-{step}"}
+
+        def save(at_step: int, _: str) -> str:
+            saves[rank].append(at_step)
+            path = tmp_path / f"new-{at_step}"
+            path.mkdir(exist_ok=True)
+            (path / f"{rank}.bin").write_bytes(b"weights")
+            return str(path)
+
+        monitor = monitors[rank] = rekindle.start(
+            save=save,
+            mailbox=box,
+            rank=rank,
+            world_size=len(resumes),
+            coordinator=ring.coordinator(rank),
+            share=ring.share(rank) if shares else None,
+            config=QUICK,
+            env=env,
+        )
+        monitor.step(1, loss=1.0)
+        if rank == 0:
+            monitor.saved(save(1, "periodic"), 1)
+
+    run(*(lambda rank=rank, step=step: rank_of(rank, step) for rank, step in enumerate(resumes)))
+    return [monitors[rank] for rank in sorted(monitors)], saves, box
+
+
+def test_ranks_that_can_be_told_resume_where_rank_zero_does_and_save(tmp_path: Path) -> None:
+    monitors, _, box = train(tmp_path, (40, None), shares=True)
+    assert [one.resume.step for one in monitors] == [40, 40]
+    box.wait(lambda: any("/manifests/" in key for key in box.written))
+    for one in monitors:
+        assert "resumed_apart" not in one.health()
+        one.finish(timeout_s=PATIENCE_S)
+
+
+def test_ranks_that_resumed_apart_save_nothing_that_counts(tmp_path: Path) -> None:
+    monitors, _, box = train(tmp_path, (40, None), shares=False)
+    assert [one.resume.step for one in monitors] == [40, None]
+    for one in monitors:
+        assert one.health()["resumed_apart"] == 1
+        one.finish(timeout_s=PATIENCE_S)
+    assert monitors[0].health()["save_failed"] == 1
+    assert not [key for key in box.written if "/manifests/" in key]
