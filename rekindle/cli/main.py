@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Final
 
 from rekindle.cli import checkpoints, classify, clusters, detect, doctor, orders, reading, run
 from rekindle.cli.errors import CliError, CommandFailed, Exit
@@ -76,6 +76,12 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     return parser
 
 
+SLURM_HELP: Final = (
+    "a Slurm job by its number, which its cluster's agent watches: its comment begins with `rekindle`; else "
+    "`scontrol update jobid=JOB comment=rekindle` first, and the job joins by itself"
+)
+
+
 def _order(commands: Any, name: str, run: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
     parser = _command(commands, name, run, help_)
     parser.add_argument("--key", type=_key, help="the same key twice is one order (default: a random one)")
@@ -118,7 +124,7 @@ def _add_orders(commands: Any) -> None:
     register = _order(commands, "register", orders.register, "protect a training job or a Slurm job from now on")
     which = register.add_mutually_exclusive_group(required=True)
     which.add_argument("training_job", nargs="?", type=_name, metavar="TRAINING_JOB")
-    which.add_argument("--slurm", type=_slurm_job, metavar="CLUSTER/JOB", help="a Slurm job by its number")
+    which.add_argument("--slurm", type=_slurm_job, metavar="CLUSTER/JOB", help=SLURM_HELP)
     register.add_argument("--policy", type=_name, metavar="NAME", help="which policy (default: its tag's, or default)")
     register.add_argument("--mailbox", type=_s3, metavar="s3://BUCKET/PREFIX", help="where its monitor and we meet")
     _order(commands, "pause", orders.set_paused, "do nothing, everywhere, until unpaused").set_defaults(paused=True)

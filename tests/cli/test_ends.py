@@ -336,6 +336,12 @@ def test_the_package_brings_its_command_by_entry_point(run: Run) -> None:
         assert command in ended.out
 
 
+def test_what_a_slurm_job_needs_to_be_registered_is_in_the_help(run: Run) -> None:
+    ended = run("register", "--help")
+    assert ended.code == 0
+    assert "scontrol update jobid=JOB comment=rekindle" in " ".join(ended.out.split())
+
+
 def test_a_package_that_is_not_installed_whole_says_so_when_its_command_is_called(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
