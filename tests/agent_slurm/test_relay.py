@@ -171,7 +171,10 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
     told = tmp_path / "told"
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(f'#!/bin/sh\nls "{world.path}/rekindle/plans" > "{told}" 2>&1\n')
-    scontrol.chmod(0o755)
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\n")
+    for command in (scontrol, squeue):
+        command.chmod(0o755)
     runner = Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     commands = Commands(
         cluster="ml",

@@ -434,6 +434,24 @@ def test_commands_are_argument_lists(head: Head) -> None:
     ]
 
 
+def test_what_is_done_to_one_task_of_an_array_is_not_done_to_the_others(head: Head) -> None:
+    """Slurm gives one task the array's own id, and takes that for all of them (tried on 22.05)."""
+    task = {"ArrayJobID": "11", "Comment": "rekindle"}
+    head.fake.jobs([task | {"JobID": "11", "ArrayTaskID": "2"}, task | {"JobID": "12", "ArrayTaskID": "1"}])
+    head.commands.signal(11, Signal.USR1)
+    head.commands.cancel(11)
+    head.commands.requeue_hold(11)
+    head.commands.release(12)
+    head.commands.start_now(11)
+    assert head.fake.calls() == [
+        ["scancel", "--signal=USR1", "11_2"],
+        ["scancel", "11_2"],
+        ["scontrol", "requeuehold", "11_2"],
+        ["scontrol", "release", "11_1"],
+        ["scontrol", "update", "jobid=11_2", "starttime=now"],
+    ]
+
+
 def test_what_is_no_job_or_node_never_reaches_a_command(head: Head) -> None:
     for call in (
         lambda: head.commands.cancel(0),

@@ -126,11 +126,11 @@ class Commands:
         """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
         shell that passes it on."""
         more = ["--batch"] if self._is_for_the_shell(_job(slurm_job), signal) else []
-        self._runner.change(["scancel", f"--signal={signal.value}", *more, str(slurm_job)])
+        self._runner.change(["scancel", f"--signal={signal.value}", *more, self._named(slurm_job)])
 
     def signal_steps(self, slurm_job: int, signal: Signal) -> None:
         """Never to the batch shell."""
-        self._runner.change(["scancel", f"--signal={signal.value}", str(_job(slurm_job))])
+        self._runner.change(["scancel", f"--signal={signal.value}", self._named(slurm_job)])
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
@@ -143,18 +143,23 @@ class Commands:
             return False
         return facts.warned_batch and signal.value in facts.traps
 
+    def _named(self, slurm_job: int) -> str:
+        """As `11_2` for a task of an array: the id of one of its tasks is the array's, and stands for all of them."""
+        job = self._reads.job(_job(slurm_job))
+        return job.step_key if job is not None and job.is_array_task and not job.is_lump else str(slurm_job)
+
     def cancel(self, slurm_job: int) -> None:
-        self._runner.change(["scancel", str(_job(slurm_job))])
+        self._runner.change(["scancel", self._named(slurm_job)])
 
     def hold(self, slurm_job: int) -> None:
-        self._runner.change(["scontrol", "hold", str(_job(slurm_job))])
+        self._runner.change(["scontrol", "hold", self._named(slurm_job)])
 
     def requeue_hold(self, slurm_job: int) -> None:
-        self._runner.change(["scontrol", "requeuehold", str(_job(slurm_job))])
+        self._runner.change(["scontrol", "requeuehold", self._named(slurm_job)])
 
     def release(self, slurm_job: int) -> None:
         self._deliver(_job(slurm_job))
-        self._runner.change(["scontrol", "release", str(_job(slurm_job))])
+        self._runner.change(["scontrol", "release", self._named(slurm_job)])
 
     def start_now(self, slurm_job: int) -> None:
         self._update_job(slurm_job, "starttime=now")
@@ -213,7 +218,7 @@ class Commands:
         return tuple(changed)
 
     def _update_job(self, slurm_job: int, *changes: str) -> None:
-        self._runner.change(["scontrol", "update", f"jobid={_job(slurm_job)}", *changes])
+        self._runner.change(["scontrol", "update", f"jobid={self._named(slurm_job)}", *changes])
 
     # ---- nodes
 
