@@ -17,6 +17,7 @@ from localcloud.slurm_conf import Timers
 from localcloud.slurm_lab import SlurmLab
 from rekindle.headnode.names import first_attempt
 from rekindle.mailbox import Beat, Manifest, SaveKind, beat_key, manifest_prefix
+from rekindle.reports import RankReport, ReportKind, report_prefix
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def lab() -> Iterator[SlurmLab]:
 class Run:
     """One job of an example, in a folder of its own that all nodes see."""
 
-    def __init__(self, lab: SlurmLab, example: str, home: Path, *, pace_s: float) -> None:
+    def __init__(self, lab: SlurmLab, example: str, home: Path, *, pace_s: float, steps: int = STEPS) -> None:
         self.lab, self.home = lab, home
         home.mkdir()
         environ = {
@@ -49,7 +50,7 @@ class Run:
             "MASTER_PORT": str(lab.port + 60),
             "GLOO_SOCKET_IFNAME": "lo",
             "REKINDLE_MAILBOX": str(home),
-            "REKINDLE_EXAMPLE_STEPS": str(STEPS),
+            "REKINDLE_EXAMPLE_STEPS": str(steps),
             "REKINDLE_EXAMPLE_SAVE_EVERY": str(SAVE_EVERY),
             "REKINDLE_EXAMPLE_PACE_S": str(pace_s),
             "REKINDLE_BEAT_S": "0.2",
@@ -72,6 +73,15 @@ class Run:
 
     def attempt(self, restart: int) -> str:
         return first_attempt(self.lab.name, self.job).restarted(restart).name
+
+    def beat(self) -> Beat:
+        """The first start's."""
+        return Beat.from_json((self.home / beat_key(self.attempt(0))).read_bytes())
+
+    def stacks(self) -> list[RankReport]:
+        """What the ranks of the first start answered when they were asked for their stacks."""
+        told = (self.home / report_prefix(self.attempt(0))).glob(f"{ReportKind.ASKED.value}-*.json")
+        return [RankReport.from_json(path.read_bytes()) for path in told]
 
     def step(self, restart: int = 0) -> int:
         """The step that a start's monitor told of last; 0 before its first."""
@@ -126,3 +136,18 @@ def test_a_batch_script_saves_on_a_signal_is_requeued_and_ends_as_if_nothing_had
 
     undisturbed = Run(lab, example, tmp_path / "undisturbed", pace_s=0.0)
     assert undisturbed.finish() == weights
+
+
+def test_all_ranks_write_their_stacks_when_they_are_asked_and_go_on(lab: SlurmLab, tmp_path: Path) -> None:
+    run = Run(lab, "slurm_torchrun", tmp_path / "asked", pace_s=PACE_S, steps=100_000)
+    try:
+        run.until(lambda: run.step() >= 1, "its first step")
+        run.until(lambda: run.beat().hears == "USR2", "that nothing in the step would die of the question")
+        lab.run("scancel", "--signal=USR2", str(run.job))
+        run.until(lambda: len(run.stacks()) == run.beat().world_size, "the stacks of all ranks")
+        assert all("train.py" in one.stacks for one in run.stacks())
+        reached = run.step()
+        run.until(lambda: run.step() > reached, "the next step")
+        assert lab.job_state(run.job) == "RUNNING"
+    finally:
+        lab.run("scancel", str(run.job))
