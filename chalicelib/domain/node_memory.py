@@ -25,6 +25,7 @@ from chalicelib.domain.nodes import (
     is_well_but_drained,
 )
 from chalicelib.domain.verdict import Decision, Look, subject, why
+from rekindle.headnode.orders import REASON_PREFIX
 from rekindle.headnode.documents import NodeFacts
 
 _LONG = 40  # a wait of this many longest intervals (2 h as built in) is one for people: it is looked at more seldom yet
@@ -194,6 +195,18 @@ def has_our_drain(look: Look) -> bool:
     """It is drained, by us."""
     facts = facts_of(look)
     return facts is not None and is_ours(facts)
+
+
+def is_of_an_earlier_incident(look: Look) -> bool:
+    """Our drain, but neither this Incident's nor that of a run's that reported the node: whoever was called then, was
+    told that it stays.
+    """
+    facts = facts_of(look)
+    if facts is None or not is_ours(facts):
+        return False
+    reporters = {signal.evidence.get("incident_id") for signal in look.incident.signals}
+    whose = facts.reason.removeprefix(REASON_PREFIX).partition(" ")[0]
+    return whose not in {look.incident.incident_id, *reporters}
 
 
 def is_out_of_scheduling(facts: NodeFacts) -> bool:

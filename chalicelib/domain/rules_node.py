@@ -21,6 +21,7 @@ from chalicelib.domain.node_memory import (
     has_our_drain,
     instance_seen,
     is_back_in_service,
+    is_of_an_earlier_incident,
     is_replaced,
     is_well,
     note,
@@ -130,6 +131,8 @@ def _leave_to_them(look: Look, theirs: str) -> Decision:
     if is_done and is_back_in_service(look):
         return _recovered_by_them(look, theirs)
     if is_done and is_well(look, after_reboot=True) and has_our_drain(look):
+        if not is_replaced(look) and is_of_an_earlier_incident(look):
+            return _left_cordoned(look, f"{theirs}, not by us")
         return give_back(look, "node.theirs_done", f"{theirs}, not by us; it is well again, and our drain is lifted")
     if unchanged_for(look) >= look.policy.node_stuck_limit:
         stuck = f"{theirs}, not by us, and nothing has changed for {span_word(unchanged_for(look))}."
@@ -167,8 +170,16 @@ def _of_itself(look: Look) -> Decision | None:
         reason = f"{what}; it is well by every view. {state_of_the_node(look)}"
         return look.close(rule, reason, Phase.RECOVERED, severity=Severity.INFO)
     if has_our_drain(look) and is_well(look, after_reboot=True):
+        if is_of_an_earlier_incident(look):
+            return _left_cordoned(look, what)
         return give_back(look, rule, f"{what}; it is well, and our drain is lifted")
     return None
+
+
+def _left_cordoned(look: Look, what: str) -> Decision:
+    """An earlier Incident has left it to a person, cordoned. That it was away since, and is back, mends nothing."""
+    reason = f"{what}; but an earlier Incident has left it cordoned, for a person. {state_of_the_node(look)}"
+    return look.hand_over("node.held_before", reason, severity=Severity.WARNING)
 
 
 def _deferred(look: Look) -> Decision | None:

@@ -241,6 +241,25 @@ NODE_TABLE: list[Row] = [
         Notify,
         name="back",
     ),
+    row(
+        "node.held_before",
+        asked(P.HOLDING, memory(findings=(finding(FindingKind.DOWN),))),
+        observed(node_view(drained(reason="rekindle:inc-before"))),
+        P.HANDED_OVER,
+        Notify,
+        name="it flapped, and an earlier Incident has left it to a person",
+    ),
+    row(
+        "node.healed",
+        asked(P.HOLDING, memory(findings=(finding(FindingKind.DOWN),))),
+        observed(
+            node_view(drained(reason="rekindle:inc-job")),
+            told(SignalKind.NODE_SUSPECT, fault=FaultClass.NODE_LOST, ago=20 * MINUTE, incident_id="inc-job"),
+        ),
+        P.RETURNING,
+        UncordonNode,
+        name="cordoned by the run that reported it",
+    ),
     row("node.blind", asked(P.OPEN), observed(node_view(inst=UNSEEN), XID), P.HOLDING),
     row("node.blind", asked(P.OPEN), observed(node_view(platform=Platform.UNKNOWN), XID), P.HOLDING, name="platform"),
     row(
