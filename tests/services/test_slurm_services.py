@@ -17,6 +17,7 @@ from chalicelib.domain.actions import (
     ExcludeNodes,
     ReportNode,
     ResizeJob,
+    ResubmitJob,
     StopJob,
 )
 from chalicelib.domain.errors import DependencyUnavailable
@@ -25,6 +26,7 @@ from chalicelib.domain.incidents import Incident
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.slurm import Submission
 from chalicelib.services.head_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
 from rekindle.headnode.documents import EndedBy, SlurmState
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
@@ -224,3 +226,26 @@ def test_an_incident_of_an_old_job_never_takes_the_new_one_of_its_number_for_it(
     assert w.model.executed == []
     assert {incident.outcome for incident in w.incidents} == {"job.gone"}
     assert w.job.state is SlurmState.RUNNING
+
+
+def test_a_start_that_somebody_else_let_go_is_told_where_to_resume_while_it_waits(w: SlurmWorld) -> None:
+    w.model.put_back(w.job, by=EndedBy.AGENT, held=True)
+    w.job.held = False  # `scontrol release` by its user
+    w.head.publish()
+    name = w.job.attempt
+    action = ResubmitJob(
+        clone_of=w.job_id,
+        number=2,
+        name=name,
+        resume_step=Known(10),
+        resume_root="s3://box/lm/10",
+        resume_manifest="s3://box/lm/m-10",
+        skips=(),
+        why="loss_spike",
+        goes_back=True,
+        how=Submission.REQUEUE,
+    )
+    job = w.registry.get(w.job_id)
+    done = w.slurm.resubmit(action, job=job, policy=w.policy, incident_id="inc-1")
+    assert done.done is Done.ALREADY
+    assert w.mailbox.plans[name].resume.step == 10
