@@ -25,8 +25,8 @@ from chalicelib.domain.nodes import (
     is_well_but_drained,
 )
 from chalicelib.domain.verdict import Decision, Look, subject, why
-from rekindle.headnode.orders import REASON_PREFIX
 from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.orders import REASON_PREFIX
 
 _LONG = 40  # a wait of this many longest intervals (2 h as built in) is one for people: it is looked at more seldom yet
 _SELDOM = 5

@@ -33,6 +33,7 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, Scheduler
 from chalicelib.services.head_orders import HeadOrders
 from chalicelib.services.nodes import Nodes
+from chalicelib.services.one_mailbox import next_link
 from chalicelib.services.outcome import Outcome
 
 
@@ -100,6 +101,10 @@ class Perform:
         if is_outdated(action, job):
             return _outdated(action, job)
         now = self.clock.now()
+        other = next_link(job, action.name, registry=self.registry, scheduler=self.scheduler)
+        if other is not None:
+            detail = f"{other} goes on in the same mailbox: two runs would write over each other"
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
         self._fence(action, job)
         result = self.scheduler.resubmit(action, job=job, policy=policy, incident_id=incident.incident_id)
         if result.done not in (Done.DONE, Done.ALREADY):

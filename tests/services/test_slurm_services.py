@@ -249,3 +249,24 @@ def test_a_start_that_somebody_else_let_go_is_told_where_to_resume_while_it_wait
     done = w.slurm.resubmit(action, job=job, policy=w.policy, incident_id="inc-1")
     assert done.done is Done.ALREADY
     assert w.mailbox.plans[name].resume.step == 10
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["the next link runs", "the next link still waits"])
+def test_a_chain_s_next_link_and_our_new_start_never_train_in_one_mailbox(w: SlurmWorld, waits: bool) -> None:
+    """`--dependency=afterany`: the end of one link lets the next begin, in the same mailbox."""
+    link = w.model.submit(mailbox="s3://box/lm", held=waits)
+    w.tick(600)
+    w.head.publish()
+    found = w.slurm.find(link.attempt)
+    assert found is not None
+    w.intake.register(found)
+    w.crash()
+    for _ in range(60):
+        w.breathe(60)
+    (incident,) = w.incidents
+    if waits:
+        assert incident.outcome == "verify.passed"
+        return
+    assert incident.outcome == "resubmit.refused"
+    assert w.live == []
+    assert any(f"{link.attempt} goes on in the same mailbox" in notice.text for notice in w.announcer.notices)
