@@ -99,10 +99,11 @@ class SlurmModel:
             if job.state is not SlurmState.PENDING or job.held:
                 continue
             free = [name for name in self.node_facts if self._is_free(name) and name not in job.exclude]
-            if len(free) < (job.least or job.wants):
+            count = job.least or job.wants  # Slurm takes the fewest of a range that was set later
+            if len(free) < count:
                 job.reason = "Resources"
                 continue
-            job.nodes, job.state, job.reason = tuple(free[: job.wants]), SlurmState.RUNNING, ""
+            job.nodes, job.state, job.reason = tuple(free[:count]), SlurmState.RUNNING, ""
             job.started_at, job.ended_at = self._now(), None
             for told in self.on_start:
                 told(job)

@@ -43,7 +43,7 @@ def smaller(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     said = (
         f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.pending_reason}): its "
-        f"policy and its script allow {least}, so it takes {least} to {job.node_count}. The next start asks for all "
+        f"policy and its script allow {least}, and now it asks for so many. The next start asks for all "
         "again."
     )
     told = Notify(severity=Severity.WARNING, title=f"{subject(look)} may run on fewer nodes", text=said)

@@ -36,7 +36,7 @@ def shrink(slurm: Slurm, turn: Turn) -> Result:
         return refused(f"job {doc.slurm_job} cannot run on fewer nodes: {size.fixed}")
     turn.begin()
     slurm.resize(doc.slurm_job, order.nodes_min, order.nodes_max)
-    return done(f"job {doc.slurm_job} takes {order.nodes_min} to {order.nodes_max} nodes; it asked for {size.low}")
+    return done(f"job {doc.slurm_job} takes {order.nodes_min} nodes now; it asked for {size.low}")
 
 
 def whole_again(slurm: Slurm, order: Order, doc: AttemptDoc) -> str:
