@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.actions import Action, CordonNode, ReportNode
+from chalicelib.domain.actions import Action, CordonNode, Done, ReportNode
 from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
@@ -28,6 +29,7 @@ from rekindle.headnode.names import is_slurm, parse_attempt
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
+REPORT_FOR: Final = timedelta(minutes=30)
 # A start ends so when it loses a node. Source: squeue, JOB STATE CODES
 NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
@@ -39,6 +41,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if incident.attempt is None or not is_slurm(incident.attempt):
         return incident
+    incident = _not_told_yet(incident, seen)
     found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
     known = {item.node for item in incident.bad_nodes}
     fresh: list[BadNode] = []
@@ -49,6 +52,15 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     if not fresh:
         return incident
     return dataclasses.replace(incident, bad_nodes=(*incident.bad_nodes, *fresh)[:MAX_BAD])
+
+
+def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
+    """A report that reached nobody is made again, for a bounded time: saying it twice is saying it once."""
+    lost = any(one.action == ReportNode.__name__ and one.done is Done.UNAVAILABLE for one in seen.results)
+    if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
+        return incident
+    again = tuple(dataclasses.replace(item, is_told=False) for item in incident.bad_nodes)
+    return dataclasses.replace(incident, bad_nodes=again)
 
 
 def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:

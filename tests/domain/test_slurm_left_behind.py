@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import CordonNode, ReportNode, StopJob
+from chalicelib.domain.actions import ActionResult, CordonNode, Done, ReportNode, StopJob
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.faults import FaultClass as F
 from chalicelib.domain.incidents import Incident, Phase
@@ -140,3 +140,15 @@ def test_a_policy_that_leaves_nodes_alone_cordons_none_and_excludes_it_by_name(a
     start_again = decided(dead, seen, dataclasses.replace(policy, stop_without_resume_point=True))
     tries = start_again.incident.tries
     assert not tries or tries[-1].exclude == ("ip-2",), start_again.reason
+
+
+def test_a_report_of_a_node_that_reached_nobody_is_made_again_for_a_while() -> None:
+    lost = (ActionResult(action="ReportNode", done=Done.UNAVAILABLE, detail="the table is away"),)
+    bad = (BadNode(node="ip-2", why="broken", is_told=True, is_cordoned=True),)
+    before = case(Phase.STOPPING, F.NODE_HARDWARE, bad_nodes=bad)
+    again = decided(before, sees(start(S.STOPPING), results=lost))
+    assert [action.node for action in again.actions if isinstance(action, ReportNode)] == ["ip-2"]
+    late = dataclasses.replace(before, phase_entered_at=NOW - HOUR)
+    assert not [
+        one for one in decided(late, sees(start(S.STOPPING), results=lost)).actions if isinstance(one, ReportNode)
+    ]
