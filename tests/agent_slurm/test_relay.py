@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from rekindle.agent.ports import Reading, SlurmUnavailable
-from rekindle.agent.slurm import userfs
+from rekindle.agent.slurm import found, userfs
 from rekindle.agent.slurm.commands import Commands
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Settings
@@ -197,6 +197,18 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
     (tmp_path / "away").rename(world.path)
     commands.release(7)
     assert told.read_text() == f"{JOB}.r1.json\n"
+
+
+def test_a_checkpoint_of_many_is_judged_by_its_manifest_as_far_back_as_any_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "rekindle" / "manifests"
+    folder.mkdir(parents=True)
+    for step in range(1, 91):
+        one = tmp_path / "ck" / f"step-{step}"
+        one.mkdir(parents=True)
+        (one / "w").write_bytes(b"1234")
+        (folder / f"step-{step:012d}-{JOB}.json").write_bytes(manifest_of(one, step, {"w": 4}).to_json())
+    doc = found.judge(JOB, str(tmp_path / "ck"), found.manifests_in(str(tmp_path)), START)
+    assert [one.step for one in doc.checkpoints if one.manifest and not one.problems] == list(range(90, 0, -1))
 
 
 def test_only_the_services_own_names_come(world: World) -> None:

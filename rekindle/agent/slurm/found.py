@@ -15,8 +15,8 @@ from rekindle.folders import discover_in, manifest_problems, path_of
 from rekindle.headnode.documents import FoundCheckpoint, FoundDoc
 from rekindle.mailbox import FOLDER, MAX_MANIFEST_BYTES, KeyKind, MailboxError, Manifest, Place, parse_key
 
-MAX_MANIFESTS: Final = 50  # the newest; older ones are never resumed from
 MAX_FOUND: Final = 100  # with their problems far below a message's 256 KiB
+MAX_MANIFESTS: Final = MAX_FOUND  # the newest; a folder whose manifest is not read would be judged by its looks
 MAX_PROBLEM_CHARS: Final = 200
 
 
