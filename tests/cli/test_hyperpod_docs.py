@@ -11,6 +11,7 @@ import pytest
 
 from infra.lifecycle import HERE, POLICY
 from rekindle.agent.slurm import comment
+from rekindle.agent.slurm.sizes import MIN_NODES
 from rekindle.cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ def test_the_comment_is_one_that_the_agent_reads() -> None:
     assert said.problems == ()
     assert f"export REKINDLE_MAILBOX={said.mailbox}\n" in TEXT
     documented = re.findall(r"^\| `(\w+)=", TEXT, re.MULTILINE)
-    assert set(documented) == set(comment.KEYS) - {"job", "attempt"}, "the keys that people write"
+    assert set(documented) == {*comment.KEYS, MIN_NODES} - {"job", "attempt"}, "the keys that people write"
 
 
 def test_the_policys_statements_are_told() -> None:
