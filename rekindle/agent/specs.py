@@ -8,8 +8,9 @@ from typing import Any
 from rekindle.agent.aws import AwsError, code_of, is_away, text_of
 from rekindle.agent.outbox import Outbox
 from rekindle.agent.verbs import NotYet
-from rekindle.headnode.documents import JobSpec
-from rekindle.headnode.names import spec_key
+from rekindle.headnode.documents import MAX_SPEC_BYTES, JobSpec
+from rekindle.headnode.names import order_key, spec_key
+from rekindle.headnode.orders import Order
 from rekindle.wire import MailboxError
 
 
@@ -33,9 +34,23 @@ class Whiteboard:
         except MailboxError as err:
             raise LookupError(f"{key} cannot be read: {err}") from err
 
+    def check(self, order: Order) -> None:
+        """Whoever may send to the queue may not have anything submitted: the service has written down what it orders.
+
+        Raises: NotYet while S3 is away, LookupError for an order that does not stand on the whiteboard just so.
+        """
+        key = order_key(self._cluster, order.token)
+        raw = self._outbox.document(key) or self._fetch(key)
+        try:
+            is_the_same = Order.from_json(raw) == order
+        except MailboxError as err:
+            raise LookupError(f"{key} cannot be read: {err}") from err
+        if not is_the_same:
+            raise LookupError(f"{key} is another order")
+
     def _fetch(self, key: str) -> bytes:
         try:
-            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_SPEC_BYTES + 1)
         except AwsError as err:
             if is_away(err):
                 raise NotYet(text_of("GetObject", err), after_s=5.0) from err

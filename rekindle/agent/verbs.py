@@ -104,6 +104,10 @@ class Specs(Protocol):
         """Raises: NotYet while S3 is away, LookupError where there is none that can be used."""
         ...
 
+    def check(self, order: Order) -> None:
+        """Raises: NotYet while S3 is away, LookupError for an order that the service has not written down just so."""
+        ...
+
 
 def done(detail: str, slurm_job: int | None = None) -> Result:
     return Result(outcome=Outcome.DONE, detail=detail, slurm_job=slurm_job)

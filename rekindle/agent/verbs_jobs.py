@@ -187,6 +187,7 @@ class JobHands:
         if (unfinished := self._still_there(turn)) is not None:
             return unfinished
         try:
+            self._specs.check(order)
             spec = self._specs.get(order.spec)
         except LookupError as err:
             return turn.failed_or_refused(str(err))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -200,6 +201,27 @@ def test_even_without_its_journal_the_agent_does_not_submit_twice(world: World, 
     assert world.ctld.commands == ["submit slurm.lab.7-a2"]
     assert again is not None
     assert (again.outcome, again.slurm_job) == (Outcome.ALREADY, first.slurm_job)
+
+
+def test_who_may_only_send_has_nothing_submitted(world: World) -> None:
+    """The service has written down what it orders; a message alone is anybody's."""
+    world.ctld.put(job(state=SlurmState.FAILED))
+    order = submit(world)
+    world.send(order.to_json().decode())
+    for _ in range(5):
+        world.turn()
+    answer = world.answer()
+    assert answer is not None
+    assert (answer.outcome, world.ctld.commands) == (Outcome.REFUSED, [])
+    changed = replace(order, token="order-2", environment={"REKINDLE_RESUME_URI": "s3://evil/pickle"})
+    world.write_down(replace(order, token="order-2"))
+    world.send(changed.to_json().decode())
+    for _ in range(5):
+        world.turn()
+    answer = world.answer("order-2")
+    assert answer is not None
+    assert (answer.outcome, world.ctld.commands) == (Outcome.REFUSED, [])
+    assert "another order" in answer.detail
 
 
 def test_an_agent_killed_after_the_answer_was_kept_tells_it_at_the_next_start(world: World) -> None:

@@ -19,7 +19,7 @@ import pytest
 from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
-from rekindle.headnode.names import agent_key, answer_key, attempt_key, nodes_key, queue_name
+from rekindle.headnode.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from tests.agent.slurm_commands import add_job, lay_out, state_of
 
@@ -105,6 +105,8 @@ class HeadNode:
         )
 
     def send(self, order: Order) -> None:
+        key = order_key("lab", order.token)  # as the service does: written down first
+        self.cloud.client("s3").put_object(Bucket=BUCKET, Key=key, Body=order.to_json())
         self.cloud.client("sqs").send_message(QueueUrl=self.make_queue(), MessageBody=order.to_json().decode())
 
     def read(self, key: str) -> bytes | None:

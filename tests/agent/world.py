@@ -16,7 +16,7 @@ from rekindle.agent.ports import Ground, Parts, Reading, SlurmUnavailable
 from rekindle.agent.process import Agent
 from rekindle.agent.settings import Settings
 from rekindle.headnode.documents import AgentDoc, JobSpec
-from rekindle.headnode.names import agent_key, answer_key, queue_name, spec_key
+from rekindle.headnode.names import agent_key, answer_key, order_key, queue_name, spec_key
 from rekindle.headnode.orders import Answer, Order, Verb
 from tests.agent.ctld import START, Ctld
 
@@ -120,7 +120,13 @@ class World:
         )
         return replace(order, **changes)
 
+    def write_down(self, order: Order) -> None:
+        """What the service does before it sends an order; the outbox stands for the bucket, where there is no cloud."""
+        self.agent.outbox.keep(Reading(documents={order_key(CLUSTER, order.token): order.to_json()}))
+
     def send(self, message: Order | str) -> None:
+        if isinstance(message, Order) and message.verb is Verb.SUBMIT:
+            self.write_down(message)
         body = message if isinstance(message, str) else message.to_json().decode()
         self.cloud.client("sqs").send_message(QueueUrl=self.url, MessageBody=body)
 
@@ -183,6 +189,8 @@ class World:
 
     def obey(self, order: Order) -> Answer:
         """At the desk alone: taken, and worked on until it is answered."""
+        if order.verb is Verb.SUBMIT:
+            self.write_down(order)
         self.agent.desk.take(order.to_json().decode())
         for _ in range(100):
             self.agent.desk.work()

@@ -34,7 +34,7 @@ from localcloud.slurm_lab import SlurmLab
 from localcloud.stack import deploy_rekindle
 from rekindle.cli.main import main as rekindle
 from rekindle.headnode.documents import AgentDoc, AttemptDoc
-from rekindle.headnode.names import agent_key, attempt_key, cluster_prefix, first_attempt, queue_name
+from rekindle.headnode.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
 from rekindle.headnode.orders import Answer, Order
 from rekindle.mailbox import Fence, fence_key
 
@@ -290,7 +290,11 @@ class Stage:
         return dataclasses.replace(like, **{**plain, **times, **changes})
 
     def deliver(self, order: Order) -> None:
-        """Put an order into the agent's queue (again)."""
+        """Put an order into the agent's queue (again); one that is new is written down first, as the service does."""
+        key = order_key(CLUSTER, order.token)
+        s3 = self.cloud.client("s3")
+        if not s3.list_objects_v2(Bucket=BUCKET, Prefix=key).get("Contents"):
+            s3.put_object(Bucket=BUCKET, Key=key, Body=order.to_json())
         sqs = self.cloud.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
         sqs.send_message(QueueUrl=url, MessageBody=order.to_json().decode())
