@@ -126,8 +126,8 @@ def cluster_of(environ: Mapping[str, str], option: str | None, resource_config: 
         if name is not None:
             return check_cluster(name, source), source
     raise ValueError(
-        f"nothing names the cluster: no {resource_config} (HyperPod), no SLURM_CLUSTER_NAME, no slurm.conf in "
-        + ", ".join(_slurm_confs(environ))
+        f"nothing names the cluster: no {resource_config} (HyperPod), no {CLUSTER_FILE}, no SLURM_CLUSTER_NAME, "
+        "no slurm.conf in " + ", ".join(_slurm_confs(environ))
     )
 
 

@@ -53,7 +53,7 @@ def _one(args: argparse.Namespace) -> int:
     style = Style.of(sys.stdout)
     facts = [
         ("agent", str(member(body, "unknown") or "alive")),
-        ("heartbeat", f"{_age(body, 'heartbeat_age_s')} ago; Slurm read {_age(body, 'slurm_read_age_s')} ago"),
+        ("heartbeat", f"{_ago(body, 'heartbeat_age_s')}; Slurm read {_ago(body, 'slurm_read_age_s')}"),
         ("versions", f"agent {word(body, 'agent_version')}, Slurm {word(body, 'slurm_version')}"),
         ("nodes", _states(body)),
     ]
@@ -83,6 +83,11 @@ def _states(body: Mapping[str, Any]) -> str:
 def _age(body: Mapping[str, Any], name: str) -> str:
     age = member(body, name)
     return span(float(age)) if isinstance(age, int | float) else "never"
+
+
+def _ago(body: Mapping[str, Any], name: str) -> str:
+    age = _age(body, name)
+    return age if age == "never" else f"{age} ago"
 
 
 def _texts(body: Mapping[str, Any], name: str) -> list[str]:

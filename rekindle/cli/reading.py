@@ -64,7 +64,10 @@ def jobs(args: argparse.Namespace) -> int:
         out_json({"jobs": found})
         return 0
     if not found:
-        out("No Jobs. A training job is protected by its tag rekindle:policy, or by `rekindle register`.")
+        out(
+            "No Jobs. A training job is protected by its tag rekindle:policy, a Slurm job by --comment=rekindle, "
+            "either by `rekindle register`."
+        )
         return 0
     titles = ("job", "state", "attempt", "running as", "policy", "incident")
     out(render([Column(title) for title in titles], [_job_row(job) for job in found], Style.of(sys.stdout)))

@@ -56,6 +56,14 @@ def test_a_silent_agent_s_cluster_is_unknown_and_not_well(rekindle: Run, service
     assert "silent since" in rekindle("clusters", "ml").out
 
 
+def test_a_slurm_that_was_never_read_is_said_so(rekindle: Run, service: FakeService) -> None:
+    _cluster(service)
+    service.head_nodes.agents["ml"] = replace(service.head_nodes.agents["ml"], read_at=None)
+    out = rekindle("clusters", "ml").out
+    assert "Slurm read never\n" in out
+    assert "never ago" not in out
+
+
 def test_one_cluster_is_shown_with_problems_nodes_and_runs(rekindle: Run, service: FakeService) -> None:
     _cluster(service)
     _slurm_job(service)
