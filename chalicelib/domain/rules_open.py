@@ -78,6 +78,8 @@ def decide_open(look: Look) -> Decision:
         return _defer(look, attempt)
     if attempt.status.has_ended:
         return attempt_died(look, attempt)
+    if look.ordered is not None and attempt.slurm is not None and attempt.slurm.is_queued:
+        return _ordered_in_queue(look, attempt)
     at_rest = waiting_in_queue(look, attempt, group="open") or suspended(look, attempt)
     return at_rest if at_rest is not None and look.ordered is None else _attempt_lives(look, attempt)
 
@@ -89,6 +91,13 @@ def _ordered_after_end(look: Look, attempt: AttemptView) -> Decision:
     if look.policy.shadow:
         return shadow(look, f"resubmit {attempt.name} as ordered")
     return prepare_resubmit(look)
+
+
+def _ordered_in_queue(look: Look, attempt: AttemptView) -> Decision:
+    """Nothing of it runs that could save."""
+    if look.ordered == "checkpoint":
+        return _no_checkpoint_now(look, attempt)
+    return begin_stop(look, "playbook.restart", f"{story(look)} It waits in the queue: there is nothing to save.")
 
 
 def _no_checkpoint_now(look: Look, attempt: AttemptView) -> Decision:

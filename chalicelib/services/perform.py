@@ -101,7 +101,9 @@ class Perform:
         if is_outdated(action, job):
             return _outdated(action, job)
         now = self.clock.now()
-        other = next_link(job, action.name, registry=self.registry, scheduler=self.scheduler)
+        other = next_link(
+            job, action.name, after=action.clone_of, registry=self.registry, scheduler=self.scheduler, now=now
+        )
         if other is not None:
             detail = f"{other} goes on in the same mailbox: two runs would write over each other"
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)

@@ -152,3 +152,13 @@ def test_a_report_of_a_node_that_reached_nobody_is_made_again_for_a_while() -> N
     assert not [
         one for one in decided(late, sees(start(S.STOPPING), results=lost)).actions if isinstance(one, ReportNode)
     ]
+
+
+@pytest.mark.parametrize(
+    ("do", "rule", "phase"),
+    [("checkpoint", "order.checkpoint_no_run", Phase.STOPPED), ("resubmit", "playbook.restart", Phase.STOPPING)],
+)
+def test_an_order_about_a_job_in_the_queue_waits_for_no_checkpoint(do: str, rule: str, phase: Phase) -> None:
+    before = case(Phase.OPEN, F.OPERATOR_ORDER, order={"do": do, "who": "ada"})
+    decision = decided(before, sees(start(S.STARTING, R0, pending_reason="Resources")))
+    assert (decision.rule, decision.incident.phase) == (rule, phase)

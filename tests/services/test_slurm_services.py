@@ -28,6 +28,7 @@ from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.slurm import Submission
 from chalicelib.services.head_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
+from chalicelib.services.one_mailbox import LINK_SETTLES, next_link
 from rekindle.headnode.documents import EndedBy, SlurmState
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from rekindle.headnode.orders import Signal as OrderSignal
@@ -270,3 +271,29 @@ def test_a_chain_s_next_link_and_our_new_start_never_train_in_one_mailbox(w: Slu
     assert incident.outcome == "resubmit.refused"
     assert w.live == []
     assert any(f"{link.attempt} goes on in the same mailbox" in notice.text for notice in w.announcer.notices)
+
+
+def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
+    link = w.model.submit(mailbox="s3://box/lm", wants=9)
+    w.head.publish()
+    found = w.slurm.find(link.attempt)
+    assert found is not None
+    w.intake.register(found)
+    w.tick(600)
+    w.crash()
+    link.reason = "Dependency"
+    w.head.publish()
+    job = w.registry.get(w.job_id)
+
+    def asked() -> str | None:
+        return next_link(
+            job, f"{w.job_id}.r1", after=w.job_id, registry=w.registry, scheduler=w.slurm, now=w.clock.now()
+        )
+
+    with pytest.raises(DependencyUnavailable):
+        asked()
+    w.clock.advance(LINK_SETTLES)
+    assert asked() is None
+    link.reason = "Priority"
+    w.head.publish()
+    assert asked() == link.attempt
