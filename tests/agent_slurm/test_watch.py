@@ -8,6 +8,7 @@ import pytest
 
 from rekindle.agent.ports import NewsType, NotProtected, SlurmUnavailable
 from rekindle.agent.slurm.run import Unreadable
+from rekindle.agent.slurm.watch import TELL_AGAIN_EVERY
 from rekindle.headnode.documents import EndedBy, SlurmState
 from rekindle.headnode.names import spec_key
 from rekindle.mailbox import Beat, LossState, RunPhase, beat_key
@@ -49,6 +50,18 @@ def test_nothing_new_is_nothing_told(head: Head) -> None:
     head.look()
     again = head.look()
     assert (again.documents, again.news, again.memory) == ({}, (), {})
+
+
+def test_what_goes_on_is_told_again_now_and_then_in_case_its_first_news_was_lost(head: Head) -> None:
+    head.fake.jobs([RUNNING, {"JobID": "9", "State": "FAILED", "EndTime": "1795278000"}])
+    head.look()
+    before = len(told(head))
+    head.now += TELL_AGAIN_EVERY
+    again = head.look()
+    assert told(head)[before:] == [("slurm.ml.7", "running")], "what has ended is read again by the service itself"
+    assert again.documents == {}
+    head.look()
+    assert len(told(head)) == before + 1
 
 
 def test_a_requeue_by_a_person_makes_a_new_attempt(head: Head) -> None:

@@ -315,13 +315,18 @@ class Turn:
         self._documents[attempt_key(doc.attempt)] = body
         self._memory[f"{ATTEMPT}{doc.attempt}"] = body
         if before is None or any(getattr(before, name) != getattr(doc, name) for name in TOLD):
-            detail: dict[str, Any] = {"v": WIRE_VERSION} | doc.to_wire() | {"at": self._now.isoformat()}
-            self._news.append(News(type=NewsType.JOB, at=self._now, detail=detail))
+            self._news.append(job_news(doc, self._now))
 
     def _forget(self, doc: AttemptDoc) -> None:
         """Nothing more will be said about it."""
         self.held.docs.pop(doc.attempt, None)
         self._memory[f"{ATTEMPT}{doc.attempt}"] = None
+
+
+def job_news(doc: AttemptDoc, at: datetime) -> News:
+    """How a start stands, for the bus."""
+    detail: dict[str, Any] = {"v": WIRE_VERSION} | doc.to_wire() | {"at": at.isoformat()}
+    return News(type=NewsType.JOB, at=at, detail=detail)
 
 
 def completed(said: comment.Comment, known: Known) -> comment.Comment:

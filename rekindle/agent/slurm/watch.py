@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from rekindle.agent.ports import Deeds, Memory, Reading, SlurmError, SlurmUnavailable
+from rekindle.agent.ports import Deeds, Memory, News, Reading, SlurmError, SlurmUnavailable
 from rekindle.agent.slurm import text
+from rekindle.agent.slurm.jobs import ENDED
 from rekindle.agent.slurm.known import Known
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Settings
@@ -25,13 +27,15 @@ from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Unreadable
-from rekindle.agent.slurm.turn import ATTEMPT, KNOWN, NODES, Held, Turn, Ways
+from rekindle.agent.slurm.turn import ATTEMPT, KNOWN, NODES, Held, Turn, Ways, job_news
 from rekindle.headnode.documents import AttemptDoc, NodeFacts, NodesDoc
 from rekindle.wire import WIRE_VERSION, MailboxError
 
 log = logging.getLogger(__name__)
 
 SETTINGS_EVERY: Final = timedelta(minutes=5)
+# A job joins by the first news of it. Should that be lost on its way, it joins by this: a lost event costs time only.
+TELL_AGAIN_EVERY: Final = timedelta(minutes=10)
 
 
 class Watch:
@@ -51,6 +55,7 @@ class Watch:
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
+        self._told_at: datetime | None = None
         self._reads = reads
         self._ways = Ways(
             cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, published=published, owners=owners
@@ -82,7 +87,18 @@ class Watch:
         self._held = turn.held
         self._roster.put(turn.members)
         self.slurm_version, self.cluster_arn = settings.version, turn.arn
-        return reading
+        return replace(reading, news=reading.news + self._again(now)) if self._is_due(now) else reading
+
+    def _is_due(self, now: datetime) -> bool:
+        """Also after the clock was set back."""
+        is_due = self._told_at is not None and not timedelta(0) <= now - self._told_at < TELL_AGAIN_EVERY
+        if is_due or self._told_at is None:
+            self._told_at = now
+        return is_due
+
+    def _again(self, now: datetime) -> tuple[News, ...]:
+        """How every start stands that goes on."""
+        return tuple(job_news(doc, now) for doc in self._held.docs.values() if doc.state not in ENDED)
 
     def _read_settings(self, now: datetime) -> Settings:
         if self._settings is None or not timedelta(0) <= now - self._settings[0] < SETTINGS_EVERY:
