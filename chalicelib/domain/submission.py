@@ -110,7 +110,8 @@ ROWS: Final[tuple[SubmissionRow, ...]] = (
         rule="submission.requeue",
         applies=lambda _: True,
         how=Submission.REQUEUE,
-        why="requeued: job {job} keeps its id{dependents}, its place in the queue and, where it is appended to, its log",
+        why="requeued: job {job} keeps its id{dependents}, its place in the queue and, where it is appended to, "
+        "its log",
         source="scontrol, requeue: the same job id; tried on Slurm 22.05",
     ),
 )
