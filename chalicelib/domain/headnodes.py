@@ -6,13 +6,11 @@ the heartbeat is fresh and Slurm is being read. After that the whole whiteboard 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from chalicelib.domain.known import Known, Maybe
+from rekindle.headnode.documents import SILENT_AFTER as SILENT_AFTER
 from rekindle.headnode.documents import AgentDoc
-
-SILENT_AFTER: Final = timedelta(seconds=180)  # six heartbeats: one lost write, or a short network outage, is no silence
 
 
 def why_unknown(agent: Maybe[AgentDoc], *, now: datetime) -> str:

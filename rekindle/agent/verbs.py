@@ -28,27 +28,13 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from rekindle.agent.ports import Slurm
-from rekindle.headnode.documents import AttemptDoc, JobSpec, SlurmState
+from rekindle.headnode.documents import OVER, AttemptDoc, JobSpec, SlurmState
 from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Order, Outcome
 
 SOON_S: Final = 1.0
 
-# Source: squeue, JOB STATE CODES. A job in one of these is over and can only be requeued.
-ENDED: Final = frozenset(
-    {
-        SlurmState.COMPLETED,
-        SlurmState.CANCELLED,
-        SlurmState.FAILED,
-        SlurmState.TIMEOUT,
-        SlurmState.NODE_FAIL,
-        SlurmState.PREEMPTED,
-        SlurmState.BOOT_FAIL,
-        SlurmState.DEADLINE,
-        SlurmState.OUT_OF_MEMORY,
-        SlurmState.REVOKED,
-    }
-)
+ENDED: Final = OVER
 ACTIVE: Final = frozenset(
     {SlurmState.RUNNING, SlurmState.SUSPENDED, SlurmState.CONFIGURING, SlurmState.STOPPED}
 )  # it has nodes

@@ -43,18 +43,9 @@ class JobHands:
                 outcome=Outcome.FAILED,
                 detail="it is not known whether the signal was sent; a second one could end the run",
             )
-        found = present(self._slurm, order)
-        if isinstance(found, Result):
-            return found
-        doc = found.doc
-        if doc is None:
-            return refused(f"slurmctld does not know job {order.slurm_job}")
-        if found.lead or doc.state in ENDED:
-            return stale(order, doc)
-        if doc.state is not SlurmState.RUNNING:
-            return refused(f"job {doc.slurm_job} is {doc.state}: a signal now would be lost")
-        if doc.is_ready is False:
-            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
+        doc = self._listening(order, "a signal now would be lost")
+        if isinstance(doc, Result):
+            return doc
         if doc.signal is not None and doc.signal.removeprefix("SIG") != order.signal.value:
             return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
         if self._slurm.steps(doc.slurm_job) == 0:
@@ -70,18 +61,9 @@ class JobHands:
         """
         order = turn.order
         assert order.signal is not None, "orders.NEEDED"  # noqa: S101
-        found = present(self._slurm, order)
-        if isinstance(found, Result):
-            return found
-        doc = found.doc
-        if doc is None:
-            return refused(f"slurmctld does not know job {order.slurm_job}")
-        if found.lead or doc.state in ENDED:
-            return stale(order, doc)
-        if doc.state is not SlurmState.RUNNING:
-            return refused(f"job {doc.slurm_job} is {doc.state}: nobody would hear a signal")
-        if doc.is_ready is False:
-            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
+        doc = self._listening(order, "nobody would hear a signal")
+        if isinstance(doc, Result):
+            return doc
         if doc.signal is not None and doc.signal.removeprefix("SIG") == order.signal.value:
             return refused(f"job {doc.slurm_job} takes {doc.signal} for a wish to save")
         if self._slurm.steps(doc.slurm_job) == 0:
@@ -213,6 +195,22 @@ class JobHands:
         return done(f"job {doc.slurm_job} gets none of {len(order.exclude)} nodes" if order.exclude else "lifted")
 
     # ---- parts
+
+    def _listening(self, order: Order, otherwise: str) -> AttemptDoc | Result:
+        """The running job that a signal is for; a refusal where it would be lost, or kill what does not catch it."""
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return refused(f"slurmctld does not know job {order.slurm_job}")
+        if found.lead or doc.state in ENDED:
+            return stale(order, doc)
+        if doc.state is not SlurmState.RUNNING:
+            return refused(f"job {doc.slurm_job} is {doc.state}: {otherwise}")
+        if doc.is_ready is False:
+            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
+        return doc
 
     def _let_go(self, turn: Turn, doc: AttemptDoc) -> Result:
         """The new start is in the queue, or further."""

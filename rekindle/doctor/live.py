@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from rekindle.doctor.facts import Missing, NodeFacts, Unread
 from rekindle.doctor.findings import Finding, error, listed, quoted, unknown, warning
 from rekindle.doctor.ids import Id
 from rekindle.doctor.subject import Subject
-from rekindle.headnode.documents import AgentDoc, NodesDoc
+from rekindle.headnode.documents import SILENT_AFTER, AgentDoc, NodesDoc
 
-SILENT_AFTER: Final = timedelta(seconds=180)  # as the service has it: three missed heartbeats and more are silence
 _BROKEN: Final = ("Failed", "RollingBack", "Deleting")
 _BROKEN_GROUP: Final = ("Failed", "Degraded", "Deleting")
 _OUT: Final = ("drain", "drained", "draining", "fail", "failing", "down", "no_respond", "not_responding", "error")

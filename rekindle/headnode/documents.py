@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
@@ -18,6 +18,7 @@ from rekindle.wire import MAX_STEP, MailboxError, Message, Reader
 MAX_NODES_DOC_BYTES: Final = 8 * 1024 * 1024
 MAX_SPEC_BYTES: Final = 8 * 1024 * 1024  # Slurm's own limit of a script is 4 MiB (max_script_size)
 MAX_LISTED: Final = 10_000
+SILENT_AFTER: Final = timedelta(seconds=180)  # six heartbeats: one lost write, or a short network outage, is no silence
 
 
 class SlurmState(StrEnum):
@@ -42,6 +43,23 @@ class SlurmState(StrEnum):
     STOPPED = "stopped"
     GONE = "gone"  # slurmctld no longer knows the job, and nothing told how it ended
     UNKNOWN = "unknown"
+
+
+# A job in one of these is over, and can only be requeued. Source: squeue, JOB STATE CODES.
+OVER: Final = frozenset(
+    {
+        SlurmState.COMPLETED,
+        SlurmState.CANCELLED,
+        SlurmState.FAILED,
+        SlurmState.TIMEOUT,
+        SlurmState.NODE_FAIL,
+        SlurmState.PREEMPTED,
+        SlurmState.BOOT_FAIL,
+        SlurmState.DEADLINE,
+        SlurmState.OUT_OF_MEMORY,
+        SlurmState.REVOKED,
+    }
+)
 
 
 class EndedBy(StrEnum):

@@ -18,7 +18,7 @@ from typing import Final
 
 from rekindle.agent.slurm import text
 from rekindle.agent.slurm.run import Unreadable
-from rekindle.headnode.documents import SlurmState
+from rekindle.headnode.documents import OVER, SlurmState
 from rekindle.headnode.orders import MAX_SLURM_JOB
 
 # Order matters only in `_row`.
@@ -78,22 +78,7 @@ _OTHERS: Final = {
 }
 # Ours, no state of Slurm's; a word of Slurm's must never be read as them.
 _NEVER: Final = frozenset({SlurmState.GONE, SlurmState.REQUEUED, SlurmState.UNKNOWN})
-ENDED: Final = frozenset(
-    {
-        SlurmState.COMPLETED,
-        SlurmState.CANCELLED,
-        SlurmState.FAILED,
-        SlurmState.TIMEOUT,
-        SlurmState.NODE_FAIL,
-        SlurmState.PREEMPTED,
-        SlurmState.BOOT_FAIL,
-        SlurmState.DEADLINE,
-        SlurmState.OUT_OF_MEMORY,
-        SlurmState.REVOKED,
-        SlurmState.REQUEUED,
-        SlurmState.GONE,
-    }
-)
+ENDED: Final = OVER | {SlurmState.REQUEUED, SlurmState.GONE}
 HELD_REASONS: Final = ("JobHeld", "job_requeued_in_held_state", "job requeued in held state", "launch_failed_requeued")
 
 
