@@ -378,10 +378,21 @@ class Quarantine(Protocol):
     def drop(self, receipt: str) -> None: ...
 
 
+class NoticeKind(StrEnum):
+    """What a notice is for."""
+
+    NEWS = "news"
+    APPROVAL = "approval"  # an answer is wanted: `approval_id`
+    CHANGE = "change"  # the Incident stands elsewhere now; for those who show its state, nobody is to be disturbed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One message to people. `token` is equal for the same message sent twice; `incident_id` is empty where it is about
     none.
+
+    `fault`, `phase` are the Incident's own words. `paste` are what an on-call person runs or opens next, each a label
+    and a command or address.
     """
 
     token: str
@@ -391,6 +402,13 @@ class Notice:
     incident_id: str
     job_id: str | None
     at: datetime
+    kind: NoticeKind = NoticeKind.NEWS
+    approval_id: str = ""
+    fault: str = ""
+    phase: str = ""
+    cluster: str = ""
+    node: str = ""
+    paste: tuple[tuple[str, str], ...] = ()
 
 
 class Announcer(Protocol):

@@ -158,6 +158,16 @@ class Notify:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskApproval:
+    """Put the Approval `approval_id` of the Incident to people. Asking again asks nothing new."""
+
+    approval_id: str
+    title: str
+    text: str
+    deadline_at: datetime
+
+
 Action = (
     RequestCheckpoint
     | StopJob
@@ -170,6 +180,7 @@ Action = (
     | ReportNode
     | QuarantineCheckpoint
     | Notify
+    | AskApproval
     | NodeAction
 )
 
@@ -278,6 +289,13 @@ def action_to_wire(action: Action) -> dict[str, Any]:  # noqa: C901  one case fo
             body = {"root": action.root, "why": action.why}
         case Notify():
             body = {"severity": action.severity.value, "title": action.title, "text": action.text}
+        case AskApproval():
+            body = {
+                "approval_id": action.approval_id,
+                "title": action.title,
+                "text": action.text,
+                "deadline_at": action.deadline_at.isoformat(),
+            }
         case RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
             body = node_action_to_wire(action)
         case _:
@@ -285,7 +303,7 @@ def action_to_wire(action: Action) -> dict[str, Any]:  # noqa: C901  one case fo
     return {"action": action_name(action), **body}
 
 
-def action_from_wire(wire: Mapping[str, Any]) -> Action:
+def action_from_wire(wire: Mapping[str, Any]) -> Action:  # noqa: C901  one case for each action
     """Inverse of `action_to_wire`. Only for data that we wrote ourselves."""
     match wire["action"]:
         case "RequestCheckpoint":
@@ -348,5 +366,12 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:
             return QuarantineCheckpoint(root=wire["root"], why=wire["why"])
         case "Notify":
             return Notify(severity=Severity(wire["severity"]), title=wire["title"], text=wire["text"])
+        case "AskApproval":
+            return AskApproval(
+                approval_id=wire["approval_id"],
+                title=wire["title"],
+                text=wire["text"],
+                deadline_at=datetime.fromisoformat(wire["deadline_at"]),
+            )
         case _:
             return node_action_from_wire(wire)

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from chalicelib.domain.approvals import Approval, Hold
 from chalicelib.domain.errors import InvalidTransition
 from chalicelib.domain.evidence import (
     Bout,
@@ -165,6 +166,7 @@ class Incident:
     On Slurm: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
     `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: it said no to that.
     `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
+    `approvals` are what people were asked, in order; `holds` what has held something back, the newest last.
     """
 
     incident_id: str
@@ -227,6 +229,8 @@ class Incident:
     fruitless_before: int = 0
     node: str | None = None
     repair: NodeRepair | None = None
+    approvals: tuple[Approval, ...] = ()
+    holds: tuple[Hold, ...] = ()
 
     @property
     def scope(self) -> str | None:
@@ -399,6 +403,8 @@ class Incident:
             "fruitless_before": self.fruitless_before,
             "node": self.node,
             "repair": self.repair.to_wire() if self.repair else None,
+            "approvals": [item.to_wire() for item in self.approvals],
+            "holds": [item.to_wire() for item in self.holds],
         }
 
     @classmethod
@@ -459,6 +465,8 @@ class Incident:
             fruitless_before=int(wire.get("fruitless_before", 0)),
             node=wire.get("node"),
             repair=NodeRepair.from_wire(wire["repair"]) if wire.get("repair") else None,
+            approvals=tuple(Approval.from_wire(item) for item in wire.get("approvals", ())),
+            holds=tuple(Hold.from_wire(item) for item in wire.get("holds", ())),
         )
 
 

@@ -26,6 +26,7 @@ class SignalSource(StrEnum):
     AGENT = "rekindle.agent"
     SWEEP = "rekindle.sweep"
     OPERATOR = "rekindle.operator"
+    WEBHOOK = "rekindle.webhook"
 
 
 class SignalKind(StrEnum):
@@ -72,6 +73,11 @@ class SignalKind(StrEnum):
     ORDER_CHECKPOINT = "order_checkpoint"
     ORDER_RESUBMIT = "order_resubmit"
     ORDER_CANCEL = "order_cancel"
+    ORDER_STOP = "order_stop"
+    ORDER_NODE = "order_node"  # reboot or replace a node: evidence `do`
+    ORDER_APPROVAL = "order_approval"  # an answer to an Approval: evidence `approval_id`, `answer`, `who`, `comment`
+    # other people's monitoring, over a webhook
+    EXTERNAL_ALERT = "external_alert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

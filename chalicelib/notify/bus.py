@@ -87,6 +87,13 @@ def detail_of(notice: Notice) -> dict[str, Any]:
             "text": notice.text[:MAX_TEXT_CHARS],
             "incident_id": notice.incident_id,
             "job_id": notice.job_id,
+            "kind": notice.kind.value,
+            "approval_id": notice.approval_id,
+            "fault": notice.fault,
+            "phase": notice.phase,
+            "cluster": notice.cluster,
+            "node": notice.node,
+            "paste": [list(item) for item in notice.paste],
         },
     }
 

@@ -9,6 +9,7 @@ from chalicelib.domain.actions import (
     Action,
     ActionResult,
     AdoptAttempt,
+    AskApproval,
     CaptureStacks,
     CordonNode,
     Done,
@@ -19,6 +20,7 @@ from chalicelib.domain.actions import (
     RequestCheckpoint,
     ResizeJob,
     ResubmitJob,
+    Severity,
     StopJob,
     action_name,
 )
@@ -30,7 +32,7 @@ from chalicelib.domain.known import Unknown
 from chalicelib.domain.node_actions import CheckNode, NodeAction, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
 from chalicelib.services.head_orders import HeadOrders
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.one_mailbox import next_link
@@ -84,7 +86,7 @@ class Perform:
                     return self._report(action, incident)
                 case QuarantineCheckpoint():
                     return self._quarantine(action, incident)
-                case Notify():
+                case Notify() | AskApproval():
                     return self._notify(action, incident, token)
                 case _:
                     assert_never(action)
@@ -193,15 +195,22 @@ class Perform:
         job = self.registry.get(incident.job_id or "")
         return self.mailbox.quarantine(job, action, by=incident.incident_id, now=self.clock.now())
 
-    def _notify(self, action: Notify, incident: Incident, token: str) -> ActionResult:
+    def _notify(self, action: Notify | AskApproval, incident: Incident, token: str) -> ActionResult:
+        asks = isinstance(action, AskApproval)
         notice = Notice(
             token=token,
-            severity=action.severity,
+            severity=Severity.PAGE if isinstance(action, AskApproval) else action.severity,
             title=action.title,
             text=action.text,
             incident_id=incident.incident_id,
             job_id=incident.job_id,
             at=self.clock.now(),
+            kind=NoticeKind.APPROVAL if asks else NoticeKind.NEWS,
+            approval_id=action.approval_id if isinstance(action, AskApproval) else "",
+            fault=incident.fault.value,
+            phase=incident.phase.value,
+            cluster=incident.cluster or "",
+            node=incident.node or "",
         )
         self.announcer.announce(notice)
         return ActionResult(action=action_name(action), done=Done.DONE)

@@ -1,0 +1,139 @@
+"""What people are asked before it is done, and what has held a recovery back. Data on the Incident; pure.
+
+An Approval covers one step of a recovery, by its `key`: asked once, answered once by a person or, at its deadline, by
+the policy's default. A Hold is the line that says which guard kept something from being done, and since when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class ApprovalAnswer(StrEnum):
+    """What was said to an Approval."""
+
+    APPROVED = "approved"
+    DENIED = "denied"
+
+
+class Guard(StrEnum):
+    """What can hold an Action back (DESIGN §7)."""
+
+    PAUSE = "pause"
+    SHADOW = "shadow"
+    APPROVAL = "approval"
+    DENIED = "denied"
+    WINDOW = "window"
+    BREAKER = "breaker"
+    REPAIR_BUDGET = "repair_budget"
+    RETRY_BUDGET = "retry_budget"
+    BACK_OFF = "back_off"
+    LADDER = "ladder"
+    LEMON = "lemon"
+    PROVENANCE = "provenance"
+    STALE = "stale"
+    DEFERENCE = "deference"
+    DATA_LOSS = "data_loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """One question to people.
+
+    `approval_id` is unique in its Incident. `key` names what it covers, so that the same step is never asked for twice.
+    `what` is what will be done and `why` which rule asks, both for people; `actions` are the Actions' names.
+    `default` is what counts at `deadline_at` if nobody has answered; `answer` is None until then. `by` is who answered,
+    "policy" for the default; `comment` is what they said.
+    """
+
+    approval_id: str
+    key: str
+    actions: tuple[str, ...]
+    what: str
+    why: str
+    asked_at: datetime
+    deadline_at: datetime
+    default: ApprovalAnswer
+    answer: ApprovalAnswer | None = None
+    by: str = ""
+    answered_at: datetime | None = None
+    comment: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Nobody has answered, and the deadline has not been acted upon."""
+        return self.answer is None
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "approval_id": self.approval_id,
+            "key": self.key,
+            "actions": list(self.actions),
+            "what": self.what,
+            "why": self.why,
+            "asked_at": self.asked_at.isoformat(),
+            "deadline_at": self.deadline_at.isoformat(),
+            "default": self.default.value,
+            "answer": self.answer.value if self.answer else None,
+            "by": self.by,
+            "answered_at": self.answered_at.isoformat() if self.answered_at else None,
+            "comment": self.comment,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Approval:
+        """Inverse of `to_wire`."""
+        return cls(
+            approval_id=wire["approval_id"],
+            key=wire["key"],
+            actions=tuple(wire["actions"]),
+            what=wire["what"],
+            why=wire["why"],
+            asked_at=datetime.fromisoformat(wire["asked_at"]),
+            deadline_at=datetime.fromisoformat(wire["deadline_at"]),
+            default=ApprovalAnswer(wire["default"]),
+            answer=ApprovalAnswer(wire["answer"]) if wire["answer"] else None,
+            by=wire["by"],
+            answered_at=datetime.fromisoformat(wire["answered_at"]) if wire["answered_at"] else None,
+            comment=wire["comment"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A guard that held something back. `until` is when it stopped doing so; None: it still does.
+
+    `actions` are the names of the Actions that were not carried out; `said` is the reason, for people.
+    """
+
+    guard: Guard
+    since: datetime
+    said: str
+    actions: tuple[str, ...] = ()
+    until: datetime | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "guard": self.guard.value,
+            "since": self.since.isoformat(),
+            "said": self.said,
+            "actions": list(self.actions),
+            "until": self.until.isoformat() if self.until else None,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Hold:
+        """Inverse of `to_wire`."""
+        return cls(
+            guard=Guard(wire["guard"]),
+            since=datetime.fromisoformat(wire["since"]),
+            said=wire["said"],
+            actions=tuple(wire["actions"]),
+            until=datetime.fromisoformat(wire["until"]) if wire["until"] else None,
+        )
