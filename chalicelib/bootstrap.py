@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
     from chalicelib.ports import Clock
     from chalicelib.services.alarms import Alarms
+    from chalicelib.services.curves import Curves
     from chalicelib.services.intake import Intake
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
@@ -281,6 +282,13 @@ class Service:
             clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, clock=self.clock),
             metrics_every=self.settings.sweep_metrics_minutes,
         )
+
+    @cached_property
+    def curves(self) -> Curves:
+        """Runs' curves."""
+        from chalicelib.services.curves import Curves
+
+        return Curves(registry=self.registry, metrics=self.metrics, clock=self.clock)
 
     @cached_property
     def orders(self) -> Orders:

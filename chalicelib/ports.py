@@ -512,13 +512,17 @@ class HeadNodes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricQuery:
-    """One metric at one dimension, in one-minute periods. `key` is the caller's own name for it."""
+    """One metric at one dimension, in periods of `period_s`. `key` is the caller's own name for it.
+
+    Below a minute there are data only of the last three hours, and only where the sender sent that finely.
+    """
 
     key: str
     namespace: str
     name: str
     dimension: tuple[str, str]
     stat: str
+    period_s: int = 60
 
 
 Series = tuple[tuple[datetime, float], ...]

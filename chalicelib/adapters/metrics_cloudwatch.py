@@ -20,7 +20,6 @@ from chalicelib.ports import MetricQuery, Series
 _LOG = logging.getLogger(__name__)
 
 MAX_QUERIES: Final = 500
-PERIOD_S: Final = 60
 _MAX_PAGES: Final = 20  # 500 metrics of three hours fit one; a call that goes on for ever must not hold the sweep
 
 
@@ -82,7 +81,7 @@ class CloudWatchMetrics:
 def _query(index: int, query: MetricQuery) -> dict[str, Any]:
     name, value = query.dimension
     metric = {"Namespace": query.namespace, "MetricName": query.name, "Dimensions": [{"Name": name, "Value": value}]}
-    return {"Id": f"m{index}", "MetricStat": {"Metric": metric, "Period": PERIOD_S, "Stat": query.stat}}
+    return {"Id": f"m{index}", "MetricStat": {"Metric": metric, "Period": query.period_s, "Stat": query.stat}}
 
 
 def _utc(moment: datetime) -> datetime:

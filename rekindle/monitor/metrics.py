@@ -19,6 +19,8 @@ MAX_BYTES_PER_CALL = 900_000
 MAX_MAGNITUDE = 2.0**360
 MIN_MAGNITUDE = 2.0**-360
 MAX_NAME_CHARS = 255
+# Source: CloudWatch API reference, MetricDatum: a StorageResolution of 1 keeps seconds apart, else minutes are kept
+FINE_BELOW_S = 60.0
 NON_FINITE = "NonFinite"
 
 
@@ -38,12 +40,13 @@ class Sample:
 
 
 def aggregate(
-    samples: Iterable[Sample], *, at: datetime, dimensions: Mapping[str, str]
+    samples: Iterable[Sample], *, at: datetime, dimensions: Mapping[str, str], is_fine: bool = False
 ) -> tuple[list[dict[str, Any]], int]:
     """(metric data for PutMetricData, how many values could not be read as numbers).
 
     Equal values are folded into counts, and more than 150 different ones are split over several data. Non-finite and
-    out-of-range values are never sent as values: they are a `NonFinite` count.
+    out-of-range values are never sent as values: they are a `NonFinite` count. `is_fine`: they are sent more often than
+    once a minute, and CloudWatch shall keep them apart by the second for as long as it does (three hours).
     """
     values: dict[str, Counter[float]] = defaultdict(Counter)
     unreadable = 0
@@ -75,6 +78,7 @@ def aggregate(
             "Unit": _UNITS.get(name, "None"),
             "Values": [value for value, _ in part],
             "Counts": [float(count) for _, count in part],
+            **({"StorageResolution": 1} if is_fine else {}),
         }
         for name in sorted(values)
         for part in _parts(list(values[name].items()))

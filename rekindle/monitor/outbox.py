@@ -14,7 +14,7 @@ from typing import Any
 
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.metrics import NAMESPACE, Sample, aggregate, batches
+from rekindle.monitor.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
 from rekindle.monitor.trouble import Trouble
 
 SOURCE = "rekindle.monitor"
@@ -141,7 +141,12 @@ class Outbox:
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         if not taken:
             return
-        data, unreadable = aggregate(taken, at=self._clock.now(), dimensions=self._dimensions)
+        data, unreadable = aggregate(
+            taken,
+            at=self._clock.now(),
+            dimensions=self._dimensions,
+            is_fine=self._metrics_s < FINE_BELOW_S,
+        )
         if unreadable:
             self._trouble.count("unreadable_values", unreadable)
         self._data.extend(data)
