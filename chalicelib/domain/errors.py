@@ -10,6 +10,7 @@
     │   ├── MalformedEvent     a payload whose field is missing or wrong; names the field
     │   ├── InvalidPolicy      a policy document that fails validation; names the field
     │   ├── InvalidRequest     an API body that fails validation; names the field
+    │   ├── InvalidSettings    a settings document that fails validation; names the field
     │   ├── UnknownEntity      the named job, incident or attempt does not exist
     │   ├── InvalidTransition  a phase change the TRANSITIONS table does not hold
     │   ├── NameTaken          a platform name exists and is not ours
@@ -68,6 +69,10 @@ class InvalidPolicy(_FieldError):
 
 class InvalidRequest(_FieldError):
     """A request body or parameter is wrong. `field` is the dotted path."""
+
+
+class InvalidSettings(_FieldError):
+    """A settings document (channels, sources of alerts) is wrong. `field` is the dotted path."""
 
 
 class UnknownEntity(Permanent):

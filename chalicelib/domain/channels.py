@@ -1,0 +1,270 @@
+"""Whom notices go to, as data: the channels document, `/<stage>/channels` in Parameter Store (docs/notifications.md).
+
+A document names channels and routes. It never holds a secret, only the names of secrets: fields that end in `_secret`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import time
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from chalicelib.domain.actions import Severity
+from chalicelib.domain.errors import InvalidSettings
+
+MAX_CHANNELS: Final = 32
+MAX_ROUTES: Final = 64
+MAX_TEXT_CHARS: Final = 2048  # of any one text of the document
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a channel and of a secret: part of a parameter's name
+_CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
+_NAMES_A_SECRET: Final = "_secret"  # noqa: S105  the end of a field's name
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class ChannelKind(StrEnum):
+    """How a channel speaks."""
+
+    WEBHOOK = "webhook"  # signed CloudEvents over HTTPS
+    SLACK = "slack"
+    APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and whatever else Apprise has a word for
+
+
+class Told(StrEnum):
+    """What a channel can be sent; the values of ports.NoticeKind."""
+
+    NEWS = "news"
+    APPROVAL = "approval"
+    CHANGE = "change"
+
+
+class Day(StrEnum):
+    """Days of the week, Monday first as `datetime.weekday()` counts them."""
+
+    MON = "mon"
+    TUE = "tue"
+    WED = "wed"
+    THU = "thu"
+    FRI = "fri"
+    SAT = "sat"
+    SUN = "sun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """The fields of one kind of channel: `True` where one is needed. `wants` is what it gets unless it says."""
+
+    texts: Mapping[str, bool] = field(default_factory=dict)
+    lists: Mapping[str, bool] = field(default_factory=dict)
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    wants: tuple[Told, ...] = (Told.NEWS, Told.APPROVAL)
+
+
+KINDS: Final[Mapping[ChannelKind, Fields]] = {
+    ChannelKind.WEBHOOK: Fields(
+        texts={"url": True, "signing_secret": True, "older_signing_secret": False}, flags={"private": False}
+    ),
+    # `channel` is Slack's own id of a channel (C…); the app's token and signing secret are secrets (docs/slack.md).
+    ChannelKind.SLACK: Fields(
+        texts={"channel": True, "token_secret": True, "signing_secret": False},
+        lists={"users": False, "channels": False},
+        wants=(Told.NEWS, Told.APPROVAL, Told.CHANGE),
+    ),
+    # The whole address is the secret: with Apprise tokens and passwords are a part of it.
+    ChannelKind.APPRISE: Fields(texts={"url_secret": True}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelConfig:
+    """One channel. `texts`, `lists` and `flags` hold the fields of its kind (KINDS) that were given."""
+
+    name: str
+    kind: ChannelKind
+    wants: tuple[Told, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    flags: Mapping[str, bool] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """A text field, empty where it was not given."""
+        return self.texts.get(name, "")
+
+    def secret_names(self) -> tuple[str, ...]:
+        """The names of all secrets that it uses."""
+        return tuple(value for name, value in sorted(self.texts.items()) if name.endswith(_NAMES_A_SECRET))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hours:
+    """A span of the day in a time zone's own clock. One that ends before it starts goes over midnight.
+
+    `days` are those on which the span begins.
+    """
+
+    zone: str
+    start: time
+    end: time
+    days: tuple[Day, ...] = tuple(Day)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Notices that fit all of it go to the channels `to`. Empty `jobs`, `clusters` and `told` fit everything.
+
+    `jobs` and `clusters` are patterns with * and ?. `outside` turns `hours` round: the route holds outside of them.
+    """
+
+    to: tuple[str, ...]
+    severity: Severity = Severity.INFO
+    jobs: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    told: tuple[Told, ...] = ()
+    hours: Hours | None = None
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """The whole document."""
+
+    channels: Mapping[str, ChannelConfig] = field(default_factory=dict)
+    routes: tuple[Route, ...] = ()
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Channels:
+        """Read a document.
+
+        Raises:
+            InvalidSettings: names the field that is missing, wrong or not known.
+        """
+        body = _object(wire, "channels document")
+        _only(body, "", ("channels", "routes"))
+        given = _object(body.get("channels", {}), "channels")
+        if len(given) > MAX_CHANNELS:
+            raise InvalidSettings("channels", f"at most {MAX_CHANNELS}")
+        channels = {name: _channel(name, one) for name, one in given.items()}
+        routes = _list(body.get("routes", []), "routes")
+        if len(routes) > MAX_ROUTES:
+            raise InvalidSettings("routes", f"at most {MAX_ROUTES}")
+        return cls(
+            channels=channels,
+            routes=tuple(_route(one, f"routes.{number}", channels) for number, one in enumerate(routes)),
+        )
+
+
+def _channel(name: str, wire: object) -> ChannelConfig:
+    at = f"channels.{name[:80]}"
+    if not NAME.fullmatch(name):
+        raise InvalidSettings(at, f"a channel's name has the form {NAME.pattern}")
+    body = _object(wire, at)
+    kind = _word(body.get("kind"), f"{at}.kind", ChannelKind)
+    fields = KINDS[kind]
+    _only(body, at, ("kind", "wants", *fields.texts, *fields.lists, *fields.flags))
+    for known in (fields.texts, fields.lists, fields.flags):
+        for needed in (one for one, is_needed in known.items() if is_needed and one not in body):
+            raise InvalidSettings(f"{at}.{needed}", "missing")
+    texts = {one: _text(body[one], f"{at}.{one}") for one in fields.texts if one in body}
+    for one, value in texts.items():
+        if one.endswith(_NAMES_A_SECRET) and not NAME.fullmatch(value):
+            raise InvalidSettings(f"{at}.{one}", f"must be the name of a secret, of the form {NAME.pattern}")
+    wants = _words(body["wants"], f"{at}.wants", Told) if "wants" in body else fields.wants
+    return ChannelConfig(
+        name=name,
+        kind=kind,
+        wants=wants,
+        texts=texts,
+        lists={one: _texts(body[one], f"{at}.{one}") for one in fields.lists if one in body},
+        flags={one: _flag(body[one], f"{at}.{one}") for one in fields.flags if one in body},
+    )
+
+
+def _route(wire: object, at: str, channels: Mapping[str, ChannelConfig]) -> Route:
+    body = _object(wire, at)
+    _only(body, at, ("to", "severity", "jobs", "clusters", "told", "hours", "outside"))
+    to = _texts(body.get("to"), f"{at}.to")
+    if not to:
+        raise InvalidSettings(f"{at}.to", "names no channel")
+    for name in to:
+        if name not in channels:
+            raise InvalidSettings(f"{at}.to", f"{name[:80]!r} is not one of the channels")
+    if "outside" in body and "hours" not in body:
+        raise InvalidSettings(f"{at}.hours", "missing, beside `outside`")
+    return Route(
+        to=to,
+        severity=_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
+        jobs=_texts(body.get("jobs", []), f"{at}.jobs"),
+        clusters=_texts(body.get("clusters", []), f"{at}.clusters"),
+        told=_words(body.get("told", []), f"{at}.told", Told),
+        hours=_hours(body["hours"], f"{at}.hours") if "hours" in body else None,
+        outside=_flag(body.get("outside", False), f"{at}.outside"),
+    )
+
+
+def _hours(wire: object, at: str) -> Hours:
+    body = _object(wire, at)
+    _only(body, at, ("zone", "start", "end", "days"))
+    days = _words(body["days"], f"{at}.days", Day) if "days" in body else tuple(Day)
+    if not days:
+        raise InvalidSettings(f"{at}.days", "names no day")
+    zone = _text(body.get("zone", "UTC"), f"{at}.zone")
+    if not re.fullmatch(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", zone):
+        raise InvalidSettings(f"{at}.zone", "is not the name of a time zone, such as Europe/Zurich")
+    return Hours(
+        zone=zone, start=_time(body.get("start"), f"{at}.start"), end=_time(body.get("end"), f"{at}.end"), days=days
+    )
+
+
+def _time(value: object, at: str) -> time:
+    found = _CLOCK.fullmatch(_text(value, at))
+    if found is None:
+        raise InvalidSettings(at, "must be a time of day such as 08:30")
+    return time(int(found[1]), int(found[2]))
+
+
+def _object(value: object, at: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidSettings(at, f"must be an object, not {type(value).__name__}")
+    return value
+
+
+def _list(value: object, at: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise InvalidSettings(at, f"must be a list, not {type(value).__name__}")
+    return value
+
+
+def _only(body: Mapping[str, Any], at: str, known: Sequence[str]) -> None:
+    for name in body:
+        if name not in known:
+            raise InvalidSettings(f"{at}.{name}"[:200].lstrip("."), f"is not known; known are {', '.join(known)}")
+
+
+def _text(value: object, at: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > MAX_TEXT_CHARS or not value.isprintable():
+        raise InvalidSettings(at, f"must be a text of 1 to {MAX_TEXT_CHARS} printable characters")
+    return value
+
+
+def _texts(value: object, at: str) -> tuple[str, ...]:
+    return tuple(_text(one, f"{at}.{number}") for number, one in enumerate(_list(value, at)))
+
+
+def _flag(value: object, at: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidSettings(at, "must be true or false")
+    return value
+
+
+def _word(value: object, at: str, known: type[_Word]) -> _Word:
+    try:
+        return known(_text(value, at))
+    except ValueError as err:
+        raise InvalidSettings(at, f"must be one of {', '.join(known)}") from err
+
+
+def _words(value: object, at: str, known: type[_Word]) -> tuple[_Word, ...]:
+    return tuple(_word(one, f"{at}.{number}", known) for number, one in enumerate(_list(value, at)))

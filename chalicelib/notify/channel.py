@@ -1,0 +1,133 @@
+"""What every way out to people has in common: the Channel, what its errors mean, and the memory of what was delivered.
+
+A notice goes over the bus to `notice_event`, which lays one message per channel into the queue `deliveries`; `deliver`
+hands each to its Channel. Delivery is at least once: a double carries the same token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from chalicelib.domain.actions import Severity
+from chalicelib.domain.channels import ChannelConfig
+from chalicelib.domain.errors import MalformedEvent, Throttled
+from chalicelib.ports import Notice, NoticeKind
+
+
+class Channel(Protocol):
+    """One way to tell people."""
+
+    def send(self, notice: Notice, *, attempt: int) -> None:
+        """Hand the notice over, or raise. `attempt` counts from 1; from 2 on, the notice may have arrived before.
+
+        Raises:
+            SlowDown: the receiver wants fewer messages; the whole channel rests for so long.
+            DependencyUnavailable: no answer, or a failure of the receiver's; tried again later.
+            Permanent: this notice will never be taken: it goes to the dead letters, where a person finds it.
+        """
+        ...
+
+
+class SlowDown(Throttled):
+    """The receiver said how long it wants to be left alone. `retry_after_s` is in seconds, at least 1."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = max(1.0, retry_after_s)
+
+
+class Secrets(Protocol):
+    """Secrets by name."""
+
+    def secret(self, name: str) -> str:
+        """The secret's value. Never log it, never put it into an error.
+
+        Raises:
+            UnknownEntity: there is none of this name.
+        """
+        ...
+
+
+ChannelMaker = Callable[[ChannelConfig, Secrets], Channel]
+"""Makes the Channel of one entry of the document. Raises InvalidSettings or UnknownEntity where it cannot."""
+
+
+class Begun(StrEnum):
+    """What the log says to one who wants to deliver."""
+
+    GO = "go"
+    SENT = "sent"  # it has arrived: nothing to do
+    HELD = "held"  # somebody else is at it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """An attempt to deliver. `attempt` counts from 1, over all that tried this notice on this channel."""
+
+    begun: Begun
+    attempt: int = 1
+
+
+class DeliveryLog(Protocol):
+    """One record per notice and channel, kept for some days; and how long a channel rests."""
+
+    def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> Turn:
+        """Take the turn, unless the notice has arrived or another attempt's hold lasts. Conditional, so one wins."""
+        ...
+
+    def sent(self, token: str, channel: str, *, now: datetime) -> None:
+        """It has arrived."""
+        ...
+
+    def failed(self, token: str, channel: str, *, why: str) -> None:
+        """It has not: the turn is free again."""
+        ...
+
+    def rests_until(self, channel: str) -> datetime | None:
+        """Until when nothing is to be sent over the channel; None: it takes messages."""
+        ...
+
+    def rest(self, channel: str, *, until: datetime) -> None:
+        """Send nothing over the channel until then."""
+        ...
+
+
+def read_notice(detail: Mapping[str, Any]) -> Notice:
+    """The Notice in an event's detail: the inverse of notify.bus.detail_of.
+
+    Raises:
+        MalformedEvent: names the field.
+    """
+    data = detail.get("data")
+    if not isinstance(data, Mapping):
+        raise MalformedEvent("detail.data", "missing")
+    try:
+        return Notice(
+            token=_text(detail, "id"),
+            severity=Severity(_text(data, "severity")),
+            title=_text(data, "title"),
+            text=_text(data, "text"),
+            incident_id=_text(data, "incident_id"),
+            job_id=_text(data, "job_id") or None,
+            at=datetime.fromisoformat(_text(detail, "time")),
+            kind=NoticeKind(_text(data, "kind") or NoticeKind.NEWS.value),
+            approval_id=_text(data, "approval_id"),
+            fault=_text(data, "fault"),
+            phase=_text(data, "phase"),
+            cluster=_text(data, "cluster"),
+            node=_text(data, "node"),
+            paste=tuple((str(label), str(what)) for label, what in data.get("paste") or ()),
+        )
+    except (ValueError, TypeError) as err:
+        raise MalformedEvent("detail", f"is not a notice: {err}"[:200]) from err
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise MalformedEvent(f"detail.{name}", f"must be a text, not {type(value).__name__}")
+    return value or ""
