@@ -1,13 +1,37 @@
-"""Hypothesis profiles: `ci`, unless HYPOTHESIS_PROFILE names `deep`, which tries ten times as much (tests/sizes.py)."""
+"""Hypothesis profiles: `ci`, unless HYPOTHESIS_PROFILE names `deep`, which tries ten times as much (tests/sizes.py).
+
+And the search for leaked secrets: whatever any test printed or logged, passed or not, must hold none of those that
+tests use (tests/canary.py). A leak fails the test that printed it.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
+import pytest
 from hypothesis import settings
 
+from tests.canary import CANARY
 from tests.sizes import DEEP, examples
 
 settings.register_profile("ci", deadline=None)
 settings.register_profile(DEEP, deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+pytest_plugins = ["pytester"]
+
+MARK = "may_print_secrets"  # for the tests of this search itself
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test whose captured output (stdout, stderr, log) holds a secret."""
+    report = yield
+    # Each report repeats the sections of the phases before it: only its own are new.
+    where = [name for name, text in report.sections if CANARY in text and name.endswith(f" {report.when}")]
+    if where and item.get_closest_marker(MARK) is None:
+        report.outcome = "failed"
+        report.longrepr = f"a secret of the tests was printed by this test ({', '.join(where)})"
+    report.sections = [(name, text.replace(CANARY, "*" * len(CANARY))) for name, text in report.sections]
+    return report
