@@ -1,0 +1,1 @@
+"""Slack: what is sent, what comes back, and what nobody may do."""

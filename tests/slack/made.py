@@ -1,0 +1,127 @@
+"""Incidents and notices as the tests want them, and what Slack's own library says of a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from slack_sdk.models.blocks import Block
+
+from chalicelib.domain.actions import Severity
+from chalicelib.domain.approvals import Approval, ApprovalAnswer
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.ports import Notice, NoticeKind
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def incident(number: int = 1, **more: Any) -> Incident:
+    """An open Incident of the Job `lm-<number>`."""
+    return Incident(
+        **{
+            "incident_id": f"inc-lm-{number:012x}",
+            "job_id": f"lm-{number}",
+            "cluster": None,
+            "opened_at": NOW,
+            "phase": Phase.OPEN,
+            "phase_entered_at": NOW,
+            "fault": FaultClass.NODE_HARDWARE,
+            "attempt": f"lm-{number}-a1",
+            **more,
+        }
+    )
+
+
+def approval(number: int = 1, **more: Any) -> Approval:
+    return Approval(
+        **{
+            "approval_id": f"ap-{number}",
+            "key": f"replace:{number}",
+            "actions": ("ReplaceNode",),
+            "what": "Replace ip-10-0-0-7: every volume of the instance is lost",
+            "why": "rule 1: replacing asks",
+            "asked_at": NOW,
+            "deadline_at": NOW + timedelta(minutes=30),
+            "default": ApprovalAnswer.DENIED,
+            **more,
+        }
+    )
+
+
+def signal(summary: str = "Xid 79 on ip-10-0-0-7", **more: Any) -> Signal:
+    return Signal(
+        **{
+            "kind": SignalKind.NODE_HEALTH,
+            "source": SignalSource.SAGEMAKER,
+            "occurred_at": NOW,
+            "dedupe_key": f"k:{summary}"[:200],
+            "summary": summary,
+            **more,
+        }
+    )
+
+
+def notice(number: int = 1, **more: Any) -> Notice:
+    return Notice(
+        **{
+            "token": f"n-{number}",
+            "severity": Severity.WARNING,
+            "title": "A GPU has fallen off the bus",
+            "text": "ip-10-0-0-7 reports Xid 79; the run is asked for a checkpoint.",
+            "incident_id": f"inc-lm-{number:012x}",
+            "job_id": f"lm-{number}",
+            "at": NOW,
+            "kind": NoticeKind.NEWS,
+            **more,
+        }
+    )
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text of a message, as sent."""
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from texts(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def complaints(blocks: Sequence[dict[str, Any]]) -> list[str]:
+    """What Slack would refuse: its library's own checks, and the limits that this one does not know."""
+    found: list[str] = []
+    if len(blocks) > 50:
+        found.append(f"{len(blocks)} blocks")
+    parsed = Block.parse_all(json.loads(json.dumps(list(blocks))))
+    for raw, block in zip(blocks, parsed, strict=True):
+        if block is None:
+            found.append(f"unknown block {raw['type']}")
+            continue
+        try:
+            block.validate_json()
+        except Exception as err:
+            found.append(f"{raw['type']}: {err}")
+        found += _finer(raw)
+    return found
+
+
+def _finer(block: dict[str, Any]) -> list[str]:
+    found = [f"a field of {len(one['text'])}" for one in block.get("fields", ()) if len(one["text"]) > 2000]
+    if block["type"] == "context":
+        found += [f"context text of {len(one['text'])}" for one in block["elements"] if len(one["text"]) > 3000]
+    for one in block.get("elements", ()):
+        if one["type"] == "button":
+            confirm = one["confirm"]
+            sizes = ((one["text"], 75), (confirm["title"], 100), (confirm["text"], 300))
+            sizes += ((confirm["confirm"], 30), (confirm["deny"], 30))
+            found += [f"button text {text['text']!r}" for text, most in sizes if not 1 <= len(text["text"]) <= most]
+            if len(one["value"]) > 2000 or len(one["action_id"]) > 255:
+                found.append("button value or action_id")
+    empty = [one for one in texts(block) if not one]
+    return found + ["an empty text"] * len(empty)
