@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from chalicelib.domain.actions import Severity
 from chalicelib.domain.channels import ChannelConfig
-from chalicelib.domain.errors import MalformedEvent, Throttled
+from chalicelib.domain.errors import DependencyUnavailable, MalformedEvent, Throttled
 from chalicelib.ports import Notice, NoticeKind
 
 
@@ -26,6 +26,7 @@ class Channel(Protocol):
 
         Raises:
             SlowDown: the receiver wants fewer messages; the whole channel rests for so long.
+            ComeAgain: another delivery is at the same message, or it is too soon; the channel does not rest for that.
             DependencyUnavailable: no answer, or a failure of the receiver's; tried again later.
             Permanent: this notice will never be taken: it goes to the dead letters, where a person finds it.
         """
@@ -34,6 +35,14 @@ class Channel(Protocol):
 
 class SlowDown(Throttled):
     """The receiver said how long it wants to be left alone. `retry_after_s` is in seconds, at least 1."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = max(1.0, retry_after_s)
+
+
+class ComeAgain(DependencyUnavailable):
+    """This notice must wait `retry_after_s` seconds; nothing is wrong with the channel, and the others need not."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
