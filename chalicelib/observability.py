@@ -25,6 +25,9 @@ SWEEPS = "Sweeps"
 JOBS_UNREAD = "JobsUnread"
 JOBS_LEFT = "JobsLeft"  # a sweep's time was not enough for them; the next one begins there
 METRICS_UNKNOWN = "MetricsUnknown"
+NOTICES_DELIVERED = "NoticesDelivered"
+DELIVERIES_POSTPONED = "DeliveriesPostponed"
+NOTICES_UNDELIVERED = "NoticesUndelivered"
 UNLISTED_ERRORS = "UnlistedAwsErrors"  # codes that the adapters' table does not hold: each deserves a row
 
 _METRIC_OF = {
@@ -36,6 +39,9 @@ _METRIC_OF = {
     What.QUARANTINED: EVENTS_QUARANTINED,
     What.REGISTERED: EVENTS_TAKEN,
     What.DECIDED: DECISIONS,
+    What.DELIVERED: NOTICES_DELIVERED,
+    What.POSTPONED: DELIVERIES_POSTPONED,
+    What.UNDELIVERED: NOTICES_UNDELIVERED,
 }
 
 
@@ -56,7 +62,7 @@ class Observability:
             "signal": outcome.signal,
             **outcome.facts,
         }
-        level = "warning" if outcome.what in (What.QUARANTINED, What.OVERFLOWED) else "info"
+        level = "warning" if outcome.what in (What.QUARANTINED, What.OVERFLOWED, What.UNDELIVERED) else "info"
         getattr(self.logger, level)(f"outcome {outcome.what}", extra=_present(keys))
         metric = _METRIC_OF.get(outcome.what)
         if metric:

@@ -6,23 +6,30 @@ A document names channels and routes. It never holds a secret, only the names of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import InvalidSettings
+from chalicelib.domain.settings_readers import (
+    ENDS_SECRET,
+    a_flag,
+    a_list,
+    a_name,
+    a_text,
+    a_word,
+    an_object,
+    only,
+    texts,
+    words,
+)
 
 MAX_CHANNELS: Final = 32
 MAX_ROUTES: Final = 64
-MAX_TEXT_CHARS: Final = 2048  # of any one text of the document
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a channel and of a secret: part of a parameter's name
 _CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
-_NAMES_A_SECRET: Final = "_secret"  # noqa: S105  the end of a field's name
-
-_Word = TypeVar("_Word", bound=StrEnum)
 
 
 class ChannelKind(StrEnum):
@@ -95,7 +102,7 @@ class ChannelConfig:
 
     def secret_names(self) -> tuple[str, ...]:
         """The names of all secrets that it uses."""
-        return tuple(value for name, value in sorted(self.texts.items()) if name.endswith(_NAMES_A_SECRET))
+        return tuple(value for name, value in sorted(self.texts.items()) if name.endswith(ENDS_SECRET))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +148,13 @@ class Channels:
         Raises:
             InvalidSettings: names the field that is missing, wrong or not known.
         """
-        body = _object(wire, "channels document")
-        _only(body, "", ("channels", "routes"))
-        given = _object(body.get("channels", {}), "channels")
+        body = an_object(wire, "channels document")
+        only(body, "", ("channels", "routes"))
+        given = an_object(body.get("channels", {}), "channels")
         if len(given) > MAX_CHANNELS:
             raise InvalidSettings("channels", f"at most {MAX_CHANNELS}")
         channels = {name: _channel(name, one) for name, one in given.items()}
-        routes = _list(body.get("routes", []), "routes")
+        routes = a_list(body.get("routes", []), "routes")
         if len(routes) > MAX_ROUTES:
             raise InvalidSettings("routes", f"at most {MAX_ROUTES}")
         return cls(
@@ -158,34 +165,33 @@ class Channels:
 
 def _channel(name: str, wire: object) -> ChannelConfig:
     at = f"channels.{name[:80]}"
-    if not NAME.fullmatch(name):
-        raise InvalidSettings(at, f"a channel's name has the form {NAME.pattern}")
-    body = _object(wire, at)
-    kind = _word(body.get("kind"), f"{at}.kind", ChannelKind)
+    a_name(name, at)
+    body = an_object(wire, at)
+    kind = a_word(body.get("kind"), f"{at}.kind", ChannelKind)
     fields = KINDS[kind]
-    _only(body, at, ("kind", "wants", *fields.texts, *fields.lists, *fields.flags))
+    only(body, at, ("kind", "wants", *fields.texts, *fields.lists, *fields.flags))
     for known in (fields.texts, fields.lists, fields.flags):
         for needed in (one for one, is_needed in known.items() if is_needed and one not in body):
             raise InvalidSettings(f"{at}.{needed}", "missing")
-    texts = {one: _text(body[one], f"{at}.{one}") for one in fields.texts if one in body}
-    for one, value in texts.items():
-        if one.endswith(_NAMES_A_SECRET) and not NAME.fullmatch(value):
-            raise InvalidSettings(f"{at}.{one}", f"must be the name of a secret, of the form {NAME.pattern}")
-    wants = _words(body["wants"], f"{at}.wants", Told) if "wants" in body else fields.wants
+    given = {one: a_text(body[one], f"{at}.{one}") for one in fields.texts if one in body}
+    for one, value in given.items():
+        if one.endswith(ENDS_SECRET):
+            a_name(value, f"{at}.{one}")
+    wants = words(body["wants"], f"{at}.wants", Told) if "wants" in body else fields.wants
     return ChannelConfig(
         name=name,
         kind=kind,
         wants=wants,
-        texts=texts,
-        lists={one: _texts(body[one], f"{at}.{one}") for one in fields.lists if one in body},
-        flags={one: _flag(body[one], f"{at}.{one}") for one in fields.flags if one in body},
+        texts=given,
+        lists={one: texts(body[one], f"{at}.{one}") for one in fields.lists if one in body},
+        flags={one: a_flag(body[one], f"{at}.{one}") for one in fields.flags if one in body},
     )
 
 
 def _route(wire: object, at: str, channels: Mapping[str, ChannelConfig]) -> Route:
-    body = _object(wire, at)
-    _only(body, at, ("to", "severity", "jobs", "clusters", "told", "hours", "outside"))
-    to = _texts(body.get("to"), f"{at}.to")
+    body = an_object(wire, at)
+    only(body, at, ("to", "severity", "jobs", "clusters", "told", "hours", "outside"))
+    to = texts(body.get("to"), f"{at}.to")
     if not to:
         raise InvalidSettings(f"{at}.to", "names no channel")
     for name in to:
@@ -195,22 +201,22 @@ def _route(wire: object, at: str, channels: Mapping[str, ChannelConfig]) -> Rout
         raise InvalidSettings(f"{at}.hours", "missing, beside `outside`")
     return Route(
         to=to,
-        severity=_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
-        jobs=_texts(body.get("jobs", []), f"{at}.jobs"),
-        clusters=_texts(body.get("clusters", []), f"{at}.clusters"),
-        told=_words(body.get("told", []), f"{at}.told", Told),
+        severity=a_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
+        jobs=texts(body.get("jobs", []), f"{at}.jobs"),
+        clusters=texts(body.get("clusters", []), f"{at}.clusters"),
+        told=words(body.get("told", []), f"{at}.told", Told),
         hours=_hours(body["hours"], f"{at}.hours") if "hours" in body else None,
-        outside=_flag(body.get("outside", False), f"{at}.outside"),
+        outside=a_flag(body.get("outside", False), f"{at}.outside"),
     )
 
 
 def _hours(wire: object, at: str) -> Hours:
-    body = _object(wire, at)
-    _only(body, at, ("zone", "start", "end", "days"))
-    days = _words(body["days"], f"{at}.days", Day) if "days" in body else tuple(Day)
+    body = an_object(wire, at)
+    only(body, at, ("zone", "start", "end", "days"))
+    days = words(body["days"], f"{at}.days", Day) if "days" in body else tuple(Day)
     if not days:
         raise InvalidSettings(f"{at}.days", "names no day")
-    zone = _text(body.get("zone", "UTC"), f"{at}.zone")
+    zone = a_text(body.get("zone", "UTC"), f"{at}.zone")
     if not re.fullmatch(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", zone):
         raise InvalidSettings(f"{at}.zone", "is not the name of a time zone, such as Europe/Zurich")
     return Hours(
@@ -219,52 +225,7 @@ def _hours(wire: object, at: str) -> Hours:
 
 
 def _time(value: object, at: str) -> time:
-    found = _CLOCK.fullmatch(_text(value, at))
+    found = _CLOCK.fullmatch(a_text(value, at))
     if found is None:
         raise InvalidSettings(at, "must be a time of day such as 08:30")
     return time(int(found[1]), int(found[2]))
-
-
-def _object(value: object, at: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidSettings(at, f"must be an object, not {type(value).__name__}")
-    return value
-
-
-def _list(value: object, at: str) -> Sequence[Any]:
-    if not isinstance(value, list | tuple):
-        raise InvalidSettings(at, f"must be a list, not {type(value).__name__}")
-    return value
-
-
-def _only(body: Mapping[str, Any], at: str, known: Sequence[str]) -> None:
-    for name in body:
-        if name not in known:
-            raise InvalidSettings(f"{at}.{name}"[:200].lstrip("."), f"is not known; known are {', '.join(known)}")
-
-
-def _text(value: object, at: str) -> str:
-    if not isinstance(value, str) or not value or len(value) > MAX_TEXT_CHARS or not value.isprintable():
-        raise InvalidSettings(at, f"must be a text of 1 to {MAX_TEXT_CHARS} printable characters")
-    return value
-
-
-def _texts(value: object, at: str) -> tuple[str, ...]:
-    return tuple(_text(one, f"{at}.{number}") for number, one in enumerate(_list(value, at)))
-
-
-def _flag(value: object, at: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidSettings(at, "must be true or false")
-    return value
-
-
-def _word(value: object, at: str, known: type[_Word]) -> _Word:
-    try:
-        return known(_text(value, at))
-    except ValueError as err:
-        raise InvalidSettings(at, f"must be one of {', '.join(known)}") from err
-
-
-def _words(value: object, at: str, known: type[_Word]) -> tuple[_Word, ...]:
-    return tuple(_word(one, f"{at}.{number}", known) for number, one in enumerate(_list(value, at)))

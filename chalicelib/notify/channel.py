@@ -1,19 +1,16 @@
-"""What every way out to people has in common: the Channel, what its errors mean, and the memory of what was delivered.
+"""What every way out to people has in common: the Channel, what its errors mean, and how a notice travels.
 
 A notice goes over the bus to `notice_event`, which lays one message per channel into the queue `deliveries`; `deliver`
-hands each to its Channel. Delivery is at least once: a double carries the same token.
+hands each to its Channel (chalicelib/egress). Delivery is at least once: a double carries the same token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol
 
 from chalicelib.domain.actions import Severity
-from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.errors import DependencyUnavailable, MalformedEvent, Throttled
 from chalicelib.ports import Notice, NoticeKind
 
@@ -58,50 +55,6 @@ class Secrets(Protocol):
         Raises:
             UnknownEntity: there is none of this name.
         """
-        ...
-
-
-ChannelMaker = Callable[[ChannelConfig, Secrets], Channel]
-"""Makes the Channel of one entry of the document. Raises InvalidSettings or UnknownEntity where it cannot."""
-
-
-class Begun(StrEnum):
-    """What the log says to one who wants to deliver."""
-
-    GO = "go"
-    SENT = "sent"  # it has arrived: nothing to do
-    HELD = "held"  # somebody else is at it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """An attempt to deliver. `attempt` counts from 1, over all that tried this notice on this channel."""
-
-    begun: Begun
-    attempt: int = 1
-
-
-class DeliveryLog(Protocol):
-    """One record per notice and channel, kept for some days; and how long a channel rests."""
-
-    def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> Turn:
-        """Take the turn, unless the notice has arrived or another attempt's hold lasts. Conditional, so one wins."""
-        ...
-
-    def sent(self, token: str, channel: str, *, now: datetime) -> None:
-        """It has arrived."""
-        ...
-
-    def failed(self, token: str, channel: str, *, why: str) -> None:
-        """It has not: the turn is free again."""
-        ...
-
-    def rests_until(self, channel: str) -> datetime | None:
-        """Until when nothing is to be sent over the channel; None: it takes messages."""
-        ...
-
-    def rest(self, channel: str, *, until: datetime) -> None:
-        """Send nothing over the channel until then."""
         ...
 
 

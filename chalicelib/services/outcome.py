@@ -20,6 +20,11 @@ class What(StrEnum):
     REGISTERED = "registered"
     SWEPT = "swept"
     DECIDED = "decided"
+    ROUTED = "routed"  # a notice, to its channels
+    DELIVERED = "delivered"
+    POSTPONED = "postponed"  # a delivery that failed, and comes again
+    UNDELIVERED = "undelivered"  # one that was given up
+    SWITCHED = "switched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,22 @@
+"""What the log of deliveries says to one who wants to deliver a notice over a channel. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Begun(StrEnum):
+    """Whether to deliver."""
+
+    GO = "go"
+    SENT = "sent"  # it has arrived: nothing to do
+    HELD = "held"  # somebody else is at it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The answer. `attempt` counts from 1, over all that tried this notice on this channel."""
+
+    begun: Begun
+    attempt: int = 1

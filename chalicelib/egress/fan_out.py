@@ -1,0 +1,51 @@
+"""From a notice on the bus to one message per channel in the queue `deliveries`. The function `notice_event`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chalicelib.domain.errors import MalformedEvent
+from chalicelib.egress.needs import ChannelBook, DeliveryQueue
+from chalicelib.notify.channel import read_notice
+from chalicelib.notify.routing import routed
+from chalicelib.ports import Clock, Notice
+from chalicelib.services.outcome import Outcome, What
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOut:
+    """Routes notices. An event that comes twice makes doubles, which the delivery's log tells apart."""
+
+    book: ChannelBook
+    queue: DeliveryQueue
+    clock: Clock
+    report: Callable[[Outcome], None]
+
+    def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """One event of our own bus.
+
+        Raises:
+            Retryable, InvalidSettings, MalformedEvent: nothing was routed; Lambda tries again and then keeps the event
+            in the failures queue, whose alarm tells people.
+        """
+        detail = event.get("detail")
+        if not isinstance(detail, Mapping):
+            raise MalformedEvent("detail", "missing")
+        notice = read_notice(detail)
+        names = routed(self.book.channels(), notice, now=self.clock.now())
+        self.queue.enqueue([json.dumps({"channel": name, "detail": detail}) for name in names])
+        self.report(_routed(notice, names))
+        return {"channels": list(names)}
+
+
+def _routed(notice: Notice, names: Sequence[str]) -> Outcome:
+    return Outcome(
+        what=What.ROUTED,
+        reason="" if names else "no channel wants it",
+        incident_id=notice.incident_id or None,
+        job_id=notice.job_id,
+        facts={"notice_id": notice.token, "kind": notice.kind.value, "channels": list(names)},
+    )

@@ -1,0 +1,39 @@
+"""From an entry of the channels document to the Channel that sends; each kind is imported on its first use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from chalicelib.domain.channels import ChannelConfig, ChannelKind
+from chalicelib.domain.errors import InvalidSettings
+from chalicelib.notify.channel import Channel, Secrets
+from chalicelib.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Makers:
+    """Makes Channels. Nothing is kept: a changed document or secret counts from the next message on."""
+
+    secrets: Secrets
+    clock: Clock
+
+    def make(self, config: ChannelConfig) -> Channel:
+        """The Channel.
+
+        Raises:
+            InvalidSettings, UnknownEntity: it cannot be made from what the document and the secrets say.
+        """
+        match config.kind:
+            case ChannelKind.WEBHOOK:
+                from chalicelib.notify.webhook import Webhook
+
+                return Webhook(config, self.secrets, clock=self.clock)
+            case ChannelKind.APPRISE:
+                from chalicelib.notify.apprise_channel import AppriseChannel
+
+                return AppriseChannel(config, self.secrets)
+            case ChannelKind.SLACK:
+                raise InvalidSettings(f"channels.{config.name}.kind", "slack is not part of this deployment")
+            case _:
+                assert_never(config.kind)
