@@ -18,6 +18,7 @@ from datetime import datetime
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
+from chalicelib.domain.bookkeeping import booked
 from chalicelib.domain.diagnosis import diagnose
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
@@ -38,8 +39,17 @@ __all__ = ["Decision", "decide"]
 def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Policy) -> Decision:
     """What to do about `incident`, given what was seen at `now`, as far as `policy` allows.
 
-    Pure and total. A closed Incident stays closed, as it is.
+    Pure and total. A closed Incident stays closed, as it is. The Incident's account is kept last, from what was really
+    decided.
     """
+    decision = _decided(incident, seen, now=now, policy=policy)
+    if not incident.is_open:
+        return decision
+    kept = booked(incident, decision.incident, decision.actions, seen, now=now, policy=policy)
+    return decision if kept is decision.incident else dataclasses.replace(decision, incident=kept)
+
+
+def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Policy) -> Decision:
     if not incident.is_open:
         closed = Look(incident=incident, seen=seen, now=now, policy=policy)
         return closed.decided("closed", "the Incident is closed", incident, (), None)

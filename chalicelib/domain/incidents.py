@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from chalicelib.domain.account import Account
 from chalicelib.domain.approvals import Approval, Hold
 from chalicelib.domain.errors import InvalidTransition
 from chalicelib.domain.evidence import (
@@ -167,6 +168,7 @@ class Incident:
     `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: it said no to that.
     `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
     `approvals` are what people were asked, in order; `holds` what has held something back, the newest last.
+    `account` is what its ledger will need.
     """
 
     incident_id: str
@@ -231,6 +233,7 @@ class Incident:
     repair: NodeRepair | None = None
     approvals: tuple[Approval, ...] = ()
     holds: tuple[Hold, ...] = ()
+    account: Account = dataclasses.field(default_factory=Account)
 
     @property
     def scope(self) -> str | None:
@@ -405,6 +408,7 @@ class Incident:
             "repair": self.repair.to_wire() if self.repair else None,
             "approvals": [item.to_wire() for item in self.approvals],
             "holds": [item.to_wire() for item in self.holds],
+            "account": self.account.to_wire(),
         }
 
     @classmethod
@@ -467,6 +471,7 @@ class Incident:
             repair=NodeRepair.from_wire(wire["repair"]) if wire.get("repair") else None,
             approvals=tuple(Approval.from_wire(item) for item in wire.get("approvals", ())),
             holds=tuple(Hold.from_wire(item) for item in wire.get("holds", ())),
+            account=Account.from_wire(wire["account"]) if "account" in wire else Account(),
         )
 
 
