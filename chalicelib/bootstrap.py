@@ -17,16 +17,19 @@ from chalicelib.config import Settings
 
 if TYPE_CHECKING:
     from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
+    from chalicelib.adapters.answers_dynamo import DynamoAnswers
     from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
     from chalicelib.adapters.clusters import SageMakerClusters
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.headnodes import S3HeadNodes
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
+    from chalicelib.adapters.listings_dynamo import DynamoListings
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
     from chalicelib.adapters.mailbox_signals import SlurmMailbox
     from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
     from chalicelib.adapters.policies_ssm import SsmPolicies
+    from chalicelib.adapters.policy_shelf import SsmPolicyShelf
     from chalicelib.adapters.quarantine_sqs import SqsQuarantine
     from chalicelib.adapters.saves_s3 import S3Saves
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
@@ -39,19 +42,30 @@ if TYPE_CHECKING:
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
     from chalicelib.ports import Clock
     from chalicelib.services.alarms import Alarms
+    from chalicelib.services.approvals import Approvals
+    from chalicelib.services.clusters import Clusters
     from chalicelib.services.curves import Curves
     from chalicelib.services.intake import Intake
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
     from chalicelib.services.orders import Orders
+    from chalicelib.services.outcome import Outcome
     from chalicelib.services.perform import Perform
+    from chalicelib.services.policy_documents import PolicyDocuments
     from chalicelib.services.sweep import Sweep
+    from chalicelib.services.switches import Switches
 
 # What each function uses; the others are event handlers, which use the ingress.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "recover": ("look", "perform", "observability"),
     "sweep": ("sweep", "observability"),
-    "app": ("api", "observability"),  # Chalice's own handler of the REST API: `app.app`
+    "app": (
+        "api",
+        "orders",
+        "listings",
+        "answers",
+        "observability",
+    ),  # Chalice's own handler of the REST API: `app.app`
 }
 
 
@@ -302,25 +316,67 @@ class Service:
             policies=self.policies,
             alarms=self.alarms,
             clock=self.clock,
+            head_nodes=self.head_nodes,
         )
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Questions to people, and their answers."""
+        from chalicelib.services.approvals import Approvals
+
+        return Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
+
+    @cached_property
+    def switches(self) -> Switches:
+        """The pause, shadow mode, the breaker."""
+        from chalicelib.services.switches import Switches
+
+        return Switches(registry=self.registry, clock=self.clock)
 
     @cached_property
     def api(self) -> Api:
         """The REST routes."""
         from chalicelib.api.routes import Api
+
+        return Api(parts=self)
+
+    @property
+    def stage(self) -> str:
+        """Which of several services in one account this is."""
+        return self.settings.stage
+
+    @cached_property
+    def listings(self) -> DynamoListings:
+        """Pages for people."""
+        return _listings(self.settings, self.clients)
+
+    @cached_property
+    def answers(self) -> DynamoAnswers:
+        """The memory of orders given with a key."""
+        return _answers(self.settings, self.clients)
+
+    @property
+    def redriver(self) -> Ingress:
+        """Feeds quarantined events in again."""
+        return self.ingress
+
+    @cached_property
+    def slurm_clusters(self) -> Clusters:
+        """Slurm clusters as people want to see them."""
         from chalicelib.services.clusters import Clusters
 
-        return Api(
-            store=self.store,
-            registry=self.registry,
-            orders=self.orders,
-            ingress=self.ingress,
-            quarantine=self.quarantine,
-            clusters=Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock),
-            clock=self.clock,
-            report=self.observability.record,
-            stage=self.settings.stage,
-        )
+        return Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
+
+    @cached_property
+    def policy_documents(self) -> PolicyDocuments:
+        """Policy documents, for those who edit them."""
+        from chalicelib.services.policy_documents import PolicyDocuments
+
+        return PolicyDocuments(shelf=_policy_shelf(self.settings, self.clients), clock=self.clock)
+
+    def report(self, outcome: Outcome) -> None:
+        """Log line and metrics of one outcome."""
+        self.observability.record(outcome)
 
     def prepare(self, function: str) -> None:
         """Make what `function` uses, now."""
@@ -368,6 +424,26 @@ def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
 
     return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus)
+
+
+def _listings(settings: Settings, clients: Clients) -> DynamoListings:
+    from chalicelib.adapters.listings_dynamo import DynamoListings
+
+    return DynamoListings(clients("dynamodb"), table=settings.table)
+
+
+def _answers(settings: Settings, clients: Clients) -> DynamoAnswers:
+    from chalicelib.adapters.answers_dynamo import DynamoAnswers
+
+    return DynamoAnswers(clients("dynamodb"), table=settings.table)
+
+
+def _policy_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
+    from chalicelib.adapters.policy_shelf import SsmPolicyShelf
+
+    return SsmPolicyShelf(
+        clients("ssm"), prefix=settings.policy_prefix, table_client=clients("dynamodb"), table=settings.table
+    )
 
 
 def _mailbox(settings: Settings, clients: Clients) -> S3Mailbox:

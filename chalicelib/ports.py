@@ -14,12 +14,14 @@ from typing import Any, Protocol
 
 from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.incidents import Incident, TimelineEntry
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.nodes import ClusterView, InstanceView
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal
+from chalicelib.domain.switches import ShadowScope, Switches
 from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.headnode.orders import Answer, Order
 from rekindle.mailbox import AttemptOrder
@@ -170,7 +172,7 @@ class IncidentStore(Protocol):
 
 
 class JobRegistry(Protocol):
-    """Jobs, their Attempts, and the two global switches."""
+    """Jobs, their Attempts, and the switches and the breaker that are true for all of them."""
 
     def register(self, job: Job, attempt: Attempt) -> Job:
         """Create the Job with its first Attempt, and return `job` itself; if the Job exists, return that as it is."""
@@ -214,20 +216,49 @@ class JobRegistry(Protocol):
         """Jobs, active first page by page."""
         ...
 
-    def deactivate(self, job_id: str, *, now: datetime) -> None:
-        """The run is over: the sweep stops looking. Idempotent."""
+    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
+        """The run is over: the sweep stops looking. Idempotent. `halted_by`: who wants it to stay so; once that is
+        known a deactivation without it leaves it as it is.
+        """
         ...
 
     def reactivate(self, job_id: str) -> None:
-        """The run goes on (a resubmission of an ended one). Idempotent."""
+        """The run goes on (a resubmission of an ended one), and nobody halts it any more. Idempotent."""
         ...
 
     def is_paused(self) -> bool:
         """The global pause."""
         ...
 
-    def set_paused(self, paused: bool, *, who: str, now: datetime) -> None:
+    def set_paused(self, paused: bool, *, who: str, now: datetime, why: str = "") -> None:
         """Set or lift the global pause."""
+        ...
+
+    def switches(self) -> Switches:
+        """Every switch and the breaker: one strongly consistent read."""
+        ...
+
+    def set_shadow(self, scope: ShadowScope, name: str, on: bool, *, who: str, now: datetime) -> None:
+        """Put a Job, a cluster or everything into shadow mode, or out of it. `name` counts for the first two."""
+        ...
+
+    def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
+        """Note that the Incident is about to act, and count the Incidents that said so after `since`, this one too.
+
+        Noted before it is counted: of any number that do this at once, the last to be noted counts them all.
+        """
+        ...
+
+    def trip(self, incident_id: str, *, now: datetime, said: str) -> None:
+        """Open the breaker, unless it is open already."""
+        ...
+
+    def lift(self, *, who: str, now: datetime) -> None:
+        """Close the breaker."""
+        ...
+
+    def pages_for_breaker(self, incident_id: str) -> bool:
+        """True for the first Incident that asks since the breaker tripped, and for it again: people are paged once."""
         ...
 
 
@@ -253,6 +284,7 @@ class Discovered:
     limits: tuple[str, ...] = ()
     number: int = 1
     user: str = ""
+    size: JobSize = field(default_factory=JobSize)
 
 
 class Scheduler(Protocol):
@@ -343,6 +375,98 @@ class Policies(Protocol):
 
     def load(self, name: str) -> Policy:
         """Raises UnknownEntity, InvalidPolicy. "default" always exists: the built-in one where none is stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPolicy:
+    """A policy document as it is stored. `version` counts its writings from 1."""
+
+    name: str
+    version: int
+    text: str
+    modified_at: datetime | None
+
+
+class PolicyShelf(Protocol):
+    """Where policy documents are kept, for those who edit them."""
+
+    def listing(self) -> tuple[StoredPolicy, ...]:
+        """Every stored document, by name."""
+        ...
+
+    def read(self, name: str) -> StoredPolicy | None:
+        """None where nothing is stored under that name."""
+        ...
+
+    def write(self, name: str, text: str, *, replaces: int, now: datetime) -> StoredPolicy:
+        """Store `text` in place of version `replaces` (0: nothing is stored yet).
+
+        Raises:
+            Outdated: another version is there.
+            VersionConflict: somebody else is writing this very document now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which Incidents. None: any. `is_open` None: both, the open ones first. `since`: opened then or later."""
+
+    is_open: bool | None = None
+    job_id: str | None = None
+    cluster: str | None = None
+    fault: str | None = None
+    since: datetime | None = None
+
+
+class Listings(Protocol):
+    """Pages for people: each costs a bounded number of reads, however much is stored.
+
+    All raise InvalidRequest for a cursor that is not theirs.
+    """
+
+    def incidents(self, wanted: Wanted, *, limit: int, cursor: str | None = None) -> Page:
+        """Newest first. A page may hold fewer than `limit`, even none, and yet have a cursor: what `wanted` leaves out
+        was read, too."""
+        ...
+
+    def jobs(self, *, active: bool | None, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
+        """By id; `active` None: both, the active ones first."""
+        ...
+
+    def timeline(
+        self, incident_id: str, *, limit: int, cursor: str | None = None
+    ) -> tuple[tuple[TimelineEntry, ...], str | None]:
+        """The story from its beginning. Raises UnknownEntity."""
+        ...
+
+    def open_incidents(self) -> int:
+        """How many are open. The index lags by a second."""
+        ...
+
+    def active_jobs(self) -> int:
+        """How many Jobs are active. The index lags by a second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What is known of an order's key. `answer` is what it was answered, None where that never came to be."""
+
+    same: bool
+    answer: Mapping[str, Any] | None = None
+
+
+class AnswerMemory(Protocol):
+    """The memory of orders that were given with a key."""
+
+    def begin(self, key: str, *, fingerprint: str, now: datetime) -> Remembered | None:
+        """Note that the order `key` begins. None: it is new; else what is known, `same` if it asked for the same."""
+        ...
+
+    def finish(self, key: str, *, answer: Mapping[str, Any]) -> None:
+        """Keep what the order was answered."""
         ...
 
 

@@ -14,6 +14,7 @@ from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job, WatchPlan
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Entry, Joined, Looked, Page
+from localcloud.controls import MemoryControls
 
 
 @dataclass(slots=True)
@@ -182,15 +183,15 @@ class MemoryIncidents:
         return sorted(incidents, key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
 
 
-class MemoryJobs:
+class MemoryJobs(MemoryControls):
     """JobRegistry in memory."""
 
     def __init__(self, books: Books) -> None:
+        super().__init__()
         self._books = books
         self._jobs: dict[str, Job] = {}
         self._attempts: dict[str, dict[str, Attempt]] = {}
         self._job_of: dict[str, str] = {}
-        self._paused = False
 
     def register(self, job: Job, attempt: Attempt) -> Job:
         """See the port."""
@@ -252,18 +253,11 @@ class MemoryJobs:
         start = int(cursor or 0)
         return tuple(jobs[start : start + limit]), str(start + limit) if start + limit < len(jobs) else None
 
-    def deactivate(self, job_id: str, *, now: datetime) -> None:  # noqa: ARG002  the port's own names
+    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:  # noqa: ARG002  the port's own names
         """See the port."""
-        self._jobs[job_id] = replace(self._jobs[job_id], active=False)
+        stored = self._jobs[job_id]
+        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by)
 
     def reactivate(self, job_id: str) -> None:
         """See the port."""
-        self._jobs[job_id] = replace(self._jobs[job_id], active=True)
-
-    def is_paused(self) -> bool:
-        """See the port."""
-        return self._paused
-
-    def set_paused(self, paused: bool, *, who: str, now: datetime) -> None:  # noqa: ARG002  the port's own names
-        """See the port."""
-        self._paused = paused
+        self._jobs[job_id] = replace(self._jobs[job_id], active=True, halted_by="")

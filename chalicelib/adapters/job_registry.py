@@ -1,4 +1,7 @@
-"""Jobs and Attempts in DynamoDB, and the global pause. docs/access-patterns.md counts what each method costs."""
+"""Jobs and Attempts in DynamoDB; the switches are in controls.py.
+
+docs/access-patterns.md counts what each method costs.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from chalicelib.adapters import items
+from chalicelib.adapters.controls import DynamoControls
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.adapters.items import Expression, Item
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, maybe_from_wire, maybe_to_wire
 
@@ -22,15 +27,10 @@ _LOG = logging.getLogger(__name__)
 _KEYS_PER_PAGE: Final = 500  # bounds the sweep's memory: an unbounded page of keys holds some 8,000
 _FAILED = "ConditionalCheckFailedException"
 _CANCELED = "TransactionCanceledException"
-_PAUSE = items.key("CONTROL", "PAUSE")
 
 
-class DynamoJobRegistry:
+class DynamoJobRegistry(DynamoControls):
     """ports.JobRegistry over one table; `client` is a boto3 DynamoDB client."""
-
-    def __init__(self, client: Any, *, table: str) -> None:
-        self._client = client
-        self._table = table
 
     def register(self, job: Job, attempt: Attempt) -> Job:
         """See ports.JobRegistry. An attempt that belongs to another Job already returns that Job."""
@@ -62,7 +62,7 @@ class DynamoJobRegistry:
         stored = items.get(self._client, self._table, items.key(items.job_pk(job_id)))
         if stored is None:
             raise UnknownEntity(f"job {job_id!r} is not registered")
-        return _job(stored)
+        return job_of(stored)
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
         """See ports.JobRegistry."""
@@ -106,7 +106,7 @@ class DynamoJobRegistry:
             current = items.reasons_of(refusal)[0]
             if not current:
                 raise UnknownEntity(f"job {job.job_id!r} is not registered") from refusal
-            stored = _job(current)
+            stored = job_of(current)
             if stored.current_attempt == attempt.name:
                 return stored
             raise VersionConflict(
@@ -201,18 +201,18 @@ class DynamoJobRegistry:
             if start is None:
                 partition = items.JOBS_ENDED
                 after = items.cursor_of(None, partition=partition)
-        jobs = tuple(_job(item) for item in items.get_many(self._client, self._table, items.keys_of(found)))
+        jobs = tuple(job_of(item) for item in items.get_many(self._client, self._table, items.keys_of(found)))
         return jobs, after
 
-    def deactivate(self, job_id: str, *, now: datetime) -> None:
+    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
         """See ports.JobRegistry."""
-        self._set_active(job_id, active=False, at=now)
+        self._set_active(job_id, active=False, at=now, halted_by=halted_by)
 
     def reactivate(self, job_id: str) -> None:
         """See ports.JobRegistry."""
         self._set_active(job_id, active=True, at=None)
 
-    def _set_active(self, job_id: str, *, active: bool, at: datetime | None) -> None:
+    def _set_active(self, job_id: str, *, active: bool, at: datetime | None, halted_by: str = "") -> None:
         expression = Expression()
         sets = [
             expression.set("active", items.flag(active)),
@@ -220,27 +220,21 @@ class DynamoJobRegistry:
         ]
         if at is not None:
             sets.append(expression.set("ended_at", items.text(at.isoformat())))
+        if halted_by:
+            sets.append(expression.set("halted_by", items.text(halted_by)))
+        lifted = " REMOVE halted_by" if active else ""
         try:
             items.insist(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
                 Key=items.key(items.job_pk(job_id)),
-                UpdateExpression=f"SET {', '.join(sets)}",
+                UpdateExpression=f"SET {', '.join(sets)}{lifted}",
                 ConditionExpression="attribute_exists(pk)",
                 **expression.parts(),
             )
         except AwsRefusal as refusal:
             raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
-
-    def is_paused(self) -> bool:
-        """See ports.JobRegistry."""
-        return items.read_flag(items.get(self._client, self._table, _PAUSE) or {}, "paused")
-
-    def set_paused(self, paused: bool, *, who: str, now: datetime) -> None:
-        """See ports.JobRegistry."""
-        item = _PAUSE | {"paused": items.flag(paused), "who": items.text(who), "at": items.text(now.isoformat())}
-        items.insist(self._client.put_item, TableName=self._table, Item=item)
 
 
 def job_item(job: Job) -> Item:
@@ -264,14 +258,19 @@ def job_item(job: Job) -> Item:
         item["checkpoints"] = items.text(job.checkpoints)
     if job.watch != WatchPlan():
         item["watch"] = items.pack(job.watch.to_wire())
+    if job.halted_by:
+        item["halted_by"] = items.text(job.halted_by)
     if job.limits:
         item["limits"] = items.pack(list(job.limits))
+    if job.size != JobSize():
+        item["size"] = items.pack(job.size.to_wire())
     if job.open_incident is not None:
         item["open_incident"] = items.text(job.open_incident)
     return item
 
 
-def _job(stored: Item) -> Job:
+def job_of(stored: Item) -> Job:
+    """The Job in its record."""
     return Job(
         job_id=stored["job_id"]["S"],
         name=stored["name"]["S"],
@@ -288,13 +287,15 @@ def _job(stored: Item) -> Job:
         version=items.read_number(stored, "version"),
         watch=WatchPlan.from_wire(items.unpack(stored["watch"])) if "watch" in stored else WatchPlan(),
         limits=tuple(items.unpack(stored["limits"])) if "limits" in stored else (),
+        size=JobSize.from_wire(items.unpack(stored["size"])) if "size" in stored else JobSize(),
+        halted_by=items.read_text(stored, "halted_by") or "",
     )
 
 
 def _readable(stored: Item) -> Job | None:
     """None for a record that is not a Job's: it must not keep the sweep from all the others."""
     try:
-        return _job(stored)
+        return job_of(stored)
     except (KeyError, ValueError, TypeError) as err:
         _LOG.error("a Job's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
         return None

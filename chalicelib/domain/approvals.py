@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+BREAKER_KEY: Final = "breaker"  # of the question whether the fleet-wide breaker shall be lifted
 
 
 class ApprovalAnswer(StrEnum):
@@ -47,7 +49,9 @@ class Approval:
     `approval_id` is unique in its Incident. `key` names what it covers, so that the same step is never asked for twice.
     `what` is what will be done and `why` which rule asks, both for people; `actions` are the Actions' names.
     `default` is what counts at `deadline_at` if nobody has answered; `answer` is None until then. `by` is who answered,
-    "policy" for the default; `comment` is what they said.
+    "policy" for the default; `comment` is what they said. `phase` is the Incident's own when it was asked. `told`:
+    people are known to have been asked. `lapsed_at` is when it ceased to be about anything: what it covers was done, or
+    is not wanted any more. From then on it covers nothing.
     """
 
     approval_id: str
@@ -62,11 +66,19 @@ class Approval:
     by: str = ""
     answered_at: datetime | None = None
     comment: str = ""
+    phase: str = ""
+    told: bool = False
+    lapsed_at: datetime | None = None
 
     @property
     def is_pending(self) -> bool:
-        """Nobody has answered, and the deadline has not been acted upon."""
-        return self.answer is None
+        """Nobody has answered, the deadline has not been acted upon, and it is still about something."""
+        return self.answer is None and self.lapsed_at is None
+
+    @property
+    def covers(self) -> bool:
+        """It was approved, and still stands for what it was about."""
+        return self.answer is ApprovalAnswer.APPROVED and self.lapsed_at is None
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
@@ -83,6 +95,9 @@ class Approval:
             "by": self.by,
             "answered_at": self.answered_at.isoformat() if self.answered_at else None,
             "comment": self.comment,
+            "phase": self.phase,
+            "told": self.told,
+            "lapsed_at": self.lapsed_at.isoformat() if self.lapsed_at else None,
         }
 
     @classmethod
@@ -101,6 +116,9 @@ class Approval:
             by=wire["by"],
             answered_at=datetime.fromisoformat(wire["answered_at"]) if wire["answered_at"] else None,
             comment=wire["comment"],
+            phase=wire.get("phase", ""),
+            told=bool(wire.get("told", True)),
+            lapsed_at=datetime.fromisoformat(wire["lapsed_at"]) if wire.get("lapsed_at") else None,
         )
 
 

@@ -11,16 +11,17 @@ from datetime import datetime
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.jobs import Attempt, Job, WatchPlan
 from chalicelib.domain.known import Known
+from localcloud.controls import MemoryControls
 
 
-class FakeJobRegistry:
+class FakeJobRegistry(MemoryControls):
     """Keeps Jobs in a dict."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._jobs: dict[str, Job] = {}
         self._attempts: dict[str, dict[int, Attempt]] = {}
         self._names: dict[str, str] = {}
-        self._paused = False
         self._lock = threading.RLock()
 
     def register(self, job: Job, attempt: Attempt) -> Job:
@@ -96,17 +97,12 @@ class FakeJobRegistry:
         more = base64.b64encode(str(after).encode()).decode() if after < len(jobs) else None
         return tuple(jobs[start:after]), more
 
-    def deactivate(self, job_id: str, *, now: datetime) -> None:
-        self._jobs[job_id] = replace(self.get(job_id), active=False)
+    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
+        stored = self.get(job_id)
+        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by)
 
     def reactivate(self, job_id: str) -> None:
-        self._jobs[job_id] = replace(self.get(job_id), active=True)
-
-    def is_paused(self) -> bool:
-        return self._paused
-
-    def set_paused(self, paused: bool, *, who: str, now: datetime) -> None:
-        self._paused = paused
+        self._jobs[job_id] = replace(self.get(job_id), active=True, halted_by="")
 
     def point(self, job_id: str, incident_id: str | None) -> None:
         """Set the Job's open Incident: the store's half of the shared table."""
