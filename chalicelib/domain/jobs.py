@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.incidents import SkipWindow
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.known import Maybe, Unknown
 
 
@@ -95,7 +96,7 @@ class Job:
 
     `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
-    `limits` are what cannot be done for it, one sentence each, as found at registration.
+    `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `version` fences
     changes of the current attempt.
     """
@@ -115,6 +116,7 @@ class Job:
     version: int = 0
     watch: WatchPlan = WatchPlan()
     limits: tuple[str, ...] = ()
+    size: JobSize = field(default_factory=JobSize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,16 @@ def instance_count(described: Mapping[str, Any]) -> int:
     return int(resources.get("InstanceCount") or resources.get("SelectedInstanceCount") or 0)
 
 
+def instances(described: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Instances by type: one pair, or one per group of a heterogeneous cluster. Empty where the types are not told."""
+    resources = described.get("ResourceConfig") or {}
+    groups = resources.get("InstanceGroups") or ()
+    if groups:
+        return tuple((str(one.get("InstanceType") or ""), int(one.get("InstanceCount") or 0)) for one in groups)
+    kind = resources.get("InstanceType") or resources.get("SelectedInstanceType") or ""
+    return ((str(kind), instance_count(described)),) if kind else ()
+
+
 def limit_of(service_model: Any, member: str) -> int:
     """How many entries a map or list member of the request may have, by the model."""
     shape = service_model.operation_model(OPERATION).input_shape.members[member]

@@ -17,11 +17,12 @@ from typing import Any, Final
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
 from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, Permanent, RecoveryError
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import AlarmMode, Job, WatchPlan, is_metric_name
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import Policy
-from chalicelib.orchestrators.clone import clone_request, instance_count, limit_of
+from chalicelib.orchestrators.clone import clone_request, instance_count, instances, limit_of
 from chalicelib.ports import Discovered
 from rekindle.mailbox import (
     ENV_BUS,
@@ -160,6 +161,7 @@ class TrainingJobScheduler:
             created_at=_at(described["CreationTime"]),
             checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
             watch=watch_of(tags),
+            size=JobSize.of_instances(instances(described)),
         )
 
     def _tags(self, arn: str) -> dict[str, str]:

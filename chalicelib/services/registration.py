@@ -137,6 +137,7 @@ class Registration:
             checkpoints=found.checkpoints,
             watch=found.watch,
             limits=found.limits,
+            size=found.size,
         )
         first = Attempt(job_id=job_id, number=found.number, name=found.name, submitted_at=found.created_at)
         stored = self.registry.register(job, first)
