@@ -140,8 +140,16 @@ def _machine(facts: NodeFacts | None) -> str | None:
 
 
 def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
-    """Bad nodes that Slurm might still give a job to: their cordon is not confirmed."""
-    return tuple(item.node for item in incident.bad_nodes if not is_out(item, seen))
+    """What an order names, and bad nodes that Slurm might still give a job to: their cordon is not confirmed."""
+    ordered = ordered_exclusion(incident)
+    doubtful = (item.node for item in incident.bad_nodes if not is_out(item, seen))
+    return tuple(dict.fromkeys((*ordered, *doubtful)))
+
+
+def ordered_exclusion(incident: Incident) -> tuple[str, ...]:
+    """Nodes that whoever ordered the resubmission wants it kept away from; every attempt of the Incident."""
+    named = (incident.order or {}).get("exclude") or ()
+    return tuple(str(one) for one in named)
 
 
 def is_out(bad: BadNode, seen: Observation) -> bool:

@@ -26,6 +26,7 @@ from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.rules_node import decide_node
 from chalicelib.domain.rules_open import decide_open
+from chalicelib.domain.rules_order import decide_order
 from chalicelib.domain.rules_resubmit import decide_resubmitting
 from chalicelib.domain.rules_slurm import platform_restarted
 from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
@@ -68,7 +69,7 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
     common = _common(look)
     if common is not None:
         return common
-    decision = platform_restarted(look) or _carried_on(look, _by_phase(look))
+    decision = decide_order(look) or platform_restarted(look) or _carried_on(look, _by_phase(look))
     decision = told_of_nodes(_nodes_first(look, decision), ran=look.incident.attempt, policy=policy)
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 
@@ -156,8 +157,10 @@ def _no_job(look: Look) -> Decision:
 
 def _with_orders_answered(look: Look, decision: Decision) -> Decision:
     """An order that came too late to be taken must not vanish: whoever gave it is told."""
-    order = newest(look.seen.new_signals, SignalKind.ORDER_RESUBMIT) or newest(
-        look.seen.new_signals, SignalKind.ORDER_CHECKPOINT
+    order = (
+        newest(look.seen.new_signals, SignalKind.ORDER_STOP)
+        or newest(look.seen.new_signals, SignalKind.ORDER_RESUBMIT)
+        or newest(look.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
     )
     if order is None:
         return decision

@@ -17,8 +17,12 @@ from chalicelib.domain.playbooks import FAULT_RANK
 from chalicelib.domain.signals import Signal, SignalKind
 from rekindle.headnode.documents import SlurmState
 
-_ORDERS = {SignalKind.ORDER_CHECKPOINT: "checkpoint", SignalKind.ORDER_RESUBMIT: "resubmit"}
-ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL})
+_ORDERS = {
+    SignalKind.ORDER_CHECKPOINT: "checkpoint",
+    SignalKind.ORDER_RESUBMIT: "resubmit",
+    SignalKind.ORDER_STOP: "stop",
+}
+ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL, SignalKind.ORDER_NODE, SignalKind.ORDER_APPROVAL})
 # What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
 STATE_KINDS = frozenset(
     {SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING}
@@ -101,16 +105,23 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
     """An operator's order takes over while nothing has been done yet; later it would fight a recovery under way.
 
     A checkpoint order never takes over an Incident that is about a fault: it would be closed with the fault forgotten.
+    An order to stop is taken whenever it comes, and stands until the run has stopped.
     """
     orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
-    if not orders or incident.phase not in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
+    if not orders or (incident.order is not None and incident.order.get("do") == "stop"):
         return incident
-    newest = next((one for one in reversed(orders) if one.kind is SignalKind.ORDER_RESUBMIT), orders[-1])
-    if newest.kind is SignalKind.ORDER_CHECKPOINT and any(
-        signal.fault is not None and signal.triggers and signal.kind not in ORDER_KINDS for signal in incident.signals
-    ):
+    orders = [one for one in orders if not one.evidence.get("move")] or orders
+    strong = (SignalKind.ORDER_RESUBMIT, SignalKind.ORDER_STOP)
+    newest = next((one for one in reversed(orders) if one.kind in strong), orders[-1])
+    is_late = incident.phase not in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
+    if is_late and newest.kind is not SignalKind.ORDER_STOP:
         return incident
-    order = {"do": _ORDERS[newest.kind], "who": "an operator", **dict(newest.evidence)}
+    if newest.kind is SignalKind.ORDER_CHECKPOINT and _has_trouble(incident):
+        return incident
+    do = "move" if newest.evidence.get("move") else _ORDERS[newest.kind]
+    if do == "move" and (incident.order is not None or _has_trouble(incident)):
+        return incident  # whatever else is the matter with the run comes first
+    order = {"who": "an operator", **dict(newest.evidence), "do": do}
     skips = tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in order.get("skip") or ())
     return dataclasses.replace(
         incident,
@@ -121,9 +132,19 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
     )
 
 
+def _has_trouble(incident: Incident) -> bool:
+    """Something other than an order has been said against the run."""
+    return any(
+        signal.fault is not None and signal.triggers and signal.kind not in ORDER_KINDS for signal in incident.signals
+    )
+
+
 def is_whole_order(signal: Signal) -> bool:
-    """False for an order of which the store had to drop a part, or whose windows cannot be read."""
+    """False for an order of which the store had to drop a part, or whose windows or nodes cannot be read."""
     if "evidence_dropped_bytes" in signal.evidence:
+        return False
+    nodes = signal.evidence.get("exclude") or ()
+    if not isinstance(nodes, list | tuple) or not all(isinstance(one, str) for one in nodes):
         return False
     windows = signal.evidence.get("skip") or ()
     return isinstance(windows, list | tuple) and all(
@@ -144,7 +165,7 @@ def merge_windows(skips: tuple[SkipWindow, ...]) -> tuple[SkipWindow, ...]:
 
 
 def _fault(incident: Incident, view: AttemptView | None) -> Incident:
-    if incident.order is not None and not incident.tries:
+    if incident.order is not None and (not incident.tries or incident.order.get("do") == "stop"):
         return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
     found = [
         (FAULT_RANK[signal.fault], signal.fault, f"signal.{signal.kind}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Any
 
 from chalicelib.domain.actions import Action, CaptureStacks, RequestCheckpoint, Severity, StopJob
@@ -35,7 +36,9 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
     request_id = f"{look.incident.incident_id}-c{number}"
     if is_for_people:
         request_id = forensic_request_id(look.incident.incident_id, number)
-    deadline_at = look.now + look.policy.deadline(row)
+    # A person who orders a checkpoint wants one, whatever the playbook of orders leaves out.
+    span = look.policy.deadline(row) or (look.policy.checkpoint_deadline if look.ordered else timedelta(0))
+    deadline_at = look.now + span
     ask = CheckpointAsk(request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at)
     action = RequestCheckpoint(
         request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{look.incident.fault}"

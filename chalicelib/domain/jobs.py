@@ -97,8 +97,9 @@ class Job:
     `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
     `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
-    `active` is False once the run has completed or was given up: the sweep no longer looks at it. `version` fences
-    changes of the current attempt.
+    `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
+    ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `version` fences changes of
+    the current attempt.
     """
 
     job_id: str
@@ -116,6 +117,7 @@ class Job:
     version: int = 0
     watch: WatchPlan = WatchPlan()
     limits: tuple[str, ...] = ()
+    halted_by: str = ""
     size: JobSize = field(default_factory=JobSize)
 
 

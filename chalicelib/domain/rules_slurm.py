@@ -65,6 +65,13 @@ def platform_restarted(look: Look) -> Decision | None:
     return _adopt(look, attempt, attempt.successor)
 
 
+def adopt_held(look: Look, attempt: AttemptView) -> Decision | None:
+    """Go on with the start that a stop of ours has left in the queue, held: whoever wants the run stopped means that
+    start as well. None where nothing has taken the attempt's place.
+    """
+    return None if attempt.successor is None else _adopt(look, attempt, attempt.successor)
+
+
 def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
     """It went back into the queue because we stopped it so. The answer to that order may have been lost."""
     if attempt.slurm is None:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from chalicelib.domain.actions import Done, ResubmitJob, StopJob
-from chalicelib.domain.bad_nodes import lost_one_of, to_exclude
+from chalicelib.domain.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
 from chalicelib.domain.incidents import Try
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.resume import ResumePoint, attempt_name
@@ -56,8 +56,12 @@ def way_to_start(
         return look.hand_over(choice.rule, f"{story(look)} {choice.why}")
     exclude = excludable(to_exclude(incident, look.seen))
     said = f" {choice.why[0].upper()}{choice.why[1:]}."
-    if exclude:
-        said += f" Not on {', '.join(exclude)}: whether that is out of service is not known yet."
+    ordered = ordered_exclusion(incident)
+    if ordered:
+        said += f" Not on {', '.join(ordered[:8])}, as was ordered."
+    doubtful = [node for node in exclude if node not in ordered]
+    if doubtful:
+        said += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
     said += zombies(look, old)
     left = lost_one_of(incident, old)
     if choice.how is Submission.REQUEUE:

@@ -184,6 +184,8 @@ class Intake:
     def _without_incident(self, signal: Signal, job: Job) -> Outcome:
         if not signal.triggers:
             return self._news(signal, job)
+        if job.halted_by and signal.source is not SignalSource.OPERATOR:
+            return _dropped(signal, f"{job.halted_by} ordered the run stopped, and only an order starts it again", job)
         if is_stale(signal, current_attempt=job.current_attempt, attempt_started_at=job.attempt_started_at):
             if not self._is_news_of_a_lost_node(signal, job):
                 return _dropped(signal, "stale: about an attempt that has been succeeded", job)

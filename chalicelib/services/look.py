@@ -20,6 +20,7 @@ from chalicelib.domain.nodes import is_in_service
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import goes_back_to, mark_abandoned
+from chalicelib.domain.rules_order import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
@@ -201,8 +202,11 @@ class Look:
         if decision.look_again_in is not None:
             look_by = seen.observed_at + decision.look_again_in + OVERDUE_SLACK
         attempt = seen.attempt.value if isinstance(seen.attempt, Known) else None
-        if attempt is not None and decision.incident.job_id is not None:
-            self._keep_attempt(decision.incident.job_id, before, attempt, closing=not decision.incident.is_open)
+        after = decision.incident
+        if attempt is not None and after.job_id is not None:
+            self._keep_attempt(after.job_id, before, attempt, closing=not after.is_open)
+        if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
+            self.registry.deactivate(after.job_id, now=self.clock.now(), halted_by=who_ordered(after)[:128])
         return self.store.record(
             decision.incident,
             expected_version=before.version,

@@ -8,23 +8,32 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity
+from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, UnknownEntity
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
+from chalicelib.domain.known import Known
+from chalicelib.domain.node_repair import Rung
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, Discovered, JobRegistry, Policies, Scheduler
+from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome
-from rekindle.headnode.names import first_attempt
+from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.names import check_cluster, first_attempt, is_slurm, parse_attempt
+from rekindle.headnode.orders import check_node
 from rekindle.wire import MailboxError
 
 MAX_RESTARTS = 100  # of one submission, followed from its first start
+# An order is a Signal, whose evidence is at most 1,200 bytes as it is stored: this many names fit.
+MAX_EXCLUDED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """Manual orders. `key` makes an order idempotent: the same key is the same order."""
+    """Manual orders. `key` makes an order idempotent: the same key is the same order.
+
+    Without `head_nodes` nothing can be ordered about single nodes.
+    """
 
     intake: Intake
     registry: JobRegistry
@@ -32,6 +41,7 @@ class Orders:
     policies: Policies
     alarms: Alarms
     clock: Clock
+    head_nodes: HeadNodes | None = None
 
     def register(
         self, *, training_job: str, policy: str | None, mailbox: str | None, watch: Mapping[str, Any] | None = None
@@ -103,10 +113,33 @@ class Orders:
         """Ask the run for a checkpoint now; nothing is stopped."""
         return self._order(job_id, SignalKind.ORDER_CHECKPOINT, who=who, key=key, evidence={}, said="checkpoint now")
 
+    def stop(self, job_id: str, *, who: str, key: str, checkpoint: bool) -> Outcome:
+        """Stop the run for good, after a checkpoint if one is asked for. Whatever is under way ends with it.
+
+        The Job is then inactive, and neither the sweep nor an event starts it again; `resubmit` does.
+        """
+        said = "checkpoint and stop" if checkpoint else "stop"
+        evidence = {"checkpoint": checkpoint}
+        return self._order(job_id, SignalKind.ORDER_STOP, who=who, key=key, evidence=evidence, said=said)
+
     def resubmit(
-        self, job_id: str, *, who: str, key: str, from_step: int | None, skip: Sequence[tuple[int, int]]
+        self,
+        job_id: str,
+        *,
+        who: str,
+        key: str,
+        from_step: int | None,
+        skip: Sequence[tuple[int, int]],
+        exclude: Sequence[str] = (),
     ) -> Outcome:
-        """Save, stop and submit again, from `from_step` at most, skipping the data of the given step windows."""
+        """Save, stop and submit again, from `from_step` at most, skipping the data of the given step windows.
+
+        `exclude`: nodes, by their names in Slurm, that no attempt of this recovery shall get.
+
+        Raises:
+            InvalidRequest: names the field; `exclude` too for a training job, whose nodes nobody can choose.
+            UnknownEntity: no such Job.
+        """
         for index, (low, high) in enumerate(skip):
             if not 0 <= low < high:
                 raise InvalidRequest(f"skip[{index}]", "must be [from_step, to_step) with 0 <= from_step < to_step")
@@ -119,7 +152,89 @@ class Orders:
                 raise InvalidRequest("from_step", "the run has no mailbox, and nothing tells where its checkpoints are")
             evidence["from_step"] = from_step
         said = "resubmit" + (f" from step {from_step}" if from_step is not None else "")
+        if exclude:
+            nodes = self._excluded(self.registry.get(job_id), exclude)
+            evidence["exclude"] = nodes
+            said += f" without {', '.join(nodes)}"
         return self._order(job_id, SignalKind.ORDER_RESUBMIT, who=who, key=key, evidence=evidence, said=said)
+
+    def _excluded(self, job: Job, exclude: Sequence[str]) -> list[str]:
+        if not is_slurm(job.current_attempt):
+            raise InvalidRequest(
+                "exclude", "SageMaker chooses a training job's instances; only Slurm takes nodes to avoid"
+            )
+        names = list(dict.fromkeys(exclude))
+        if len(names) > MAX_EXCLUDED:
+            raise InvalidRequest("exclude", f"holds more than {MAX_EXCLUDED} nodes; drain them in Slurm instead")
+        cluster = parse_attempt(job.current_attempt).cluster
+        listed = self.head_nodes.nodes(cluster) if self.head_nodes is not None else None
+        known = {one.name for one in listed.value.nodes} if isinstance(listed, Known) else None
+        for index, name in enumerate(names):
+            try:
+                check_node(name)
+            except MailboxError as err:
+                raise InvalidRequest(f"exclude[{index}]", err.problem) from err
+            if known is not None and name not in known:
+                raise InvalidRequest(f"exclude[{index}]", f"Slurm of {cluster} has no node {name}")
+        return names
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def repair_node(
+        self, cluster: str, node: str, *, do: str, who: str, key: str, why: str = "", force: bool = False
+    ) -> Outcome:
+        """Reboot or replace a node (`do`): opens its Incident, or joins the one that is open.
+
+        The node is drained first, and no job on it is ever killed: a protected run is saved and moved, and goes on if
+        it cannot be saved; every other job is waited for. `node` is its name in Slurm, or its instance id. `force`
+        passes over the policy's budgets of repairs, and over nothing else.
+
+        Raises:
+            InvalidRequest: names the field; `do` where nothing on this cluster can do that.
+            UnknownEntity: no agent of the cluster has ever reported, or Slurm has no such node. A controller or login
+                node is none, and is repaired by no program.
+            Retryable: the agent is silent, so nothing can be said about the node now.
+        """
+        if do not in (Rung.REBOOT, Rung.REPLACE):
+            raise InvalidRequest("do", "must be reboot or replace")
+        facts = self._node(cluster, node)
+        agent = self.head_nodes.agent(cluster) if self.head_nodes is not None else None
+        if do == Rung.REPLACE and isinstance(agent, Known) and not agent.value.cluster_arn:
+            raise InvalidRequest("do", f"nothing replaces machines of {cluster}: its nodes are no HyperPod instances")
+        evidence = {
+            "do": str(do),
+            "why": why[:300],
+            "force": force,
+            **{name: value for name, value in (("instance_id", facts.instance_id), ("group", facts.group)) if value},
+        }
+        said = f"{do} node {facts.name} of {cluster}" + (f": {why}" if why else "")
+        signal = self._signal(
+            SignalKind.ORDER_NODE, f"{cluster}/{facts.name}", who=who, key=key, evidence=evidence, said=said
+        )
+        signal = replace(signal, cluster=cluster, node=facts.name, fault=FaultClass.OPERATOR_ORDER)
+        # A person's order is authority enough where the cluster names no policy of its own.
+        return self.intake.receive_for_node(signal, of_run="default")
+
+    def _node(self, cluster: str, node: str) -> NodeFacts:
+        try:
+            check_cluster(cluster)
+        except MailboxError as err:
+            raise InvalidRequest("cluster", err.problem) from err
+        try:
+            check_node(node)
+        except MailboxError as err:
+            raise InvalidRequest("node", err.problem) from err
+        if self.head_nodes is None or cluster not in self.head_nodes.clusters():
+            raise UnknownEntity(f"no agent of cluster {cluster!r} has ever reported")
+        listed = self.head_nodes.nodes(cluster)
+        if not isinstance(listed, Known):
+            raise DependencyUnavailable(f"the nodes of {cluster} cannot be read: {listed.why}")
+        found = next((one for one in listed.value.nodes if node in (one.name, one.instance_id)), None)
+        if found is None:
+            raise UnknownEntity(
+                f"Slurm of {cluster} has no node {node!r}: a controller or login node is none, and is never repaired"
+            )
+        return found
 
     def cancel(self, incident_id: str, *, who: str, key: str) -> Outcome:
         """End an Incident at its next look; what has been done stays done and is told."""
