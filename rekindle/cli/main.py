@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from rekindle.cli import checkpoints, classify, clusters, detect, doctor, orders, reading, run
+from rekindle.cli import checkpoints, classify, clusters, console, detect, doctor, orders, reading, run
 from rekindle.cli.errors import CliError, CommandFailed, Exit
 from rekindle.cli.table import clean
 from rekindle.cli.target import add_options
@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     checkpoints.register(commands)
     classify.register(commands)
     detect.register(commands)
+    console.register(commands)
     doctor.register(commands)
     run.register(commands)
     for entry in {entry.name: entry for entry in entry_points(group=COMMANDS)}.values():

@@ -1,0 +1,258 @@
+"""Pictures of curves as plain geometry, which a template then draws as SVG. Pure: no text of ours is markup here.
+
+A curve is a list of (x, value); where x is a step, a run that went back begins a new stroke there, so that what was
+trained twice is seen twice. What is not known is not drawn, and the picture says so in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
+
+WIDTH: Final = 960
+HEIGHT: Final = 300
+LEFT, RIGHT, BOTTOM = 64, 16, 44
+TOP: Final = 14
+LABEL_ROW: Final = 17  # height of one row of labels above the curve
+CHAR_WIDTH: Final = 6.4  # of the labels' small type, generously: two labels never touch
+TABLE_ROWS: Final = 40
+
+Point = tuple[float, float]
+
+
+class Axis(StrEnum):
+    """What runs to the right."""
+
+    STEP = "step"
+    TIME = "time"
+
+
+class MarkKind(StrEnum):
+    """What is pointed out; each has its own stroke, not only its own colour."""
+
+    FAULT = "fault"
+    RESUME = "resume"
+    SAVE = "save"
+    SKIP = "skip"
+    REDO = "redo"
+    BAD = "bad"
+    ATTEMPT = "attempt"
+    INCIDENT = "incident"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something at `low`, or from `low` to `high`, with its words."""
+
+    kind: MarkKind
+    low: float
+    high: float | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnMark:
+    """A mark with its places; `row` is the height of its label."""
+
+    kind: MarkKind
+    x: float
+    width: float
+    label: str
+    label_x: float
+    label_y: float
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stroke:
+    """One unbroken line; the newest is the run as it is now."""
+
+    points: str
+    is_newest: bool
+    dot: tuple[float, float] | None = None  # a stroke of one point is a dot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """All a template needs to draw; `said` is the picture in words, `rows` its values for a table."""
+
+    name: str
+    title: str
+    x_title: str
+    y_title: str
+    height: int
+    top: float
+    floor: float
+    strokes: tuple[Stroke, ...]
+    band: tuple[str, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    marks: tuple[DrawnMark, ...]
+    broken: tuple[float, ...]
+    said: str
+    why: str
+    rows: tuple[tuple[str, str], ...]
+    is_log: bool = False
+    width: int = WIDTH
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+
+    @property
+    def is_empty(self) -> bool:
+        """There is no curve; marks there may be."""
+        return not self.strokes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """What is to be drawn. `low` and `high` are the band around the curve, point by point as `points` or empty."""
+
+    name: str
+    title: str
+    y_title: str
+    axis: Axis
+    points: Sequence[Point] = ()
+    low: Sequence[Point] = ()
+    high: Sequence[Point] = ()
+    broken: Sequence[float] = ()  # x of values that were no finite numbers
+    marks: Sequence[Mark] = ()
+    why: str = ""  # why there are no points
+
+
+def draw(curve: Curve) -> Chart | None:
+    """The picture; None where there is nothing to be drawn at all."""
+    finite = [point for point in curve.points if math.isfinite(point[0]) and math.isfinite(point[1])]
+    edges = [x for x, _ in finite] + list(curve.broken)
+    edges += [place for mark in curve.marks for place in (mark.low, mark.high) if place is not None]
+    if not edges:
+        return None
+    x = _x_scale(edges, curve.axis)
+    marks, rows = _label_rows(curve.marks, x)
+    top = TOP + LABEL_ROW * rows
+    height = HEIGHT + LABEL_ROW * rows
+    floor = height - BOTTOM
+    values = [value for _, value in (*finite, *curve.low, *curve.high) if math.isfinite(value)]
+    y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
+    parts = _unbroken(finite, curve.axis)
+    return Chart(
+        name=curve.name,
+        title=curve.title,
+        x_title="step" if curve.axis is Axis.STEP else "time (UTC)",
+        y_title=curve.y_title,
+        height=height,
+        top=top,
+        floor=floor,
+        strokes=tuple(_stroke(part, x, y, is_newest=part is parts[-1]) for part in parts),
+        band=_band(curve, x, y),
+        x_ticks=tuple(step_ticks(x) if curve.axis is Axis.STEP else time_ticks(x)),
+        y_ticks=tuple(value_ticks(y)) if values else (),
+        marks=tuple(marks),
+        broken=tuple(x(place) for place in curve.broken),
+        said=_said(curve, finite),
+        why="" if finite else (curve.why or "there is no curve"),
+        rows=_rows(finite, curve.axis),
+        is_log=y.is_log,
+    )
+
+
+def _x_scale(edges: Sequence[float], axis: Axis) -> Scale:
+    low, high = min(edges), max(edges)
+    if axis is Axis.STEP:
+        air = max(1.0, (high - low) * 0.02)
+        return Scale(max(0.0, low - air), high + air, LEFT, WIDTH - RIGHT)
+    return Scale(low, max(high, low + 1), LEFT, WIDTH - RIGHT)
+
+
+def _unbroken(points: Sequence[Point], axis: Axis) -> list[list[Point]]:
+    """Points in the order in which they were measured; a step that goes back begins a new stroke."""
+    parts: list[list[Point]] = []
+    for point in points:
+        if not parts or (axis is Axis.STEP and point[0] < parts[-1][-1][0]):
+            parts.append([])
+        parts[-1].append(point)
+    return parts
+
+
+def _stroke(part: Sequence[Point], x: Scale, y: Scale, *, is_newest: bool) -> Stroke:
+    places = [(x(at), y(value)) for at, value in part]
+    dot = places[0] if len(places) == 1 else None
+    return Stroke(points=" ".join(f"{left},{top}" for left, top in places), is_newest=is_newest, dot=dot)
+
+
+def _band(curve: Curve, x: Scale, y: Scale) -> tuple[str, ...]:
+    """Between the lowest and the highest value of each period, stroke by stroke."""
+    if len(curve.low) != len(curve.high) or len(curve.low) < 2:
+        return ()
+    lows, highs = _unbroken(curve.low, curve.axis), _unbroken(curve.high, curve.axis)
+    found = []
+    for low, high in zip(lows, highs, strict=False):
+        if len(low) > 1 and len(low) == len(high):
+            around = [*high, *reversed(low)]
+            found.append(" ".join(f"{x(at)},{y(value)}" for at, value in around))
+    return tuple(found)
+
+
+def _label_rows(marks: Sequence[Mark], x: Scale) -> tuple[list[DrawnMark], int]:
+    """Every label in the lowest row where it touches no other; how many rows that takes."""
+    ends: list[float] = []  # how far each row is taken
+    placed: list[tuple[DrawnMark, int]] = []
+    for mark in sorted(marks, key=lambda one: one.low):
+        left = x(mark.low)
+        width = round(x(mark.high) - left, 1) if mark.high is not None else 0.0
+        needs = len(mark.label) * CHAR_WIDTH
+        fits_right = left + needs <= WIDTH - RIGHT
+        begin = left + 3 if fits_right else max(LEFT, WIDTH - RIGHT - needs)
+        row = -1
+        if mark.label:
+            row = next((index for index, end in enumerate(ends) if end < begin), len(ends))
+            ends[row:] = [*([begin + needs + 8]), *ends[row + 1 :]]
+        drawn = DrawnMark(
+            kind=mark.kind,
+            x=left,
+            width=max(width, 1.5) if mark.high is not None else 0.0,
+            label=mark.label,
+            label_x=round(begin, 1),
+            label_y=0,
+            anchor="start",
+        )
+        placed.append((drawn, row))
+    return [replace(drawn, label_y=TOP + LABEL_ROW * row + 6) for drawn, row in placed], len(ends)
+
+
+def _said(curve: Curve, points: Sequence[Point]) -> str:
+    """The picture in words, for those who do not see it."""
+    parts = []
+    if points:
+        values = [value for _, value in points]
+        parts.append(
+            f"{curve.title}: {len(points)} points, from {short(values[0])} to {short(values[-1])}, "
+            f"lowest {short(min(values))}, highest {short(max(values))}."
+        )
+    else:
+        parts.append(f"{curve.title}: no curve; {curve.why or 'nothing was measured'}.")
+    if curve.broken:
+        parts.append(f"{len(curve.broken)} periods held values that were no finite numbers.")
+    parts += [f"{mark.label}." for mark in curve.marks if mark.label]
+    return " ".join(parts)
+
+
+def _rows(points: Sequence[Point], axis: Axis) -> tuple[tuple[str, str], ...]:
+    """A sample of the values, the first and the last among them."""
+    if not points:
+        return ()
+    every = max(1, math.ceil((len(points) - 1) / (TABLE_ROWS - 1))) if len(points) > 1 else 1
+    chosen = [*points[::every]]
+    if chosen[-1] != points[-1]:
+        chosen.append(points[-1])
+    return tuple((str(round(at)) if axis is Axis.STEP else clock_of(at), short(value)) for at, value in chosen)
+
+
+def clock_of(at: float) -> str:
+    """A time of day (UTC)."""
+    seconds = int(at) % 86_400
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

@@ -1,0 +1,139 @@
+"""The forms that change something. Each is one order to the API under the key that its form was drawn with, so that a
+form that is sent twice is one order; afterwards the browser is led back to a page that tells what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rekindle.cli.client import path
+from rekindle.cli.errors import CliError
+from rekindle.cli.shapes import word
+from rekindle.console.site import Answer, Asked, Note, Site, route
+
+MAX_COMMENT_CHARS: Final = 250
+_KEY: Final = re.compile(r"[0-9a-f]{32}")
+_WINDOW: Final = re.compile(r"(\d{1,15}):(\d{1,15})")
+
+
+class _Wrong(Exception):
+    """A field cannot be read; the message names it."""
+
+
+def checkpoint(site: Site, asked: Asked, job_id: str) -> Answer:
+    """Checkpoint now."""
+    return _order(
+        site, asked, path("jobs", job_id, "checkpoint"), {}, back=path("jobs", job_id), done="A checkpoint was ordered"
+    )
+
+
+def stop(site: Site, asked: Asked, job_id: str) -> Answer:
+    """Save, stop, and stay stopped."""
+    body = {"checkpoint": "checkpoint" in asked.form}
+    return _order(
+        site, asked, path("jobs", job_id, "stop"), body, back=path("jobs", job_id), done="The stop was ordered"
+    )
+
+
+def resubmit(site: Site, asked: Asked, job_id: str) -> Answer:
+    """Save, stop and submit again."""
+    back = path("jobs", job_id)
+    try:
+        body: dict[str, Any] = {}
+        if text := asked.form.get("from_step", "").strip():
+            body["from_step"] = _whole(text, "from step")
+        if text := asked.form.get("skip", "").strip():
+            body["skip"] = [_window(one) for one in text.split()]
+    except _Wrong as err:
+        return site.go_to(back, Note("bad", f"Nothing was ordered: {err}"))
+    return _order(site, asked, path("jobs", job_id, "resubmit"), body, back=back, done="The resubmission was ordered")
+
+
+def cancel(site: Site, asked: Asked, incident_id: str) -> Answer:
+    """End an Incident."""
+    back = path("incidents", incident_id)
+    return _order(site, asked, path("incidents", incident_id, "cancel"), {}, back=back, done="The end was ordered")
+
+
+def approve(site: Site, asked: Asked, incident_id: str, approval_id: str) -> Answer:
+    """Answer an approval."""
+    back = path("incidents", incident_id)
+    answer = asked.form.get("answer", "")
+    if answer not in ("approve", "deny"):
+        return site.go_to(back, Note("bad", "Nothing was answered: it must be approve or deny"))
+    body = {"answer": answer}
+    if comment := asked.form.get("comment", "").strip()[:MAX_COMMENT_CHARS]:
+        body["comment"] = comment
+    said = "Approved" if answer == "approve" else "Denied"
+    return _order(site, asked, path("incidents", incident_id, "approvals", approval_id), body, back=back, done=said)
+
+
+def pause(site: Site, asked: Asked) -> Answer:
+    """Set or lift the global pause."""
+    paused = asked.form.get("paused") == "yes"
+    done = "Rekindle is paused: nothing is done until the pause is lifted" if paused else "The pause is lifted"
+    return _order(site, asked, "/pause", {"paused": paused}, back="/", method="PUT", done=done, is_whole=True)
+
+
+def repair(site: Site, asked: Asked, cluster: str, node: str) -> Answer:
+    """Reboot or replace a node."""
+    back = path("clusters", cluster)
+    do = asked.form.get("do", "")
+    if do not in ("reboot", "replace"):
+        return site.go_to(back, Note("bad", "Nothing was ordered: it must be reboot or replace"))
+    body = {"do": do}
+    if why := asked.form.get("why", "").strip()[:MAX_COMMENT_CHARS]:
+        body["why"] = why
+    where = path("clusters", cluster, "nodes", node, "repair")
+    return _order(site, asked, where, body, back=back, done=f"The {do} of {node} was ordered")
+
+
+def _order(
+    site: Site,
+    asked: Asked,
+    where: str,
+    body: Mapping[str, Any],
+    *,
+    back: str,
+    done: str,
+    method: str = "POST",
+    is_whole: bool = False,
+) -> Answer:
+    """One order, and the way back. `is_whole`: what came of it stands in `done` alone."""
+    if not site.can_order:
+        return site.go_to(back, Note("bad", "Nothing was ordered: this console was started to look only"))
+    key = asked.form.get("key", "")
+    if not _KEY.fullmatch(key):
+        return site.go_to(back, Note("bad", "Nothing was ordered: the form has no key; load the page again"))
+    try:
+        answer = site.client.order(method, where, body, key=key)
+    except CliError as err:
+        said = str(err).replace(f"; repeat it with --key {key}", "")
+        return site.go_to(back, Note("bad", f"Not done: {said}"))
+    reason = "" if is_whole else word(answer, "reason")
+    return site.go_to(back, Note("good", f"{done}: {reason}" if reason not in ("", "-") else f"{done}."))
+
+
+def _whole(text: str, field: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise _Wrong(f"{field} must be a whole number")
+    return int(text)
+
+
+def _window(text: str) -> list[int]:
+    found = _WINDOW.fullmatch(text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise _Wrong("skip must be windows like 100:120, separated by blanks")
+    return [int(found[1]), int(found[2])]
+
+
+ROUTES: Final[tuple[tuple[Any, Callable[..., Answer]], ...]] = (
+    (route("/jobs/{job_id}/checkpoint"), checkpoint),
+    (route("/jobs/{job_id}/stop"), stop),
+    (route("/jobs/{job_id}/resubmit"), resubmit),
+    (route("/incidents/{incident_id}/cancel"), cancel),
+    (route("/incidents/{incident_id}/approvals/{approval_id}"), approve),
+    (route("/pause"), pause),
+    (route("/clusters/{cluster}/nodes/{node}/repair"), repair),
+)

@@ -1,0 +1,217 @@
+"""The pages that only look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rekindle.cli.client import path
+from rekindle.cli.shapes import member, moment, objects
+from rekindle.console import curves
+from rekindle.console.charts import Chart
+from rekindle.console.reads import Panel, ask
+from rekindle.console.site import STATIC, TEXT, Answer, Asked, NoSuchPage, Site, route, static
+
+PAGE: Final = 50
+MAX_SEARCHED: Final = 20  # pages of Jobs of 100 each that a search by name goes through; it says where it ended
+MAX_LOOKS: Final = 60  # newest looks of a timeline that are drawn at once
+STATES: Final = ("open", "closed", "all")
+_LEDGER_DAYS: Final = (1, 7, 30, 90)
+
+
+def fleet(site: Site, asked: Asked) -> Answer:
+    """What is going on now, all of it."""
+    read = site.read(
+        status=ask("/status"),
+        approvals=ask("/approvals"),
+        switches=ask("/switches"),
+        ledger=ask("/ledger", days=7),
+        clusters=ask("/clusters"),
+        closed=ask("/incidents", state="closed", limit=8),
+    )
+    return site.page(
+        "fleet.html", asked, status_=site.main(read["status"], "The service's state"), **_rest(read, "status")
+    )
+
+
+def jobs(site: Site, asked: Asked) -> Answer:
+    """Jobs, a page at a time; or those whose name holds a text."""
+    wanted = asked.query.get("q", "").strip()[:200]
+    if wanted:
+        found, looked_at, is_cut = _search(site, wanted)
+        return site.page(
+            "jobs.html", asked, jobs=found, q=wanted, cursor=None, looked_at=looked_at, is_cut=is_cut, why=""
+        )
+    panel = site.one(ask("/jobs", limit=PAGE, cursor=asked.query.get("cursor")))
+    body = site.main(panel, "Jobs")
+    return site.page(
+        "jobs.html",
+        asked,
+        jobs=objects(body, "jobs"),
+        q="",
+        cursor=member(body, "cursor"),
+        looked_at=None,
+        is_cut=False,
+        why="",
+    )
+
+
+def _search(site: Site, wanted: str) -> tuple[list[Mapping[str, Any]], int, bool]:
+    found: list[Mapping[str, Any]] = []
+    looked_at, cursor = 0, None
+    for _ in range(MAX_SEARCHED):
+        body = site.main(site.one(ask("/jobs", limit=100, cursor=cursor)), "Jobs")
+        page = objects(body, "jobs")
+        looked_at += len(page)
+        found += [one for one in page if wanted.lower() in f"{one.get('name', '')} {one.get('job_id', '')}".lower()]
+        cursor = member(body, "cursor")
+        if not isinstance(cursor, str):
+            return found, looked_at, False
+    return found, looked_at, True
+
+
+def job(site: Site, asked: Asked, job_id: str) -> Answer:
+    """One Job: how it trains, what has been done for it, and the orders that it takes."""
+    body = site.main(site.one(ask(path("jobs", job_id))), f"Job {job_id}")
+    minutes = _choice(asked, "minutes", curves.WINDOWS) or _fitting(site, body)
+    read = site.read(
+        curves=ask(f"{path('jobs', job_id)}/curves", minutes=minutes), ledger=ask(f"{path('jobs', job_id)}/ledger")
+    )
+    charts = curves.of_job(read["curves"].body, body) if read["curves"].body is not None else []
+    return site.page(
+        "job.html",
+        asked,
+        job=body,
+        charts=charts,
+        minutes=minutes,
+        windows_=curves.WINDOWS,
+        curves_=read["curves"],
+        why=_why_no_curve(read["curves"], charts),
+        ledger=read["ledger"],
+    )
+
+
+def _fitting(site: Site, body: Mapping[str, Any]) -> int:
+    """A young run is shown whole, an older one its last hour."""
+    created = moment(body, "created_at")
+    return 15 if created is not None and (site.now() - created).total_seconds() < 900 else 60
+
+
+def _why_no_curve(panel: Panel, charts: list[Chart]) -> str:
+    if charts:
+        return ""
+    return panel.why if panel.body is None else curves.why_not(panel.body, "loss") or "there are no points"
+
+
+def incidents(site: Site, asked: Asked) -> Answer:
+    """Incidents, a page at a time."""
+    state = asked.query.get("state", "open")
+    state = state if state in STATES else "open"
+    filters = {name: asked.query.get(name, "").strip()[:200] or None for name in ("job_id", "cluster", "fault")}
+    panel = site.one(ask("/incidents", state=state, limit=PAGE, cursor=asked.query.get("cursor"), **filters))
+    return site.page(
+        "incidents.html",
+        asked,
+        panel=panel,
+        incidents=objects(panel.body, "incidents"),
+        cursor=panel.get("cursor"),
+        state=state,
+        states=STATES,
+        filters={name: value or "" for name, value in filters.items()},
+    )
+
+
+def incident(site: Site, asked: Asked, incident_id: str) -> Answer:
+    """One Incident: what was wrong, how we knew, what was done and why, and what it waits for."""
+    body = site.main(site.one(ask(path("incidents", incident_id))), f"Incident {incident_id}")
+    questions = {"ledger": ask(f"{path('incidents', incident_id)}/ledger")}
+    job_id = member(body, "job_id")
+    if isinstance(job_id, str):
+        minutes, until = curves.window_of(moment(body, "opened_at"), moment(body, "closed_at"), site.now())
+        questions["curves"] = ask(f"{path('jobs', job_id)}/curves", minutes=minutes, until=until)
+    read = site.read(**questions)
+    drawn = read.get("curves", Panel(why="this Incident is about no Job"))
+    timeline = objects(body, "timeline")
+    is_whole = asked.query.get("looks") == "all" or len(timeline) <= MAX_LOOKS
+    return site.page(
+        "incident.html",
+        asked,
+        incident=body,
+        chart=curves.of_incident(drawn.body, body, drawn.why),
+        ledger=read["ledger"],
+        timeline=list(enumerate(timeline))[0 if is_whole else -MAX_LOOKS :],
+        looks=timeline,
+        is_whole=is_whole,
+    )
+
+
+def postmortem(site: Site, _: Asked, incident_id: str) -> Answer:
+    """The post-mortem as the service wrote it: Markdown, as plain text, so that nothing in it is ever markup here."""
+    body = site.main(site.one(ask(f"{path('incidents', incident_id)}/postmortem")), "The post-mortem")
+    return Answer(body=str(member(body, "markdown") or "").encode(), kind=TEXT)
+
+
+def approvals(site: Site, asked: Asked) -> Answer:
+    """What people are asked."""
+    return site.page("approvals.html", asked, approvals=site.one(ask("/approvals")))
+
+
+def ledger(site: Site, asked: Asked) -> Answer:
+    """What faults cost, and what recoveries saved."""
+    days = _choice(asked, "days", dict.fromkeys(_LEDGER_DAYS, "")) or 7
+    return site.page("ledger.html", asked, ledger=site.one(ask("/ledger", days=days)), days=days, choices=_LEDGER_DAYS)
+
+
+def nodes(site: Site, asked: Asked) -> Answer:
+    """Clusters with their agents, and the nodes that keep failing."""
+    return site.page("nodes.html", asked, **_rest(site.read(clusters=ask("/clusters"), lemons=ask("/lemons"))))
+
+
+def cluster(site: Site, asked: Asked, name: str) -> Answer:
+    """One cluster."""
+    body = site.main(site.one(ask(path("clusters", name))), f"Cluster {name}")
+    return site.page("cluster.html", asked, cluster=body)
+
+
+def policies(site: Site, asked: Asked) -> Answer:
+    """Policies by name."""
+    return site.page("policies.html", asked, policies=site.one(ask("/policies")))
+
+
+def policy(site: Site, asked: Asked, name: str) -> Answer:
+    """One policy's document."""
+    body = site.main(site.one(ask(path("policies", name))), f"Policy {name}")
+    return site.page("policy.html", asked, name=name, policy=body)
+
+
+def file(_: Site, __: Asked, name: str) -> Answer:
+    """A file of ours."""
+    if name not in STATIC:
+        raise NoSuchPage("There is no such file.")
+    return Answer(body=static(name), kind=STATIC[name])
+
+
+def _choice(asked: Asked, name: str, allowed: Mapping[int, str]) -> int | None:
+    text = asked.query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 and int(text) in allowed else None
+
+
+def _rest(read: Mapping[str, Panel], *without: str) -> dict[str, Any]:
+    return {name: panel for name, panel in read.items() if name not in without}
+
+
+ROUTES: Final[tuple[tuple[Any, Callable[..., Answer]], ...]] = (
+    (route("/"), fleet),
+    (route("/jobs"), jobs),
+    (route("/jobs/{job_id}"), job),
+    (route("/incidents"), incidents),
+    (route("/incidents/{incident_id}"), incident),
+    (route("/incidents/{incident_id}/postmortem"), postmortem),
+    (route("/approvals"), approvals),
+    (route("/ledger"), ledger),
+    (route("/nodes"), nodes),
+    (route("/clusters/{name}"), cluster),
+    (route("/policies"), policies),
+    (route("/policies/{name}"), policy),
+    (route("/static/{name}"), file),
+)

@@ -1,0 +1,206 @@
+"""Which page answers which path, and how a page becomes bytes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import unquote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from rekindle.cli.client import Client, path
+from rekindle.cli.shapes import member, objects, short_step, span, step, windows, word
+from rekindle.console import figures
+from rekindle.console.gate import Gate
+from rekindle.console.reads import MAX_AT_ONCE, Panel, Question, read_all, read_one
+from rekindle.console.words import FILTERS, tidy
+
+HTML: Final = "text/html; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+MAX_NOTES: Final = 50
+# Static files by name, with their type; anything else is not there.
+STATIC: Final[Mapping[str, str]] = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "mark.svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request, let in by the gate."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What goes back."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = HTML
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class NoSuchPage(Exception):
+    """Nothing is at this path, or the API has no such thing; the message says what."""
+
+
+class Refused(Exception):
+    """The service could not be asked for the page's main matter; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What came of an order, told once on the next page. `tone` is good or bad."""
+
+    tone: str
+    text: str
+
+
+class Site:
+    """All pages over one API. Thread-safe: what is shared is the client, the pool, and the notes."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        gate: Gate,
+        now: Callable[[], datetime],
+        can_order: bool = True,
+    ) -> None:
+        self.client = client
+        self.gate = gate
+        self.now = now
+        self.can_order = can_order
+        self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="console-read")
+        self._notes: OrderedDict[str, Note] = OrderedDict()
+        self._templates = _environment()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def answer(self, asked: Asked) -> Answer:
+        """The answer to a request; every failure is a page, too."""
+        from rekindle.console import orders, pages
+
+        routes = orders.ROUTES if asked.method == "POST" else pages.ROUTES
+        try:
+            for pattern, page in routes:
+                names = _match(pattern, asked.path)
+                if names is not None:
+                    return page(self, asked, **names)
+        except NoSuchPage as err:
+            return self.page("message.html", asked, status=404, title="Not found", message=str(err))
+        except Refused as err:
+            return self.page("message.html", asked, status=502, title="Not read", message=str(err))
+        return self.page("message.html", asked, status=404, title="Not found", message="There is no such page.")
+
+    # ---- for the pages ---------------------------------------------------------------------------------------------
+
+    def read(self, **questions: Question) -> dict[str, Panel]:
+        """All answers at once."""
+        return read_all(self.client, self._pool, questions)
+
+    def main(self, panel: Panel, what: str) -> Mapping[str, Any]:
+        """The body of what a page is about.
+
+        Raises:
+            NoSuchPage: the API has no such thing.
+            Refused: it could not be read.
+        """
+        if panel.body is not None:
+            return panel.body
+        if panel.is_absent:
+            raise NoSuchPage(f"{what}: {panel.why}")
+        raise Refused(f"{what}: {panel.why}")
+
+    def one(self, question: Question) -> Panel:
+        """One answer."""
+        return read_one(self.client, question)
+
+    def page(self, template: str, asked: Asked, *, status: int = 200, **values: Any) -> Answer:
+        """A drawn page."""
+        text = self._templates.get_template(template).render(
+            path=asked.path,
+            query=asked.query,
+            now=self.now(),
+            csrf=self.gate.csrf,
+            order_key=secrets.token_hex(16),
+            can_order=self.can_order,
+            service=self.client.url,
+            note=self._notes.pop(asked.query.get("note", ""), None),
+            **values,
+        )
+        return Answer(status=status, body=text.encode())
+
+    def go_to(self, where: str, note: Note) -> Answer:
+        """Back to a page of ours after an order, which then tells what came of it."""
+        key = secrets.token_hex(8)
+        self._notes[key] = note
+        while len(self._notes) > MAX_NOTES:
+            self._notes.popitem(last=False)
+        return Answer(status=303, headers={"Location": f"{where}{'&' if '?' in where else '?'}note={key}"})
+
+
+def _match(pattern: re.Pattern[str], where: str) -> dict[str, str] | None:
+    """The names in a path, each part decoded by itself, so that an encoded slash stays in its part."""
+    found = pattern.fullmatch(where)
+    if found is None:
+        return None
+    try:
+        return {name: unquote(value, errors="strict") for name, value in found.groupdict().items()}
+    except UnicodeDecodeError:
+        return None
+
+
+def route(pattern: str) -> re.Pattern[str]:
+    """`/jobs/{job_id}` as a pattern; a name matches one part of a path."""
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]{1,800})", pattern))
+
+
+@cache
+def static(name: str) -> bytes:
+    """One of the files in STATIC."""
+    return resources.files("rekindle.console").joinpath("static", name).read_bytes()
+
+
+def _environment() -> Environment:
+    """Everything is escaped, nothing is silently empty, and every text is cleaned on its way out."""
+    environment = Environment(
+        loader=PackageLoader("rekindle.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=tidy,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS
+    environment.globals |= {
+        "member": member,
+        "objects": objects,
+        "word": word,
+        "step": step,
+        "short_step": short_step,
+        "windows": windows,
+        "span": span,
+        "link": path,
+        "facts": figures.facts,
+        "table_of": figures.table_of,
+        "seen": figures.seen,
+        "answers_after": figures.answers_after,
+    }
+    return environment

@@ -1,0 +1,163 @@
+"""How values read on a page: filters for the templates, and the last cleaning of every text that comes from outside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from rekindle.cli.shapes import moment, span
+from rekindle.cli.table import clean
+
+MAX_JSON_CHARS: Final = 20_000
+# Phase -> how it is shown. Every tone also has a word beside it: colour alone says nothing.
+TONES: Final[Mapping[str, str]] = {
+    "recovered": "good",
+    "stopped": "calm",
+    "handed_over": "bad",
+    "holding": "wait",
+    "active": "good",
+    "running": "good",
+    "approved": "good",
+    "ok": "good",
+    "alive": "good",
+    "failed": "bad",
+    "denied": "bad",
+    "error": "bad",
+    "warn": "wait",
+    "unknown": "wait",
+    "paused": "wait",
+    "ended": "calm",
+    "completed": "calm",
+}
+
+
+def tidy(value: Any) -> Any:
+    """The last step before escaping: characters that would reverse, hide or break a text are shown as escapes.
+
+    Line feeds stay, because long texts have them; markup of our own templates stays as it is.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return "\n".join(clean(line) for line in value.split("\n"))
+    return value
+
+
+def when(value: Any) -> str:
+    """`2026-11-20 10:00:00Z`, or a dash."""
+    at = moment({"at": value}, "at")
+    return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else "–"
+
+
+def clock(value: Any) -> str:
+    """`10:00:00`, or a dash."""
+    at = moment({"at": value}, "at")
+    return f"{at:%H:%M:%S}" if at is not None else "–"
+
+
+def ago(value: Any, now: datetime) -> str:
+    """`3 min ago`; in the future: `in 3 min`."""
+    at = moment({"at": value}, "at")
+    if at is None:
+        return "–"
+    seconds = (now - at).total_seconds()
+    return f"{short_span(seconds)} ago" if seconds >= 0 else f"in {short_span(-seconds)}"
+
+
+def between(first: Any, last: Any) -> str:
+    """How long from one time to another, or a dash."""
+    begin, end = moment({"at": first}, "at"), moment({"at": last}, "at")
+    return span((end - begin).total_seconds()) if begin is not None and end is not None else "–"
+
+
+def short_span(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def duration(value: Any) -> str:
+    """Seconds, known or not, for people."""
+    number = known(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return unknown(value)
+    return span(float(number))
+
+
+def known(value: Any) -> Any:
+    """The value in `{"known": …}`, a plain value as it is; None where it is unknown."""
+    if isinstance(value, Mapping):
+        return value.get("known")
+    return value
+
+
+def unknown(value: Any) -> str:
+    """Why a value is not known, in words that end a sentence; a dash where nothing is said."""
+    if isinstance(value, Mapping) and value.get("unknown"):
+        return f"unknown ({value['unknown']})"
+    return "–"
+
+
+def figure(value: Any, digits: int = 0) -> str:
+    """A number, known or not."""
+    number = known(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return unknown(value)
+    return f"{number:,.{digits}f}"
+
+
+def dollars(value: Any) -> str:
+    """Money, known or not."""
+    number = known(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return unknown(value)
+    return f"${number:,.2f}"
+
+
+def percent(value: Any) -> str:
+    """A share of one as per cent, known or not."""
+    number = known(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return unknown(value)
+    return f"{100 * number:.1f} %"
+
+
+def plain(value: Any) -> str:
+    """A name of the service without its underscores."""
+    return str(value or "–").replace("_", " ")
+
+
+def tone(value: Any) -> str:
+    """How a word of the service is shown."""
+    return TONES.get(str(value).lower(), "busy")
+
+
+def as_json(value: Any) -> str:
+    """JSON to be read; cut where it would fill the page."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return (
+        text if len(text) <= MAX_JSON_CHARS else text[:MAX_JSON_CHARS] + "\n… cut here; `rekindle show --json` has all"
+    )
+
+
+FILTERS: Final = {
+    "when": when,
+    "clock": clock,
+    "ago": ago,
+    "between": between,
+    "duration": duration,
+    "known": known,
+    "unknown": unknown,
+    "figure": figure,
+    "dollars": dollars,
+    "percent": percent,
+    "plain": plain,
+    "tone": tone,
+    "as_json": as_json,
+}
