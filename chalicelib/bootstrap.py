@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from chalicelib.services.approvals import Approvals
     from chalicelib.services.clusters import Clusters
     from chalicelib.services.curves import Curves
+    from chalicelib.services.drills import Drills
     from chalicelib.services.intake import Intake
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
@@ -332,6 +333,20 @@ class Service:
         from chalicelib.services.switches import Switches
 
         return Switches(registry=self.registry, clock=self.clock)
+
+    @cached_property
+    def drills(self) -> Drills:
+        """Rehearsals."""
+        from chalicelib.adapters.drills_dynamodb import DynamoDrillRecords
+        from chalicelib.services.drills import Drills
+
+        return Drills(
+            look=self.look,
+            store=self.store,
+            registry=self.registry,
+            records=DynamoDrillRecords(self.clients("dynamodb"), table=self.settings.table),
+            clock=self.clock,
+        )
 
     @cached_property
     def api(self) -> Api:
