@@ -41,6 +41,11 @@ class Guard(StrEnum):
     DEFERENCE = "deference"
     DATA_LOSS = "data_loss"
 
+    @property
+    def stops_the_clock(self) -> bool:
+        """No limit of the recovery runs while it holds. A pause keeps its own time (Incident.paused_since)."""
+        return self in (Guard.APPROVAL, Guard.WINDOW, Guard.BREAKER)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:

@@ -245,11 +245,24 @@ class Incident:
     def unpaused(self, *, now: datetime) -> Incident:
         """As it would be had the pause taken no time: what a limit is measured from, and what is waited for, move on.
 
-        `repaired_at` stays: it is compared with when Signals occurred, and those kept occurring.
+        A question to people waits as long again: nobody is held to a deadline that a pause has eaten up.
         """
         began = self.paused_since
         if began is None:
             return self
+        approvals = tuple(
+            dataclasses.replace(one, deadline_at=one.deadline_at + (now - began)) if one.is_pending else one
+            for one in self.approvals
+        )
+        return dataclasses.replace(self._moved_on(began, now), approvals=approvals, paused_since=None)
+
+    def unheld(self, *, now: datetime) -> Incident:
+        """The same for the time that a guard has held its next step back; as it is while none does."""
+        since = [one.since for one in self.holds if one.until is None and one.guard.stops_the_clock]
+        return self._moved_on(min(since), now) if since else self
+
+    def _moved_on(self, began: datetime, now: datetime) -> Incident:
+        """`repaired_at` stays: it is compared with when Signals occurred, and those kept occurring."""
         ask, tries = self.ask, self.tries
         if ask is not None and ask.outcome is None:
             ask = dataclasses.replace(ask, deadline_at=ask.deadline_at + (now - began))
@@ -278,7 +291,6 @@ class Incident:
             ),
             ask=ask,
             tries=tries,
-            paused_since=None,
         )
 
     def enter(self, phase: Phase, *, now: datetime) -> Incident:

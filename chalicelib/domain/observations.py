@@ -14,6 +14,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, mayb
 from chalicelib.domain.nodes import NodeView
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import SlurmView
+from chalicelib.domain.switches import Breaker
 from rekindle.headnode.documents import NodeFacts
 from rekindle.wire import Reader
 
@@ -222,6 +223,8 @@ class Observation:
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
+    `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
+    breaker while it is open. `gpus`, `node_count`: how big the run is.
     """
 
     observed_at: datetime
@@ -241,6 +244,10 @@ class Observation:
     nodes: Maybe[tuple[NodeFacts, ...]] = Unknown("not needed")
     results: tuple[ActionResult, ...] = ()
     node: Maybe[NodeView] = Unknown("not about a node")
+    shadow: str = ""
+    breaker: Breaker | None = None
+    gpus: Maybe[int] = Unknown("not looked at")
+    node_count: Maybe[int] = Unknown("not looked at")
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
@@ -272,6 +279,10 @@ class Observation:
                 Known([node.to_wire() for node in self.nodes.value]) if isinstance(self.nodes, Known) else self.nodes
             ),
             "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
+            "shadow": self.shadow,
+            "breaker": self.breaker.to_wire() if self.breaker else None,
+            "gpus": maybe_to_wire(self.gpus),
+            "node_count": maybe_to_wire(self.node_count),
         }
 
     @classmethod
@@ -306,6 +317,10 @@ class Observation:
             else nodes,
             results=results,
             node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
+            shadow=str(wire.get("shadow") or ""),
+            breaker=Breaker.from_wire(wire["breaker"]) if wire.get("breaker") else None,
+            gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
+            node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),
         )
 
 

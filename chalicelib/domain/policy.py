@@ -17,6 +17,7 @@ from typing import Any
 
 from chalicelib.domain.errors import InvalidPolicy
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.guard_rules import ApprovalRule, Window, read_approvals, read_windows
 from chalicelib.domain.node_repair import Allowed, Route
 from chalicelib.domain.playbooks import PLAYBOOKS, Deadline, Playbook
 from chalicelib.domain.policy_readers import count, duration, durations, flag, number, rows, text, word
@@ -76,6 +77,13 @@ class Policy:
     max_nodes_in_repair_percent   share of a cluster's nodes in repair at once; one always may be
     max_repairs_per_day   repairs in one cluster within 24 h before a person is called
     node_look_min, node_look_max  bounds of the interval between two looks at a node
+    approvals             rows: which steps people are asked about first, how long, and what counts if nobody answers
+    windows               rows: at what hours which steps are held
+    breaker_incidents     Incidents that may act within `breaker_window`, over all Jobs, before everything is held until
+                          a person lifts that; 0: no breaker
+    breaker_percent       the same as a share of the active Jobs: it trips only when both are passed
+    breaker_window        how far back they are counted
+    breaker_deadline      how long a person has to lift it, before each Incident that it holds is handed over
     """
 
     name: str = "default"
@@ -138,6 +146,12 @@ class Policy:
     max_repairs_per_day: int = 10
     node_look_min: timedelta = timedelta(seconds=30)
     node_look_max: timedelta = timedelta(seconds=180)
+    approvals: tuple[ApprovalRule, ...] = ()
+    windows: tuple[Window, ...] = ()
+    breaker_incidents: int = 20
+    breaker_percent: float = 20.0
+    breaker_window: timedelta = timedelta(seconds=600)
+    breaker_deadline: timedelta = timedelta(seconds=4 * 3600)
     playbooks: tuple[Playbook, ...] = field(default=PLAYBOOKS)
 
     def playbook(self, fault: FaultClass) -> Playbook:
@@ -168,6 +182,8 @@ class Policy:
                     }
                     for row in value
                 }
+            elif spec.name in ("approvals", "windows"):
+                wire[spec.name] = [row.to_wire() for row in value]
             elif spec.name in _DURATIONS:
                 wire[f"{spec.name}_s"] = _seconds(value)
             else:
@@ -275,6 +291,12 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "max_repairs_per_day": count(1, 1000),
     "node_look_min": duration(1, 3600),
     "node_look_max": duration(1, 3600),
+    "approvals": read_approvals,
+    "windows": read_windows,
+    "breaker_incidents": count(0, 100_000),
+    "breaker_percent": number(0, 100),
+    "breaker_window": duration(60, _DAY_S),
+    "breaker_deadline": duration(60, 7 * _DAY_S),
     "playbooks": rows,
 }
 _DURATIONS = frozenset(
@@ -303,6 +325,8 @@ _DURATIONS = frozenset(
         "health_check_limit",
         "node_look_min",
         "node_look_max",
+        "breaker_window",
+        "breaker_deadline",
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -35,6 +36,28 @@ class Breaker:
         if self.tripped_at is None:
             return False
         return self.lifted_at is None or self.lifted_at < self.tripped_at
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "open": self.is_open,
+            "tripped_at": _at(self.tripped_at),
+            "incident_id": self.incident_id,
+            "said": self.said,
+            "lifted_at": _at(self.lifted_at),
+            "lifted_by": self.lifted_by,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Breaker:
+        """Inverse of `to_wire`."""
+        return cls(
+            tripped_at=_from_at(wire["tripped_at"]),
+            incident_id=wire["incident_id"],
+            said=wire["said"],
+            lifted_at=_from_at(wire["lifted_at"]),
+            lifted_by=wire["lifted_by"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +99,13 @@ class Switches:
                 "changed_by": self.shadow_by,
                 "changed_at": _at(self.shadow_at),
             },
-            "breaker": {
-                "open": self.breaker.is_open,
-                "tripped_at": _at(self.breaker.tripped_at),
-                "incident_id": self.breaker.incident_id,
-                "said": self.breaker.said,
-                "lifted_at": _at(self.breaker.lifted_at),
-                "lifted_by": self.breaker.lifted_by,
-            },
+            "breaker": self.breaker.to_wire(),
         }
 
 
 def _at(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
+
+
+def _from_at(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

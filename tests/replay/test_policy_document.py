@@ -24,6 +24,14 @@ BESIDE: dict[str, dict[str, float]] = {
     "node_look_min_s": {"node_look_max_s": 3600},
     "node_look_max_s": {"node_look_min_s": 1},
 }
+ROWS_OF: dict[str, dict[str, Any]] = {
+    "approvals": {"deadline_s": 60, "default": "deny"},
+    "windows": {"from": "22:00", "to": "02:00"},
+}
+COLUMNS = {
+    "approvals": {"actions", "faults", "min_nodes", "min_gpu_hours", "deadline_s", "default"},
+    "windows": {"name", "from", "to", "days", "holds", "actions"},
+}
 
 
 def _rows(heading: str) -> list[list[str]]:
@@ -63,8 +71,10 @@ def test_each_range_is_kept_to_its_ends_and_not_beyond(name: str) -> None:
             return err.field.split("[")[0] != name  # another field's refusal says nothing about this one
         return True
 
-    if limits.endswith("characters"):
-        given: list[Any] = ["x" * low, "x" * high, "x" * (low - 1), "x" * (high + 1)]
+    if limits.endswith("rows"):
+        given: list[Any] = [[ROWS_OF[name]] * low, [ROWS_OF[name]] * high, "x", [ROWS_OF[name]] * (high + 1)]
+    elif limits.endswith("characters"):
+        given = ["x" * low, "x" * high, "x" * (low - 1), "x" * (high + 1)]
     elif "numbers, each" in limits:
         given = [[low], [high] * 16, [low - 1], [high + 1]]
         assert not accepts([])
@@ -91,5 +101,14 @@ def test_every_response_and_deadline_is_explained() -> None:
 
 
 def test_the_example_is_a_policy() -> None:
-    (example,) = re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)
-    assert Policy.from_wire(json.loads(example)).max_no_progress == 2
+    first, *others = re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+    assert Policy.from_wire(json.loads(first)).max_no_progress == 2
+    for example in others:
+        (field, rows) = json.loads(example).popitem()
+        assert len(Policy.from_wire({field: rows}).to_wire()[field]) == len(rows)
+
+
+@pytest.mark.parametrize("field", ROWS_OF)
+def test_every_column_of_a_row_is_explained(field: str) -> None:
+    documented = {name.rpartition(".")[2] for row in _rows(field.title()) for name in row[0].split("`, `")}
+    assert documented == COLUMNS[field]
