@@ -210,18 +210,16 @@ class DrillWorld:
     def _stopped(self, at: datetime) -> None:
         ended = replace(self.view_unsettled(at), status=AttemptStatus.STOPPED, ended_at=at, detail="drill: stopped")
         self.stops_at = None
-        if ended.slurm is not None:
-            if self.held:
-                name = requeued_name(ended.name, ended.slurm)
-                waiting = replace(
-                    ended.slurm, state=SlurmState.PENDING, held=True, restart=ended.slurm.restart + 1, nodes=()
-                )
-                self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", slurm=waiting)
-                over = replace(ended.slurm, state=SlurmState.REQUEUED, requeued_by=EndedBy.AGENT)
-                ended = replace(ended, successor=name, slurm=over)
-            else:
-                cancelled = replace(ended.slurm, state=SlurmState.CANCELLED, ended_by=EndedBy.AGENT)
-                ended = replace(ended, slurm=cancelled)
+        slurm = ended.slurm
+        if slurm is not None and self.held:
+            name = requeued_name(ended.name, slurm)
+            waiting = replace(slurm, state=SlurmState.PENDING, held=True, restart=slurm.restart + 1, nodes=())
+            self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", slurm=waiting)
+            over = replace(slurm, state=SlurmState.REQUEUED, requeued_by=EndedBy.AGENT)
+            ended = replace(ended, successor=name, slurm=over)
+        elif slurm is not None:
+            cancelled = replace(slurm, state=SlurmState.CANCELLED, ended_by=EndedBy.AGENT)
+            ended = replace(ended, slurm=cancelled)
         self.run, self.since = ended, at
 
     def view_unsettled(self, at: datetime) -> AttemptView:

@@ -11,7 +11,8 @@ import pytest
 from chalicelib.domain.drills import DRILLS
 from chalicelib.domain.errors import InvalidRequest, Skip, UnknownEntity
 from chalicelib.domain.faults import FaultClass
-from chalicelib.services.drills import Drills, ReadOnly
+from chalicelib.services.drill_play import ReadOnly
+from chalicelib.services.drills import Drills
 from localcloud.cloud import STACK
 from tests.drills.parts import until_step, writes
 from tests.recovery.world import World, world
