@@ -1,7 +1,8 @@
 """What of the embedded cloud outlives its process: one SQLite file, written whole or not at all.
 
-Kept are the durable facts: DynamoDB items, S3 objects, training jobs, SSM parameters and waiting SQS messages. Rules,
-clients and whatever is on its way are not; durable executions have a store of their own (`engine`).
+Kept are the durable facts: DynamoDB items, S3 objects, training jobs, SSM parameters, waiting SQS messages, and the
+metrics of the last hours. Rules, clients and whatever is on its way are not; durable executions have a store of their
+own (`engine`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,10 @@ CREATE TABLE IF NOT EXISTS objects (bucket TEXT, key TEXT, etag TEXT, body BLOB,
 CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, job TEXT);
 CREATE TABLE IF NOT EXISTS parameters (name TEXT PRIMARY KEY, parameter TEXT);
 CREATE TABLE IF NOT EXISTS messages (queue TEXT, body TEXT, attributes TEXT);
+CREATE TABLE IF NOT EXISTS metrics (namespace TEXT, datum TEXT);
 """
+_METRICS_KEPT = timedelta(hours=3)  # as long as CloudWatch keeps seconds apart
+_DATA_PER_CALL = 500
 _TIMES = ("created_at", "modified_at", "started_at", "ended_at", "stop_requested_at")
 
 
@@ -49,14 +53,16 @@ class Snapshot:
             items = list(_items(cloud))
             parameters = list(_parameters(cloud))
             messages = list(_messages())
+            metrics = list(_metrics(cloud.clock.now() - _METRICS_KEPT))
             jobs = [(job.name, json.dumps(_job_to_wire(job))) for job in list(cloud.training.jobs.values())]
             with closing(self._connect()) as db, db:
-                for table in ("items", "jobs", "parameters", "messages"):
+                for table in ("items", "jobs", "parameters", "messages", "metrics"):
                     db.execute(f"DELETE FROM {table}")  # noqa: S608  the names are in the line above
                 db.executemany("INSERT INTO items VALUES (?, ?)", items)
                 db.executemany("INSERT INTO jobs VALUES (?, ?)", jobs)
                 db.executemany("INSERT INTO parameters VALUES (?, ?)", parameters)
                 db.executemany("INSERT INTO messages VALUES (?, ?, ?)", messages)
+                db.executemany("INSERT INTO metrics VALUES (?, ?)", metrics)
                 _save_objects(cloud, db)
 
     def load(self, cloud: Cloud) -> None:
@@ -76,6 +82,13 @@ class Snapshot:
                 cloud.client("ssm").put_parameter(**json.loads(parameter), Overwrite=True)
             for queue, body, attributes in db.execute("SELECT queue, body, attributes FROM messages"):
                 _send(cloud, queue, body, json.loads(attributes))
+            data: dict[str, list[dict[str, Any]]] = {}
+            for namespace, datum in db.execute("SELECT namespace, datum FROM metrics"):
+                data.setdefault(namespace, []).append(_datum_from_wire(json.loads(datum)))
+            for namespace, listed in data.items():
+                for start in range(0, len(listed), _DATA_PER_CALL):
+                    part = listed[start : start + _DATA_PER_CALL]
+                    cloud.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=part)
             jobs = [_job_from_wire(json.loads(text)) for (text,) in db.execute("SELECT job FROM jobs")]
         cloud.training.restore(jobs)
         for job in jobs:
@@ -142,6 +155,36 @@ def _parameters(cloud: Cloud) -> Iterator[tuple[str, str]]:
             value = client.get_parameter(Name=entry["Name"], WithDecryption=True)["Parameter"]["Value"]
             kept = {"Name": entry["Name"], "Type": entry["Type"], "Value": value}
             yield entry["Name"], json.dumps(kept)
+
+
+def _metrics(since: datetime) -> Iterator[tuple[str, str]]:
+    """Data points by metric and time, read where moto keeps them: asking for them would need their names."""
+    if "moto.cloudwatch.models" not in sys.modules:
+        return
+    from moto.cloudwatch.models import MetricAggregatedDatum, cloudwatch_backends
+
+    found: dict[tuple[str, str, str, str], list[float]] = {}
+    backend: Any
+    for _, _, backend in cloudwatch_backends.iter_backends():
+        for datum in list(backend.metric_data):
+            at = datum.timestamp if datum.timestamp.tzinfo else datum.timestamp.replace(tzinfo=UTC)
+            if at < since or isinstance(datum, MetricAggregatedDatum):
+                continue
+            dimensions = json.dumps([[item.name, item.value] for item in datum.dimensions])
+            found.setdefault((datum.namespace, datum.name, dimensions, at.isoformat()), []).append(float(datum.value))
+    for (namespace, name, dimensions, moment), values in found.items():
+        yield namespace, json.dumps([name, json.loads(dimensions), moment, values])
+
+
+def _datum_from_wire(kept: list[Any]) -> dict[str, Any]:
+    name, dimensions, moment, values = kept
+    return {
+        "MetricName": name,
+        "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions],
+        "Timestamp": datetime.fromisoformat(moment),
+        "Values": values,
+        "Counts": [1.0] * len(values),
+    }
 
 
 def _messages() -> Iterator[tuple[str, str, str]]:

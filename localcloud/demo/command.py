@@ -25,6 +25,8 @@ from localcloud.demo.story import Fault
 from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
 from localcloud.demo.view import plain_console, results, view_for
+from rekindle.cli.client import Client
+from rekindle.console.server import running
 
 ALL = (Fault.KILL, Fault.FREEZE, Fault.NAN)  # and a planned restart, where there is time
 DEFAULT_SEED = 7
@@ -104,9 +106,11 @@ def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: in
     with (
         contextlib.closing(reference),
         raised(out=out, data=data, seed=seed, policy=policy) as stage,
-        view_for(stream) as view,
+        running(Client(url=stage.api_url)) as site,
     ):
-        return Director(stage, view, reference, seed=seed).run(faults, extra=extra)
+        print(f"Watch it in a browser, while it lasts: {site.link}", file=stream, flush=True)
+        with view_for(stream) as view:
+            return Director(stage, view, reference, seed=seed).run(faults, extra=extra)
 
 
 def _conclude(result: Result, out: Path, stream: TextIO) -> None:
@@ -131,7 +135,7 @@ def _conclude(result: Result, out: Path, stream: TextIO) -> None:
     if result.recoveries and result.recoveries[-1].incident is not None:
         incident_id = result.recoveries[-1].incident.incident_id
         console.print("The same story, from the same store:")
-        for command in ("incidents --all", f"show {incident_id}"):
+        for command in ("incidents --all", f"show {incident_id}", "console"):
             console.print(f"  {_rekindle()} {command} --store {_shown(out)}", highlight=False, soft_wrap=True)
 
 

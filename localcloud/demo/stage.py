@@ -56,12 +56,13 @@ SPIKE_POLICY: Mapping[str, Any] = {
     # At thirty steps a second, a spike may count as a divergence before anybody has looked twice.
     "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
 }
-# The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/settings.py) down to this run's.
+# The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/settings.py) down to this run's;
+# metrics by the second are what the console draws its curves from.
 MONITOR = {
     "REKINDLE_BEAT_S": "0.5",
     "REKINDLE_POLL_S": "0.25",
     "REKINDLE_WATCH_S": "0.25",
-    "REKINDLE_METRICS_S": "5",
+    "REKINDLE_METRICS_S": "1",
     "REKINDLE_STALL_FLOOR_S": "4",
     "REKINDLE_STALL_STARTUP_S": "30",
 }

@@ -59,6 +59,32 @@ def test_the_facts_of_a_cloud_are_there_again_in_the_next(tmp_path: Path) -> Non
         assert "InternalServerError" in lost["FailureReason"]
 
 
+def test_metrics_of_the_last_hours_are_there_again_and_older_ones_are_not(tmp_path: Path) -> None:
+    def read(cloud: Cloud) -> dict[str, list[float]]:
+        now = cloud.clock.now()
+        metric = {"Namespace": "N", "MetricName": "Loss", "Dimensions": [{"Name": "JobId", "Value": "lm"}]}
+        query = {"Id": "m0", "MetricStat": {"Metric": metric, "Period": 1, "Stat": "Sum"}}
+        answer = cloud.client("cloudwatch").get_metric_data(
+            MetricDataQueries=[query],
+            StartTime=now - timedelta(hours=5),
+            EndTime=now + timedelta(seconds=1),
+            ScanBy="TimestampAscending",
+        )
+        return {str(result["Id"]): result["Values"] for result in answer["MetricDataResults"]}
+
+    with Cloud(store=tmp_path) as cloud:
+        now = cloud.clock.now()
+        datum = {"MetricName": "Loss", "Dimensions": [{"Name": "JobId", "Value": "lm"}]}
+        data = [
+            {**datum, "Timestamp": now, "Values": [1.5, 2.0], "Counts": [2.0, 1.0]},
+            {**datum, "Timestamp": now - timedelta(hours=4), "Value": 9.0},
+        ]
+        cloud.client("cloudwatch").put_metric_data(Namespace="N", MetricData=data)
+        assert read(cloud) == {"m0": [9.0, 5.0]}
+    with Cloud(store=tmp_path) as cloud:
+        assert read(cloud) == {"m0": [5.0]}
+
+
 def test_saving_again_forgets_what_was_deleted_and_writes_unchanged_objects_once(tmp_path: Path) -> None:
     path = tmp_path / "cloud.sqlite"
     with Cloud() as cloud:
