@@ -20,6 +20,7 @@ from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.nodes import ClusterView, InstanceView
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
+from chalicelib.domain.prices import Prices
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.switches import ShadowScope, Switches
 from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
@@ -467,6 +468,14 @@ class AnswerMemory(Protocol):
 
     def finish(self, key: str, *, answer: Mapping[str, Any]) -> None:
         """Keep what the order was answered."""
+        ...
+
+
+class PriceList(Protocol):
+    """What hours of instances cost."""
+
+    def load(self) -> Prices:
+        """The user's table; the shipped one where none is stored. One that cannot be used prices nothing."""
         ...
 
 

@@ -42,6 +42,8 @@ def booked(
     account = _onset(account, before, seen, view)
     if view is not None and view.step_s is not None and account.step_s != Known(view.step_s):
         account = _step_time(account, view.step_s, is_restarting=bool(after.tries))
+    if view is not None:
+        account = _went_on_from(account, view)
     for action in actions:
         if isinstance(action, ResubmitJob | AdoptAttempt):
             account = account.with_restart(_restart(action, before, seen, view, policy))
@@ -84,6 +86,17 @@ def _step_time(account: Account, step_s: float, *, is_restarting: bool) -> Accou
     if isinstance(account.step_s, Known) and abs(account.step_s.value - step_s) < 0.2 * step_s:
         return account  # a median moves a little at each look; that alone is not worth a write
     return dataclasses.replace(account, step_s=Known(step_s))
+
+
+def _went_on_from(account: Account, view: AttemptView) -> Account:
+    """A new start that chose for itself where to go on shows it by its first step: it went on from the one before."""
+    last = account.restarts[-1] if account.restarts else None
+    if last is None or last.name != view.name or isinstance(last.resume_step, Known):
+        return account
+    if not isinstance(view.first_step, Known):
+        return account
+    told = dataclasses.replace(last, resume_step=Known(max(view.first_step.value - 1, 0)))
+    return dataclasses.replace(account, restarts=(*account.restarts[:-1], told))
 
 
 def _restart(

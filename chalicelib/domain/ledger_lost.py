@@ -1,0 +1,101 @@
+"""How long a run got nowhere because of one Incident, and in which stages. Pure; docs/ledger.md has the formula."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known, Maybe, Unknown
+
+# The run goes on making steps that count until it is stopped.
+RUNS_ON: Final = frozenset(
+    {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END, FaultClass.OPERATOR_ORDER, FaultClass.THROUGHPUT_DROP}
+)
+# Steps from the onset on are worth nothing.
+POISONS: Final = frozenset({FaultClass.NON_FINITE, FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostTime:
+    """`by_stage` adds up to `seconds`; empty where that is Unknown."""
+
+    seconds: Maybe[float]
+    by_stage: tuple[tuple[str, float], ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+def lost_time(
+    incident: Incident, onset: Maybe[datetime], stages: Sequence[tuple[str, datetime, float]], until: datetime
+) -> LostTime:
+    """Wall time from when the run stopped getting on until the Incident closed, less what its net gain is worth.
+
+    `stages` are name, begin and seconds.
+    """
+    why = _not_to_be_told(incident)
+    if why:
+        return LostTime(seconds=Unknown(why))
+    if not incident.account.restarts and not _stood_still(incident):
+        if incident.fault in POISONS | RUNS_ON and incident.fault is not FaultClass.THROUGHPUT_DROP:
+            return LostTime(seconds=Known(0.0), assumptions=("Nothing was stopped: the run went on by itself.",))
+        return LostTime(seconds=Unknown("nothing tells whether the run stood still, or how much slower it was"))
+    start, base, said = _from(incident, onset)
+    if isinstance(start, Unknown):
+        return LostTime(seconds=start)
+    wall = max(0.0, (until - start.value).total_seconds())
+    step_s, closed = incident.account.step_s, incident.account.closed_step
+    pieces = [(name, _after(at, seconds, start.value)) for name, at, seconds in stages]
+    if isinstance(base, Known) and isinstance(closed, Known) and isinstance(step_s, Known):
+        seconds = max(0.0, wall - step_s.value * (closed.value - base.value))
+        said = (*said, f"A step takes {step_s.value:.3g} s, the run's own median.")
+    else:
+        seconds = wall
+        said = (*said, "Counted whole: how far the run had come at the end, or its step time, is not known.")
+    return LostTime(seconds=Known(seconds), by_stage=_fitted(pieces, seconds), assumptions=said)
+
+
+def _not_to_be_told(incident: Incident) -> str:
+    if incident.job_id is None:
+        return "it is about no run"
+    if incident.closed_at is None:
+        return "it is still open"
+    if incident.phase is not Phase.RECOVERED:
+        return f"the run was not brought back: it was {incident.phase.value}"
+    return ""
+
+
+def _stood_still(incident: Incident) -> bool:
+    return incident.fault is FaultClass.HANG or incident.repaired_at is not None
+
+
+def _from(incident: Incident, onset: Maybe[datetime]) -> tuple[Maybe[datetime], Maybe[int], tuple[str, ...]]:
+    """Since when nothing counts, and the step that the run had come to by then."""
+    restarts = incident.account.restarts
+    if not restarts:
+        return onset, incident.target_step, ()
+    if incident.onsets or incident.is_poisoned:
+        first_bad = incident.onsets[0].step if incident.onsets else incident.onset_step
+        return onset, first_bad, ("Steps since the onset are worth nothing.",)
+    first = restarts[0]
+    if incident.fault in RUNS_ON and first.ended_at is not None:
+        return Known(first.ended_at), first.furthest, ("The run worked until it was stopped.",)
+    return onset, first.furthest, ()
+
+
+def _after(at: datetime, seconds: float, start: datetime) -> float:
+    """What of a stage lies after `start`."""
+    return min(seconds, max(0.0, seconds - (start - at).total_seconds()))
+
+
+def _fitted(pieces: list[tuple[str, float]], seconds: float) -> tuple[tuple[str, float], ...]:
+    """The same stages, adding up to `seconds`: what the run gained came at the end, and so did what it still lacks."""
+    over = sum(part for _, part in pieces) - seconds
+    fitted: list[tuple[str, float]] = []
+    for name, part in reversed(pieces):
+        taken = min(part, over) if over > 0 else over
+        over -= taken
+        fitted.append((name, part - taken))
+    return tuple((name, part) for name, part in reversed(fitted) if part > 0)

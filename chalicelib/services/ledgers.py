@@ -1,0 +1,151 @@
+"""Ledgers and post-mortems: what Incidents cost and saved; of one, of a Job, of the fleet. Reads, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from chalicelib.domain.errors import InvalidRequest, RecoveryError, UnknownEntity
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.instances import JobSize
+from chalicelib.domain.jobs import Job
+from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.ledger import IncidentLedger, ledger_of
+from chalicelib.domain.ledger_sums import RunNow, fleet_ettr, job_sums, sums_of
+from chalicelib.domain.postmortem import postmortem_of
+from chalicelib.domain.prices import Prices
+from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, PriceList, Scheduler
+
+PAGE: Final = 100
+MAX_INCIDENTS: Final = 1000  # of the fleet, closed; as many open ones; a page of 100 is two calls
+MAX_OF_JOB: Final = 200
+MAX_JOBS: Final = 1000
+MAX_DAYS: Final = 366
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledgers:
+    """Every answer is JSON; a quantity that cannot be told is `{"unknown": why}`."""
+
+    store: IncidentStore
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    prices: PriceList
+    clock: Clock
+
+    def incident(self, incident_id: str) -> dict[str, Any]:
+        """One Incident's ledger. Raises UnknownEntity."""
+        return self.of(self.store.load(incident_id).incident).to_wire()
+
+    def of(self, incident: Incident) -> IncidentLedger:
+        """The ledger of an Incident in hand."""
+        return self._ledger(incident, self._size(incident.job_id, {}), self.prices.load())
+
+    def postmortem(self, incident_id: str) -> str:
+        """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
+        incident = self.store.load(incident_id).incident
+        ledger = self.of(incident)
+        name = ""
+        if incident.job_id is not None:
+            try:
+                name = self.registry.get(incident.job_id).name
+            except UnknownEntity:
+                name = ""
+        return postmortem_of(incident, self.store.timeline(incident_id), ledger, job_name=name)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A Job's ledger over its newest Incidents, with its ETTR. Raises UnknownEntity."""
+        job = self.registry.get(job_id)
+        attempts = self.registry.attempts(job_id)
+        incidents = self.store.list_for_job(job_id, limit=MAX_OF_JOB + 1)
+        prices = self.prices.load()
+        ledgers = [self._ledger(one, job.size, prices) for one in incidents[:MAX_OF_JOB]]
+        wire = job_sums(job, attempts, ledgers, self._run_now(job, ledgers), now=self.clock.now())
+        truncated = len(incidents) > MAX_OF_JOB
+        return {
+            **wire,
+            "prices": prices.to_wire(),
+            "truncated": truncated,
+            "said": f"only the newest {MAX_OF_JOB} Incidents are counted" if truncated else "",
+        }
+
+    def fleet(self, days: int) -> dict[str, Any]:
+        """All Incidents that opened within so many days, the newest first if they are too many.
+
+        Raises:
+            InvalidRequest: `days` is not from 1 to 366.
+        """
+        if not 1 <= days <= MAX_DAYS:
+            raise InvalidRequest("days", f"must be a whole number from 1 to {MAX_DAYS}")
+        now = self.clock.now()
+        since = now - timedelta(days=days)
+        incidents, all_incidents = self._since(since)
+        jobs = list(islice(self.registry.active(), MAX_JOBS + 1))
+        sizes = {job.job_id: job.size for job in jobs}
+        prices = self.prices.load()
+        ledgers = [self._ledger(one, self._size(one.job_id, sizes), prices) for one in incidents]
+        losses: dict[str, list[Maybe[float]]] = {}
+        for one in ledgers:
+            if one.incident.job_id is not None and one.incident.closed_at is not None:
+                losses.setdefault(one.incident.job_id, []).append(one.lost.seconds)
+        said = [] if all_incidents else [f"only the newest {MAX_INCIDENTS} closed or open Incidents are counted"]
+        if len(jobs) > MAX_JOBS:
+            said.append(f"the ETTR is over {MAX_JOBS} active Jobs only")
+        return {
+            "days": days,
+            "since": since.isoformat(),
+            "until": now.isoformat(),
+            **fleet_ettr(jobs[:MAX_JOBS], losses, since=since, now=now),
+            **sums_of(ledgers),
+            "prices": prices.to_wire(),
+            "truncated": bool(said),
+            "said": "; ".join(said),
+        }
+
+    def _since(self, since: datetime) -> tuple[Sequence[Incident], bool]:
+        """Those that opened since then, and whether these are all."""
+        is_whole = True
+        found = [one for one, _ in islice(self.store.list_open(), MAX_INCIDENTS + 1)]
+        if len(found) > MAX_INCIDENTS:
+            found, is_whole = found[:MAX_INCIDENTS], False
+        cursor: str | None = None
+        closed = 0
+        while True:
+            page = self.store.list_closed(limit=PAGE, cursor=cursor)
+            fresh = [one for one in page.incidents if one.opened_at >= since]
+            found += fresh
+            closed += len(page.incidents)
+            cursor = page.cursor
+            if cursor is None or len(fresh) < len(page.incidents):
+                break
+            if closed >= MAX_INCIDENTS:
+                is_whole = False
+                break
+        return [one for one in found if one.opened_at >= since], is_whole
+
+    def _ledger(self, incident: Incident, size: JobSize, prices: Prices) -> IncidentLedger:
+        return ledger_of(incident, size=size, prices=prices, now=self.clock.now())
+
+    def _size(self, job_id: str | None, known: dict[str, JobSize]) -> JobSize:
+        """A Job's size, read once for each Job."""
+        if job_id is None:
+            return JobSize(gpus=Unknown("it is about no run"))
+        if job_id not in known:
+            try:
+                known[job_id] = self.registry.get(job_id).size
+            except UnknownEntity:
+                known[job_id] = JobSize(gpus=Unknown("its Job is not registered"))
+        return known[job_id]
+
+    def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
+        """From the heartbeat; the step time of the newest Incident where that tells none."""
+        told = next((one.incident.account.step_s for one in ledgers), Unknown("the run's step time was never seen"))
+        try:
+            view = self.mailbox.beat(job, self.scheduler.describe(job.current_attempt))
+        except RecoveryError as err:
+            return RunNow(last_step=Unknown(f"the run cannot be read: {err}"[:200]), step_s=told)
+        return RunNow(last_step=view.last_step, step_s=told if view.step_s is None else Known(view.step_s))
