@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
     from chalicelib.adapters.policies_ssm import SsmPolicies
     from chalicelib.adapters.policy_shelf import SsmPolicyShelf
+    from chalicelib.adapters.prices_ssm import SsmPrices
     from chalicelib.adapters.quarantine_sqs import SqsQuarantine
     from chalicelib.adapters.saves_s3 import S3Saves
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from chalicelib.services.curves import Curves
     from chalicelib.services.drills import Drills
     from chalicelib.services.intake import Intake
+    from chalicelib.services.ledgers import Ledgers
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
     from chalicelib.services.orders import Orders
@@ -349,6 +351,25 @@ class Service:
         )
 
     @cached_property
+    def ledgers(self) -> Ledgers:
+        """What Incidents cost and saved."""
+        from chalicelib.services.ledgers import Ledgers
+
+        return Ledgers(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            prices=self.prices,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def prices(self) -> SsmPrices:
+        """What hours of instances cost."""
+        return _prices(self.settings, self.clients, self.clock)
+
+    @cached_property
     def api(self) -> Api:
         """The REST routes."""
         from chalicelib.api.routes import Api
@@ -477,6 +498,14 @@ def _policies(settings: Settings, clients: Clients, clock: Clock) -> SsmPolicies
     from chalicelib.adapters.policies_ssm import SsmPolicies
 
     return SsmPolicies(clients("ssm"), prefix=settings.policy_prefix, clock=clock)
+
+
+def _prices(settings: Settings, clients: Clients, clock: Clock) -> SsmPrices:
+    from chalicelib.adapters.prices_ssm import SsmPrices
+
+    # Beside the policies: `/<stack>/policies/…` and `/<stack>/prices`.
+    name = f"{settings.policy_prefix.rstrip('/').rpartition('/')[0]}/prices"
+    return SsmPrices(clients("ssm"), name=name, clock=clock)
 
 
 def _executions(settings: Settings, clients: Clients) -> LambdaExecutions:
