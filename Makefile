@@ -7,7 +7,7 @@ STAGE ?= prod
 PYTEST_WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-frameworks e2e-slurm test-crash check bench package deploy undeploy clean format help
+.PHONY: demo test test-frameworks e2e-slurm e2e-console test-crash check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -34,6 +34,11 @@ $(VENV)/.slurm: $(VENV)/.ready
 	$(BIN)/python -m localcloud.slurm_install --root $(VENV)/slurm >$@.new
 	mv $@.new $@
 
+# Chromium and its driver, in the same two ways. The file says where they are.
+$(VENV)/.chromium: $(VENV)/.ready
+	$(BIN)/python -m localcloud.chromium_install --root $(VENV)/chromium >$@.new
+	mv $@.new $@
+
 demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
@@ -45,6 +50,9 @@ test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poiso
 
 e2e-slurm: $(VENV)/.slurm $(VENV)/.frameworks  ## a real Slurm, its agent, real jobs killed, frozen, cancelled; the batch scripts of the examples
 	SLURM_ROOT="$$(cat $(VENV)/.slurm)" $(BIN)/python -m pytest tests/slurm -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident watched, approved, recovered; security; scale
+	CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)" $(BIN)/python -m pytest tests/console -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)
 
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
 	REKINDLE_CRASH=all $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal \

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from localcloud import debian
+
 # libslurm-dev has <slurm/spank.h>, for the stand-in of HyperPod's `--auto-resume`.
 PACKAGES: Final = ("slurmctld", "slurmd", "slurm-client", "munge", "libslurm-dev")
 DAEMONS: Final = ("slurmctld", "slurmd", "slurmstepd", "munged")
 COMMANDS: Final = ("scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel", "sacct")
 ENV_ROOT: Final = "SLURM_ROOT"  # the folder that packages were unpacked to; unset where Slurm is installed
-_POLICY: Final = Path("/usr/sbin/policy-rc.d")  # Source: invoke-rc.d(8): exit status 101 forbids to start a daemon
-# Source: apt.conf(5). A mirror that stumbles, or another apt at work, is waited for.
-_PATIENT: Final = ("-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300")
 
 
 class SlurmMissing(RuntimeError):
@@ -95,77 +92,28 @@ def install(root: Path) -> Installation:
             return there
     if shutil.which("apt-get") is None:
         raise SlurmMissing("neither Slurm nor apt is here: install slurmctld, slurmd, the client commands and munge")
-    there = _through_apt() if os.geteuid() == 0 else _unpacked(root)
+    try:
+        if os.geteuid() == 0:
+            debian.install(PACKAGES)
+            there = Installation()
+        else:
+            there = _unpacked(root)
+    except debian.PackagesMissing as err:
+        raise SlurmMissing(str(err)) from err
     if lacking := there.lacking():
         raise SlurmMissing(f"the packages {', '.join(PACKAGES)} hold no {', '.join(lacking)}")
     return there
 
 
-def _through_apt() -> Installation:
-    """As root. A policy of ours forbids to start the daemons, unless the machine has one already."""
-    ours = not _POLICY.exists()
-    if ours:
-        _POLICY.write_text("#!/bin/sh\nexit 101\n")
-        _POLICY.chmod(0o755)
-    try:
-        command = ["apt-get", *_PATIENT, "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
-        if _run(command, fails=True) is None:  # the lists may be old, or not there at all
-            _run(["apt-get", *_PATIENT, "update", "-q"])
-            _run(command)
-    finally:
-        if ours:
-            _POLICY.unlink()
-    return Installation()
-
-
 def _unpacked(root: Path) -> Installation:
-    """As anybody: what apt would install is downloaded and unpacked."""
-    debs = root / "debs"
-    debs.mkdir(parents=True, exist_ok=True)
+    """As anybody; Debian's daemons have names of their own there."""
+    debian.unpack(PACKAGES, root)
     (root / "bin").mkdir(exist_ok=True)
-    own: tuple[str, ...] = ()
-    wanted = _would_install(own)
-    if wanted is None:  # no package lists: fetch them into a folder of our own
-        state, cache = root / "apt/state", root / "apt/cache"
-        for folder in (state / "lists/partial", cache / "archives/partial"):
-            folder.mkdir(parents=True, exist_ok=True)
-        own = (
-            "-o",
-            f"Dir::State={state}",
-            "-o",
-            "Dir::State::status=/var/lib/dpkg/status",
-            "-o",
-            f"Dir::Cache={cache}",
-        )
-        _run(["apt-get", *_PATIENT, *own, "update", "-q"])
-        wanted = _would_install(own)
-    if wanted is None:
-        raise SlurmMissing(f"apt knows no packages {', '.join(PACKAGES)}")
-    _run(["apt-get", *_PATIENT, *own, "download", "-q", *wanted], cwd=debs)
-    for deb in sorted(debs.glob("*.deb")):
-        _run(["dpkg-deb", "-x", str(deb), str(root)])
     for name in ("slurmctld", "slurmd", "slurmstepd"):
         there, link = root / f"usr/sbin/{name}-wlm", root / "bin" / name
         if there.exists() and not link.exists():
             link.symlink_to(there)
     return Installation(root=root)
-
-
-def _would_install(options: Sequence[str]) -> list[str] | None:
-    """The packages that apt would install, those that are needed by them included."""
-    told = _run(["apt-get", *options, "-s", "--no-install-recommends", "install", *PACKAGES], fails=True)
-    return None if told is None else re.findall(r"^Inst (\S+)", told, re.MULTILINE)
-
-
-def _run(command: Sequence[str], *, cwd: Path | None = None, fails: bool = False) -> str | None:
-    """Standard output; None where the command failed and may. Raises: SlurmMissing with what it said."""
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return done.stdout
-    if fails:
-        return None
-    raise SlurmMissing(f"`{' '.join(command)}` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, 
 
 WIDTH: Final = 960
 HEIGHT: Final = 300
+FLAT: Final = 130  # where there are marks and no curve
 LEFT, RIGHT, BOTTOM = 64, 16, 44
 TOP: Final = 14
 LABEL_ROW: Final = 17  # height of one row of labels above the curve
@@ -134,7 +135,7 @@ def draw(curve: Curve) -> Chart | None:
     x = _x_scale(edges, curve.axis)
     marks, rows = _label_rows(curve.marks, x)
     top = TOP + LABEL_ROW * rows
-    height = HEIGHT + LABEL_ROW * rows
+    height = (HEIGHT if finite else FLAT) + LABEL_ROW * rows
     floor = height - BOTTOM
     values = [value for _, value in (*finite, *curve.low, *curve.high) if math.isfinite(value)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)

@@ -73,7 +73,23 @@ def pause(site: Site, asked: Asked) -> Answer:
     """Set or lift the global pause."""
     paused = asked.form.get("paused") == "yes"
     done = "Rekindle is paused: nothing is done until the pause is lifted" if paused else "The pause is lifted"
-    return _order(site, asked, "/pause", {"paused": paused}, back="/", method="PUT", done=done, is_whole=True)
+    body: dict[str, Any] = {"paused": paused}
+    if why := asked.form.get("why", "").strip()[:MAX_COMMENT_CHARS]:
+        body["why"] = why
+    return _order(site, asked, "/pause", body, back="/", method="PUT", done=done, is_whole=True)
+
+
+def shadow(site: Site, asked: Asked) -> Answer:
+    """Put a Job or everything into shadow mode, or out of it."""
+    scope, name, is_on = asked.form.get("scope", ""), asked.form.get("name", ""), asked.form.get("on") == "yes"
+    if scope not in ("everywhere", "job"):
+        return site.go_to("/", Note("bad", "Nothing was switched: the scope must be everywhere or job"))
+    body: dict[str, Any] = {"scope": scope, "on": is_on}
+    if scope == "job":
+        body["name"] = name
+    back = path("jobs", name) if scope == "job" else "/"
+    done = f"Shadow mode is {'on' if is_on else 'off'}"
+    return _order(site, asked, "/shadow", body, back=back, method="PUT", done=done, is_whole=True)
 
 
 def repair(site: Site, asked: Asked, cluster: str, node: str) -> Answer:
@@ -135,5 +151,6 @@ ROUTES: Final[tuple[tuple[Any, Callable[..., Answer]], ...]] = (
     (route("/incidents/{incident_id}/cancel"), cancel),
     (route("/incidents/{incident_id}/approvals/{approval_id}"), approve),
     (route("/pause"), pause),
+    (route("/shadow"), shadow),
     (route("/clusters/{cluster}/nodes/{node}/repair"), repair),
 )

@@ -75,7 +75,9 @@ def job(site: Site, asked: Asked, job_id: str) -> Answer:
     body = site.main(site.one(ask(path("jobs", job_id))), f"Job {job_id}")
     minutes = _choice(asked, "minutes", curves.WINDOWS) or _fitting(site, body)
     read = site.read(
-        curves=ask(f"{path('jobs', job_id)}/curves", minutes=minutes), ledger=ask(f"{path('jobs', job_id)}/ledger")
+        curves=ask(f"{path('jobs', job_id)}/curves", minutes=minutes),
+        ledger=ask(f"{path('jobs', job_id)}/ledger"),
+        switches=ask("/switches"),
     )
     charts = curves.of_job(read["curves"].body, body) if read["curves"].body is not None else []
     return site.page(
@@ -88,6 +90,7 @@ def job(site: Site, asked: Asked, job_id: str) -> Answer:
         curves_=read["curves"],
         why=_why_no_curve(read["curves"], charts),
         ledger=read["ledger"],
+        switches=read["switches"],
     )
 
 
@@ -137,7 +140,7 @@ def incident(site: Site, asked: Asked, incident_id: str) -> Answer:
         "incident.html",
         asked,
         incident=body,
-        chart=curves.of_incident(drawn.body, body, drawn.why),
+        chart=curves.of_incident(drawn.body, body, "curves are not available" if drawn.is_absent else drawn.why),
         ledger=read["ledger"],
         timeline=list(enumerate(timeline))[0 if is_whole else -MAX_LOOKS :],
         looks=timeline,

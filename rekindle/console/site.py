@@ -17,11 +17,11 @@ from urllib.parse import unquote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rekindle.cli.client import Client, path
-from rekindle.cli.shapes import member, objects, short_step, span, step, windows, word
+from rekindle.cli.shapes import member, objects, short_step, span, step, windows
 from rekindle.console import figures
 from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, Panel, Question, read_all, read_one
-from rekindle.console.words import FILTERS, tidy
+from rekindle.console.words import FILTERS, tidy, word
 
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from rekindle.cli import shapes
 from rekindle.cli.shapes import moment, span
 from rekindle.cli.table import clean
 
+NOTHING: Final = "–"
 MAX_JSON_CHARS: Final = 20_000
 # Phase -> how it is shown. Every tone also has a word beside it: colour alone says nothing.
 TONES: Final[Mapping[str, str]] = {
@@ -47,23 +49,29 @@ def tidy(value: Any) -> Any:
     return value
 
 
+def word(body: Any, *names: str) -> str:
+    """The member as text, a dash where there is none."""
+    text = shapes.word(body, *names)
+    return NOTHING if text == shapes.NOTHING else text
+
+
 def when(value: Any) -> str:
     """`2026-11-20 10:00:00Z`, or a dash."""
     at = moment({"at": value}, "at")
-    return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else "–"
+    return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else NOTHING
 
 
 def clock(value: Any) -> str:
     """`10:00:00`, or a dash."""
     at = moment({"at": value}, "at")
-    return f"{at:%H:%M:%S}" if at is not None else "–"
+    return f"{at:%H:%M:%S}" if at is not None else NOTHING
 
 
 def ago(value: Any, now: datetime) -> str:
     """`3 min ago`; in the future: `in 3 min`."""
     at = moment({"at": value}, "at")
     if at is None:
-        return "–"
+        return NOTHING
     seconds = (now - at).total_seconds()
     return f"{short_span(seconds)} ago" if seconds >= 0 else f"in {short_span(-seconds)}"
 
@@ -71,7 +79,7 @@ def ago(value: Any, now: datetime) -> str:
 def between(first: Any, last: Any) -> str:
     """How long from one time to another, or a dash."""
     begin, end = moment({"at": first}, "at"), moment({"at": last}, "at")
-    return span((end - begin).total_seconds()) if begin is not None and end is not None else "–"
+    return span((end - begin).total_seconds()) if begin is not None and end is not None else NOTHING
 
 
 def short_span(seconds: float) -> str:
@@ -101,7 +109,7 @@ def unknown(value: Any) -> str:
     """Why a value is not known, in words that end a sentence; a dash where nothing is said."""
     if isinstance(value, Mapping) and value.get("unknown"):
         return f"unknown ({value['unknown']})"
-    return "–"
+    return NOTHING
 
 
 def figure(value: Any, digits: int = 0) -> str:
