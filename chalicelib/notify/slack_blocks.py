@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from chalicelib.domain.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.threads import Said
 from chalicelib.notify.slack_text import Element, code, escape, markup, moment, plain
 
 MAX_BLOCKS: Final = 50
@@ -48,16 +48,6 @@ class Message:
 
     text: str
     blocks: tuple[Element, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """The newest notice about the Incident, in its own words."""
-
-    title: str
-    text: str
-    at: datetime
-    paste: tuple[tuple[str, str], ...] = ()
 
 
 # What people read for each phase. Total: a test holds it to Phase.
@@ -180,7 +170,7 @@ def fitted(blocks: Iterable[Element]) -> tuple[Element, ...]:
 
 
 def _is_wordy(block: Element) -> bool:
-    return block["type"] == "section" and block.get("text", {}).get("type") == "plain_text"
+    return bool(block["type"] == "section" and block.get("text", {}).get("type") == "plain_text")
 
 
 def _weight(blocks: Sequence[Element]) -> int:

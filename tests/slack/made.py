@@ -118,7 +118,11 @@ def _finer(block: dict[str, Any]) -> list[str]:
     for one in block.get("elements", ()):
         if one["type"] == "button":
             confirm = one["confirm"]
-            sizes = ((one["text"], 75), (confirm["title"], 100), (confirm["text"], 300))
+            sizes: tuple[tuple[dict[str, Any], int], ...] = (
+                (one["text"], 75),
+                (confirm["title"], 100),
+                (confirm["text"], 300),
+            )
             sizes += ((confirm["confirm"], 30), (confirm["deny"], 30))
             found += [f"button text {text['text']!r}" for text, most in sizes if not 1 <= len(text["text"]) <= most]
             if len(one["value"]) > 2000 or len(one["action_id"]) > 255:

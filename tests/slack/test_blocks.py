@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from chalicelib.domain.approvals import ApprovalAnswer, Guard, Hold
 from chalicelib.domain.incidents import Phase
+from chalicelib.domain.threads import Said
 from chalicelib.notify.slack_blocks import (
     HAPPENING,
     MAX_MESSAGE_CHARS,
     Message,
     Press,
-    Said,
     incident_message,
     read_value,
     reply_message,
