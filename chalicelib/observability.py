@@ -9,17 +9,24 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from chalicelib.adapters.errors import drain_unlisted
+from chalicelib.services import closing
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep import Swept
 
 NAMESPACE = "Rekindle"
-# Every metric the service emits. Only low-cardinality dimensions: the function's name.
+# Every metric the service emits. Only low-cardinality dimensions: the service's name, and of what has closed the fault
+# and how it ended.
 EVENTS_TAKEN = "EventsTaken"
 EVENTS_DROPPED = "EventsDropped"
 EVENTS_QUARANTINED = "EventsQuarantined"
 INBOX_OVERFLOW = "InboxOverflow"
 INCIDENTS_OPENED = "IncidentsOpened"
 DECISIONS = "Decisions"
+INCIDENTS_CLOSED = "IncidentsClosed"
+MTTD = "MTTD"
+MTTR = "MTTR"
+GPU_HOURS_LOST = "GpuHoursLost"
+GPU_HOURS_SAVED = "GpuHoursSaved"
 STUCK_EXECUTIONS = "StuckExecutions"
 SWEEPS = "Sweeps"
 JOBS_UNREAD = "JobsUnread"
@@ -44,6 +51,15 @@ _METRIC_OF = {
     What.UNDELIVERED: NOTICES_UNDELIVERED,
 }
 
+# Of a closed Incident, where it is known; "Outcome" is the phase that it ended in.
+CLOSED_DIMENSIONS = ("Fault", "Outcome")
+_CLOSED: tuple[tuple[str, str, MetricUnit], ...] = (
+    (MTTD, closing.MTTD_S, MetricUnit.Seconds),
+    (MTTR, closing.MTTR_S, MetricUnit.Seconds),
+    (GPU_HOURS_LOST, closing.GPU_HOURS_LOST, MetricUnit.NoUnit),
+    (GPU_HOURS_SAVED, closing.GPU_HOURS_SAVED, MetricUnit.NoUnit),
+)
+
 
 class Observability:
     """Logger and metrics of one function. Powertools binds stdout when made, so it is made once, in bootstrap."""
@@ -67,6 +83,8 @@ class Observability:
         metric = _METRIC_OF.get(outcome.what)
         if metric:
             self._count(metric, 1)
+        if outcome.what is What.CLOSED:
+            self._measure(outcome.facts)
         for code, count in drain_unlisted().items():
             self.logger.warning("unlisted AWS error code", extra={"code": code, "count": count})
             self._count(UNLISTED_ERRORS, count)
@@ -92,6 +110,16 @@ class Observability:
                 self._count(name, value)
         for outcome in swept.outcomes:
             self.record(outcome)
+
+    def _measure(self, facts: Mapping[str, Any]) -> None:
+        """One closed Incident. A quantity that is not known is not sent: zero would be a lie."""
+        for name, value in zip(CLOSED_DIMENSIONS, (facts["fault"], facts["phase"]), strict=True):
+            self.metrics.add_dimension(name=name, value=str(value))
+        self.metrics.add_metric(name=INCIDENTS_CLOSED, unit=MetricUnit.Count, value=1)
+        for name, fact, unit in _CLOSED:
+            if fact in facts:
+                self.metrics.add_metric(name=name, unit=unit, value=facts[fact])
+        self.metrics.flush_metrics()
 
     def _count(self, name: str, value: int) -> None:
         self.metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)

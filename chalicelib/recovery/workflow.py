@@ -32,6 +32,7 @@ from chalicelib.domain.errors import Retryable, VersionConflict
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
+from chalicelib.services.closing import closed
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.perform import Perform
@@ -164,6 +165,8 @@ def _record(
                 },
             )
         )
+        if not stored.is_open:
+            report(closed(stored, registry=look.registry, clock=look.clock))
         return True
 
     return bool(context.step(record, name=f"record-{turn}", config=_PATIENT))

@@ -20,6 +20,7 @@ class What(StrEnum):
     REGISTERED = "registered"
     SWEPT = "swept"
     DECIDED = "decided"
+    CLOSED = "closed"
     ROUTED = "routed"  # a notice, to its channels
     DELIVERED = "delivered"
     POSTPONED = "postponed"  # a delivery that failed, and comes again
