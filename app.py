@@ -9,6 +9,7 @@ from typing import Any
 
 from chalice.app import Chalice, CloudWatchEvent, IAMAuthorizer, Rate, Response
 
+from chalicelib.api.problems import of_framework
 from chalicelib.bootstrap import service, warm_up
 from chalicelib.ingest.patterns import PATTERNS
 
@@ -91,7 +92,18 @@ def _answer(operation: str, **names: str) -> Response:
     body = request.raw_body
     raw = body if isinstance(body, bytes) else str(body or "").encode()
     answer = service().api.answer(operation, names, request.to_original_event(), raw)
-    return Response(body=answer.body, status_code=answer.status, headers=dict(answer.headers))
+    return Response(body=answer.text(), status_code=answer.status, headers=dict(answer.headers))
+
+
+@app.middleware("http")
+def as_problem(event: Any, get_response: Any) -> Response:
+    """What Chalice refuses by itself, and what fails here, is told like every other problem."""
+    response: Response = get_response(event)
+    told = of_framework(response.status_code, response.body)
+    if told is None:
+        return response
+    kept = {name: str(value) for name, value in response.headers.items() if name.lower() == "allow"}
+    return Response(body=told.text(), status_code=told.status, headers={**told.headers, **kept})
 
 
 @app.route("/health", methods=["GET"], authorizer=SIGNED)
@@ -131,6 +143,12 @@ def checkpoint_job(job_id: str) -> Response:
 
 
 @app.route("/jobs/{job_id}/resubmit", methods=["POST"], authorizer=SIGNED)
+@app.route("/openapi.json", methods=["GET"], authorizer=SIGNED)
+def openapi() -> Response:
+    """This API's own description."""
+    return _answer("openapi")
+
+
 def resubmit_job(job_id: str) -> Response:
     """Save, stop, submit again."""
     return _answer("resubmit_job", job_id=job_id)
@@ -161,6 +179,12 @@ def list_quarantine() -> Response:
 
 
 @app.route("/quarantine/redrive", methods=["POST"], authorizer=SIGNED)
+@app.route("/incidents/{incident_id}/timeline", methods=["GET"], authorizer=SIGNED)
+def get_timeline(incident_id: str) -> Response:
+    """The story of an Incident, a page at a time."""
+    return _answer("get_timeline", incident_id=incident_id)
+
+
 def redrive_quarantine() -> Response:
     """Feed them in again."""
     return _answer("redrive_quarantine")
@@ -185,3 +209,33 @@ def set_pause() -> Response:
 
 
 warm_up()
+@app.route("/policies", methods=["GET"], authorizer=SIGNED)
+def list_policies() -> Response:
+    """Every policy in brief."""
+    return _answer("list_policies")
+
+
+@app.route("/policies/validate", methods=["POST"], authorizer=SIGNED)
+def validate_policy() -> Response:
+    """Every problem of a document."""
+    return _answer("validate_policy")
+
+
+@app.route("/policies/{name}", methods=["GET"], authorizer=SIGNED)
+def get_policy(name: str) -> Response:
+    """One policy."""
+    return _answer("get_policy", name=name)
+
+
+@app.route("/policies/{name}", methods=["PUT"], authorizer=SIGNED)
+def put_policy(name: str) -> Response:
+    """Store a policy in place of the version that was read."""
+    return _answer("put_policy", name=name)
+
+
+@app.route("/policies/{name}/diff", methods=["POST"], authorizer=SIGNED)
+def diff_policy(name: str) -> Response:
+    """What would change, field by field."""
+    return _answer("diff_policy", name=name)
+
+

@@ -375,7 +375,7 @@ class DynamoIncidentStore:
         if not current:
             raise UnknownEntity(f"incident {incident.incident_id!r} does not exist")
         if items.read_text(current, "token") == token:
-            return _incident(current)
+            return incident_of(current)
         found = (items.read_number(current, "version"), items.read_number(current, "generation"))
         if found == (expected_version, incident.generation):
             raise VersionConflict(f"Signals reached {incident.incident_id} while it was closing")
@@ -468,7 +468,7 @@ class DynamoIncidentStore:
         rows = items.query(self._client, self._table, **items.index_query(items.INCIDENTS_OPEN))
         for stored in items.get_many(self._client, self._table, items.keys_of(rows)):
             if items.read_flag(stored, "is_open"):  # the index lags behind
-                yield _incident(stored), items.read_at(stored, "look_by")
+                yield incident_of(stored), items.read_at(stored, "look_by")
 
     def list_closed(self, *, limit: int, cursor: str | None = None) -> Page:
         """See ports.IncidentStore. Raises InvalidRequest for a cursor that is not ours."""
@@ -480,7 +480,7 @@ class DynamoIncidentStore:
         page = call(self._client.query, TableName=self._table, **request)
         stored = items.get_many(self._client, self._table, items.keys_of(page.get("Items", ())))
         return Page(
-            incidents=tuple(_incident(item) for item in stored), cursor=items.cursor_of(page.get("LastEvaluatedKey"))
+            incidents=tuple(incident_of(item) for item in stored), cursor=items.cursor_of(page.get("LastEvaluatedKey"))
         )
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
@@ -495,7 +495,7 @@ class DynamoIncidentStore:
         request = items.begins(pk, "INCIDENT#", newest_first=True) | {"Limit": limit}
         rows = call(self._client.query, TableName=self._table, **request).get("Items", ())
         keys = [items.key(items.incident_pk(row["incident_id"]["S"])) for row in rows]
-        return tuple(_incident(item) for item in items.get_many(self._client, self._table, keys))
+        return tuple(incident_of(item) for item in items.get_many(self._client, self._table, keys))
 
 
 def _scope_key(incident: Incident) -> Item:
@@ -531,7 +531,8 @@ def _entry(outcome: Joined, stored: Item) -> Entry:
     )
 
 
-def _incident(stored: Item) -> Incident:
+def incident_of(stored: Item) -> Incident:
+    """The Incident in its record."""
     incident = Incident.from_wire(items.unpack(stored["state"]))
     return replace(
         incident,
@@ -542,7 +543,7 @@ def _incident(stored: Item) -> Incident:
 
 def _looked(stored: Item) -> Looked:
     inbox = tuple(Signal.from_wire(items.unpack(packed)) for packed in stored.get("inbox", {}).get("L", ()))
-    return Looked(incident=_incident(stored), inbox=inbox)
+    return Looked(incident=incident_of(stored), inbox=inbox)
 
 
 def _fenced(incident_id: str, stored: Item | None, generation: int) -> Exception:

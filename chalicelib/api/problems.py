@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from chalicelib.domain.errors import (
     InvalidPolicy,
     InvalidRequest,
+    InvalidSettings,
     NotAuthorized,
+    Outdated,
     Permanent,
     RecoveryError,
     Retryable,
@@ -18,7 +22,29 @@ from chalicelib.domain.errors import (
     UnknownEntity,
 )
 
-PROBLEM_JSON = "application/problem+json"
+PROBLEM_JSON: Final = "application/problem+json"
+JSON: Final = "application/json"
+RETRY_AFTER_S: Final = 5
+MAX_DETAIL: Final = 1000
+# A synchronous answer of Lambda is at most 6 MB, so API Gateway's 10 MB are never reached.
+# Source: Lambda quotas, invocation payload; API Gateway quotas, payload size.
+MAX_ANSWER_BYTES: Final = 5_500_000
+
+TITLES: Final[Mapping[int, str]] = {
+    400: "Bad request",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Not applicable",
+    412: "Changed meanwhile",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Cannot be done",
+    428: "Version needed",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Try again",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +53,31 @@ class Answer:
 
     status: int
     body: Mapping[str, Any]
-    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": JSON})
+
+    def text(self) -> str:
+        """The body as it is sent: no NaN or Infinity, which are no JSON; such a number is null."""
+        try:
+            return json.dumps(self.body, allow_nan=False)
+        except ValueError:
+            return json.dumps(_finite(self.body), allow_nan=False)
 
 
-def problem(status: int, title: str, detail: str, *, at: str | None = None, retry_after_s: int | None = None) -> Answer:
+def ok(body: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """A good answer."""
+    return Answer(status=status, body=body, headers={"Content-Type": JSON, **(headers or {})})
+
+
+def problem(status: int, detail: str, *, at: str | None = None, retry_after_s: int | None = None) -> Answer:
     """One problem document; `at` is the dotted path of the offending field."""
-    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": TITLES[status],
+        "status": status,
+        "detail": detail[:MAX_DETAIL],
+    }
     if at is not None:
-        body["field"] = at
+        body["field"] = at[:MAX_DETAIL]
     headers = {"Content-Type": PROBLEM_JSON}
     if retry_after_s is not None:
         headers["Retry-After"] = str(retry_after_s)
@@ -44,19 +87,39 @@ def problem(status: int, title: str, detail: str, *, at: str | None = None, retr
 def from_error(err: RecoveryError) -> Answer:
     """The answer for a domain error. Total over the tree in domain/errors.py."""
     match err:
-        case InvalidRequest() | InvalidPolicy():
-            return problem(400, "Bad request", str(err), at=err.field)
+        case InvalidRequest() | InvalidPolicy() | InvalidSettings():
+            return problem(400, str(err), at=err.field)
         case UnknownEntity():
-            return problem(404, "Not found", str(err))
+            return problem(404, str(err))
         case NotAuthorized():
-            return problem(403, "Forbidden", str(err))
+            return problem(403, str(err))
+        case Outdated():
+            return problem(412, str(err), at="version")
         case Skip():
-            return problem(409, "Not applicable", err.reason)
+            return problem(409, err.reason)
         case Throttled():
-            return problem(429, "Too many requests", str(err), retry_after_s=5)
+            return problem(429, str(err), retry_after_s=RETRY_AFTER_S)
         case Retryable():
-            return problem(503, "Try again", str(err), retry_after_s=5)
+            return problem(503, str(err), retry_after_s=RETRY_AFTER_S)
         case Permanent():
-            return problem(422, "Cannot be done", str(err))
+            return problem(422, str(err))
         case _:
-            return problem(500, "Internal error", str(err))
+            return problem(500, str(err))
+
+
+def of_framework(status: int, body: Any) -> Answer | None:
+    """The problem document for what Chalice refuses by itself; None for an answer that is not its own refusal."""
+    if not isinstance(body, Mapping) or set(body) != {"Code", "Message"} or status not in TITLES:
+        return None
+    said = "this service failed; its log says how" if status == 500 else str(body["Message"])
+    return problem(status, said)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value

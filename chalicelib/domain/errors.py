@@ -11,6 +11,7 @@
     │   ├── InvalidPolicy      a policy document that fails validation; names the field
     │   ├── InvalidRequest     an API body that fails validation; names the field
     │   ├── InvalidSettings    a settings document that fails validation; names the field
+    │   ├── Outdated           an order about a version that is not the present one any more
     │   ├── UnknownEntity      the named job, incident or attempt does not exist
     │   ├── InvalidTransition  a phase change the TRANSITIONS table does not hold
     │   ├── NameTaken          a platform name exists and is not ours
@@ -73,6 +74,14 @@ class InvalidRequest(_FieldError):
 
 class InvalidSettings(_FieldError):
     """A settings document (channels, sources of alerts) is wrong. `field` is the dotted path."""
+
+
+class Outdated(Permanent):
+    """What was to be changed has changed since it was read: read it again. `present` is its version now."""
+
+    def __init__(self, message: str, *, present: int) -> None:
+        super().__init__(message)
+        self.present = present
 
 
 class UnknownEntity(Permanent):

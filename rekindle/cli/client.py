@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
-from rekindle.cli.errors import CliError, CommandFailed, Misused, NotFound, TryAgain, Unreachable
+from rekindle.cli.errors import CliError, CommandFailed, Misused, NotFound, ServiceFailed, TryAgain, Unreachable
 from rekindle.cli.table import clean
 
 CONNECT_TIMEOUT_S = 5.0
@@ -162,7 +162,8 @@ def _read(status: int, content: bytes, headers: Mapping[str, str], again: str) -
     if 200 <= status < 300:
         if not isinstance(body, dict):
             raise CommandFailed("the answer is no JSON object: is this the address of a Rekindle API?")
-        return body
+        # An order given twice with one key is answered alike; only the header tells the second time.
+        return {**body, "replayed": True} if headers.get("Idempotency-Replayed") == "true" else body
     raise _problem(status, body if isinstance(body, dict) else {}, headers, again)
 
 
@@ -179,7 +180,7 @@ def _problem(status: int, body: Mapping[str, Any], headers: Mapping[str, str], a
         return CommandFailed(f"not allowed: {said}")
     if 300 <= status < 400:
         return CommandFailed(f"the API answered with a redirection (HTTP {status}), which is not followed")
-    return CommandFailed(said if status < 500 else f"the service failed: {said}{again}")
+    return CommandFailed(said) if status < 500 else ServiceFailed(f"the service failed: {said}{again}")
 
 
 def _reason(err: BaseException) -> str:

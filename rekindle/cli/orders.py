@@ -161,6 +161,8 @@ def _taken(args: argparse.Namespace, answer: Mapping[str, Any]) -> int:
     if refused:
         raise CommandFailed(f"not taken: {clean(word(answer, 'reason'))}")
     said = {"opened": "Ordered", "joined": "Ordered", "duplicate": "Ordered before with this key"}
+    if member(answer, "replayed") is True:
+        what = "duplicate"
     follow = f"; follow it with: rekindle show {clean(incident)}" if incident else ""
     out(f"{said.get(str(what), clean(word(answer, 'what')))}{follow}")
     return Exit.OK

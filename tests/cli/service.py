@@ -27,7 +27,9 @@ from chalicelib.services.look import Look, needs_record
 from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome
 from chalicelib.services.perform import Perform
+from chalicelib.services.policy_documents import PolicyDocuments
 from tests.fakes.headnodes import FakeHeadNodes
+from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard
@@ -98,23 +100,22 @@ class FakeService:
             clock=self.clock,
             report=_nobody,
         )
-        self.api = Api(
-            store=self.store,
+        self.orders = Orders(
+            intake=self.intake,
             registry=self.registry,
-            orders=Orders(
-                intake=self.intake,
-                registry=self.registry,
-                scheduler=self.scheduler,
-                policies=self.policies,
-                alarms=alarms,
-                clock=self.clock,
-            ),
-            ingress=ingress,
-            quarantine=self.quarantine,
-            clusters=Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock),
+            scheduler=self.scheduler,
+            policies=self.policies,
+            alarms=alarms,
             clock=self.clock,
-            report=_nobody,
         )
+        self.listings = FakeListings(self.store, self.registry)
+        self.remembered = FakeAnswers()
+        self.policy_documents = PolicyDocuments(shelf=FakePolicyShelf(), clock=self.clock)
+        self.slurm_clusters = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
+        self.redriver = ingress
+        self.stage = "dev"
+        self.report = _nobody
+        self.api = Api(parts=_Parts(self))
         self.ingress = ingress
 
     # --- the world ---
@@ -228,7 +229,17 @@ class FakeService:
             },
         }
         answer = self.api.answer(operation, names, event, body)
-        return answer.status, dict(answer.headers), json.dumps(answer.body).encode()
+        return answer.status, dict(answer.headers), answer.text().encode()
+
+
+class _Parts:
+    """The routes' view of the service: `answers` is their memory here, and the test's own list there."""
+
+    def __init__(self, service: FakeService) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, "remembered" if name == "answers" else name)
 
 
 def _nobody(_: Outcome) -> None:

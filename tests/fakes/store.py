@@ -137,6 +137,11 @@ class FakeIncidentStore:
             found = [(item.incident, item.look_by) for item in self._records.values() if item.incident.is_open]
         yield from sorted(found, key=lambda pair: (pair[0].opened_at, pair[0].incident_id))
 
+    def everything(self) -> list[Incident]:
+        """Every Incident, open or closed."""
+        with self._lock:
+            return [record.incident for record in self._records.values()]
+
     def list_closed(self, *, limit: int, cursor: str | None = None) -> Page:
         start = _read_cursor(cursor)
         with self._lock:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from chalicelib.adapters.alarms_cloudwatch import AlarmKind, CloudWatchAlarms
-from chalicelib.api.routes import read_watch
+from chalicelib.api.check import check
+from chalicelib.api.routes_jobs import TRAINING_JOB, read_watch
 from chalicelib.bootstrap import install
 from chalicelib.domain.errors import CapacityUnavailable, InvalidRequest, Noise, NotAuthorized, NotOurs, Throttled
 from chalicelib.domain.faults import FaultClass
@@ -132,8 +133,12 @@ def test_a_quota_that_is_used_up_has_its_own_name(cloud: Cloud) -> None:
     ],
 )
 def test_a_registration_that_cannot_be_meant_names_its_field(body: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    def register() -> None:
+        check(TRAINING_JOB, {"training_job": "lm", **body})
         read_watch(body)
+
+    with pytest.raises(InvalidRequest) as caught:
+        register()
     assert caught.value.field == field
 
 

@@ -1,0 +1,136 @@
+"""The OpenAPI 3.1 document, made of the table of operations. Source: spec.openapis.org/oas/v3.1.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from chalicelib.api.operation import Operation
+from chalicelib.api.problems import JSON, PROBLEM_JSON, TITLES
+from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY
+from chalicelib.api.routes import OPERATIONS, REPLAYED
+from chalicelib.api.schema import Schema, any_text, ref
+from chalicelib.api.shapes import COMPONENTS
+
+VERSION: Final = "1"
+# What API Gateway answers by itself, before or instead of us. Source: API Gateway developer guide, gateway responses:
+# 403 (signature, unknown path or method), 413, 429 (throttled), 500, 502, 503 and 504 (the function failed, was late).
+GATEWAY_STATUSES: Final = (403, 413, 429, 500, 503)
+GATEWAY_ONLY: Final[Mapping[int, str]] = {502: "The function answered nothing usable", 504: "The function was late"}
+_ABOUT: Final = (
+    "Watches training runs on AWS and recovers them. Every request is signed with AWS credentials (SigV4, service "
+    "execute-api). Problems are RFC 9457 documents; `field` is the dotted path of what is wrong. Orders take an "
+    "Idempotency-Key: the same key with the same body is one order, answered alike for two weeks."
+)
+_KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": KEY_PATTERN}
+
+
+def document(*, base: str = "/") -> dict[str, Any]:
+    """The whole document; `base` is the path under which the API lies."""
+    return {**_document(), "servers": [{"url": base}]}
+
+
+@cache
+def _document() -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Rekindle",
+            "version": VERSION,
+            "description": _ABOUT,
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"sigv4": []}],
+        "tags": [{"name": name} for name in sorted({operation.tag for operation in OPERATIONS})],
+        "paths": paths,
+        "components": {
+            "schemas": dict(COMPONENTS),
+            "securitySchemes": {
+                "sigv4": {
+                    "type": "apiKey",
+                    "name": "Authorization",
+                    "in": "header",
+                    "description": "AWS Signature Version 4, service execute-api",
+                    "x-amazon-apigateway-authtype": "awsSigv4",
+                }
+            },
+        },
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "responses": _responses(operation),
+    }
+    if operation.said:
+        made["description"] = operation.said
+    if parameters := list(_parameters(operation)):
+        made["parameters"] = parameters
+    body = operation.body
+    if body is not None:
+        content: dict[str, Any] = {"schema": body}
+        if operation.example is not None:
+            content["example"] = dict(operation.example)
+        made["requestBody"] = {"required": bool(_needed(body)), "content": {JSON: content}}
+    return made
+
+
+def _needed(body: Schema) -> bool:
+    """Left out, the body counts as {}."""
+    return "oneOf" in body or bool(body.get("required"))
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name, schema in operation.names.items():
+        found.append({"name": name, "in": "path", "required": True, **_described(schema)})
+    for name, schema in operation.query.items():
+        found.append({"name": name, "in": "query", "required": False, **_described(schema)})
+    if operation.is_order:
+        said = "the same key with the same body is one order, and is answered alike"
+        found.append({"name": KEY_HEADER, "in": "header", "required": False, "description": said, "schema": dict(_KEY)})
+    if 412 in operation.refuses:
+        etag = {"type": "string", "pattern": '^"[0-9]{1,15}"$'}
+        said = "the version that is replaced, in quotes; the same as the body's"
+        found.append({"name": "If-Match", "in": "header", "required": False, "description": said, "schema": etag})
+    return found
+
+
+def _described(schema: Schema) -> dict[str, Any]:
+    inner = {name: value for name, value in schema.items() if name != "description"}
+    return {"description": schema.get("description", ""), "schema": inner}
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for status, schema in operation.answers.items():
+        good: dict[str, Any] = {"description": "as asked for", "content": {JSON: {"schema": schema}}}
+        headers = dict(_headers(operation))
+        if headers:
+            good["headers"] = headers
+        made[str(status)] = good
+    for status in operation.problems:
+        content: dict[str, Any] = {PROBLEM_JSON: {"schema": ref("Problem")}}
+        if status in GATEWAY_STATUSES:
+            content[JSON] = {"schema": ref("GatewayMessage")}
+        made[str(status)] = {"description": TITLES[status], "content": content}
+    for status, said in GATEWAY_ONLY.items():
+        made[str(status)] = {"description": said, "content": {JSON: {"schema": ref("GatewayMessage")}}}
+    return dict(sorted(made.items()))
+
+
+def _headers(operation: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if operation.is_order:
+        said = "true: the order was given before with this key; this is what it was answered"
+        found[REPLAYED] = {"description": said, "schema": any_text()}
+    if operation.tag == "policies" and "{name}" in operation.path and operation.method in ("GET", "PUT"):
+        found["ETag"] = {"description": "the version, in quotes", "schema": any_text()}
+    return found

@@ -1,0 +1,59 @@
+"""What the routes use: the composition root's parts, each made when the first route asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from chalicelib.ports import AnswerMemory, Clock, IncidentStore, JobRegistry, Listings, Quarantine
+    from chalicelib.services.clusters import Clusters
+    from chalicelib.services.orders import Orders
+    from chalicelib.services.outcome import Outcome
+    from chalicelib.services.policy_documents import PolicyDocuments
+
+
+class Redriver(Protocol):
+    """Feeds quarantined events in again (ingress.py, which lies on this floor)."""
+
+    def redrive(self, *, limit: int) -> dict[str, int]: ...
+
+
+class Parts(Protocol):
+    """bootstrap.Service has all of these; a route's cold start makes only what that route touches."""
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def store(self) -> IncidentStore: ...
+
+    @property
+    def registry(self) -> JobRegistry: ...
+
+    @property
+    def listings(self) -> Listings: ...
+
+    @property
+    def answers(self) -> AnswerMemory: ...
+
+    @property
+    def orders(self) -> Orders: ...
+
+    @property
+    def redriver(self) -> Redriver: ...
+
+    @property
+    def quarantine(self) -> Quarantine: ...
+
+    @property
+    def slurm_clusters(self) -> Clusters: ...
+
+    @property
+    def policy_documents(self) -> PolicyDocuments: ...
+
+    @property
+    def report(self) -> Callable[[Outcome], None]: ...

@@ -1,0 +1,106 @@
+"""Routes about the service itself: health, status, pause, quarantine, and this API's own description."""
+
+from __future__ import annotations
+
+from chalicelib.api.operation import EMPTY, LIMIT, Operation
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import Answer, ok
+from chalicelib.api.request import DEFAULT_LIMIT, Request
+from chalicelib.api.schema import flag, record, ref
+from chalicelib.api.wires import incident_brief
+from chalicelib.ports import Wanted
+
+MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
+MAX_REDRIVEN = 100
+
+
+def health(parts: Parts, _: Request) -> Answer:
+    """Alive. Touches nothing."""
+    return ok({"status": "ok", "stage": parts.stage, "at": parts.clock.now().isoformat()})
+
+
+def status(parts: Parts, _: Request) -> Answer:
+    """Counts of what is going on now."""
+    newest = parts.listings.incidents(Wanted(is_open=True), limit=DEFAULT_LIMIT)
+    return ok(
+        {
+            "paused": parts.registry.is_paused(),
+            "jobs_active": parts.listings.active_jobs(),
+            "incidents_open": parts.listings.open_incidents(),
+            "incidents": [incident_brief(incident) for incident in newest.incidents],
+            "at": parts.clock.now().isoformat(),
+        }
+    )
+
+
+def set_pause(parts: Parts, request: Request) -> Answer:
+    """Set or lift the global pause."""
+    paused = bool(request.body["paused"])
+    parts.registry.set_paused(paused, who=request.who, now=parts.clock.now())
+    return ok({"paused": paused})
+
+
+def list_quarantine(parts: Parts, request: Request) -> Answer:
+    """Events that could not be read, left where they are."""
+    return ok({"events": list(parts.quarantine.peek(limit=min(request.limit, MAX_QUARANTINED)))})
+
+
+def redrive_quarantine(parts: Parts, _: Request) -> Answer:
+    """Feed quarantined events in again."""
+    return ok(parts.redriver.redrive(limit=MAX_REDRIVEN))
+
+
+OPERATIONS = (
+    Operation(
+        name="health",
+        method="GET",
+        path="/health",
+        tag="service",
+        summary="Alive, and which stage",
+        run=health,
+        answers={200: ref("Health")},
+    ),
+    Operation(
+        name="status",
+        method="GET",
+        path="/status",
+        tag="service",
+        summary="How many Jobs and open Incidents, and whether all is paused",
+        run=status,
+        answers={200: ref("Status")},
+    ),
+    Operation(
+        name="set_pause",
+        method="PUT",
+        path="/pause",
+        tag="service",
+        summary="Set or lift the global pause",
+        said="While it is set, Incidents are opened and watched, and nothing is done. It counts at their next look.",
+        run=set_pause,
+        forms={"": record({"paused": flag("true: do nothing, everywhere")})},
+        answers={200: ref("Paused")},
+        is_order=True,
+        example={"paused": True},
+    ),
+    Operation(
+        name="list_quarantine",
+        method="GET",
+        path="/quarantine",
+        tag="service",
+        summary="Events that could not be read",
+        run=list_quarantine,
+        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown, whatever is asked for"}},
+        answers={200: ref("Quarantine")},
+    ),
+    Operation(
+        name="redrive_quarantine",
+        method="POST",
+        path="/quarantine/redrive",
+        tag="service",
+        summary="Feed quarantined events in again, at most 100",
+        run=redrive_quarantine,
+        forms={"": EMPTY},
+        answers={200: ref("Redriven")},
+        is_order=True,
+    ),
+)

@@ -1,0 +1,138 @@
+"""Routes about policy documents: listed, read, tried, compared, stored."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from chalicelib.api.operation import NAMES, Operation
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import Answer, ok, problem
+from chalicelib.api.request import Request
+from chalicelib.api.schema import Schema, record, ref, whole
+from chalicelib.domain.errors import InvalidRequest
+
+_DOCUMENT: Final[Schema] = {
+    "type": "object",
+    "description": "a policy document (docs/policy.md); a field that is left out takes its built-in value",
+}
+_ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
+MAX_VERSION: Final = 10**15 - 1
+
+
+def list_policies(parts: Parts, _: Request) -> Answer:
+    """Every policy in brief."""
+    return ok({"policies": parts.policy_documents.listing()})
+
+
+def get_policy(parts: Parts, request: Request) -> Answer:
+    """One policy: the document, and every field with what counts."""
+    found = parts.policy_documents.get(request.names["name"])
+    return ok(found, headers={"ETag": f'"{found["version"]}"'})
+
+
+def put_policy(parts: Parts, request: Request) -> Answer:
+    """Store a document in place of the version that the caller has read."""
+    replaces = _replaces(request)
+    if replaces is None:
+        said = "say which version is replaced: `version` (0: none is stored yet), or the header If-Match"
+        return problem(428, said, at="version")
+    stored = parts.policy_documents.put(request.names["name"], request.body["document"], replaces=replaces)
+    return ok(stored, headers={"ETag": f'"{stored["version"]}"'})
+
+
+def validate_policy(parts: Parts, request: Request) -> Answer:
+    """Every problem of a document, with its field."""
+    body = request.body
+    return ok(parts.policy_documents.validate(body["document"], name=body.get("name", "default")))
+
+
+def diff_policy(parts: Parts, request: Request) -> Answer:
+    """What would change, field by field."""
+    return ok(parts.policy_documents.diff(request.names["name"], request.body["document"]))
+
+
+def _replaces(request: Request) -> int | None:
+    """The version that is to be replaced, by the body or by If-Match.
+
+    Raises:
+        InvalidRequest: If-Match is no version of ours, or is another one than the body's.
+    """
+    named, header = request.body.get("version"), request.headers.get("if-match")
+    if header is None:
+        return named
+    match = _ETAG.match(header.strip())
+    if match is None:
+        raise InvalidRequest("If-Match", 'must be a version in quotes, such as "3"')
+    if named is not None and named != int(match[1]):
+        raise InvalidRequest("version", "is another one than If-Match names")
+    return int(match[1])
+
+
+OPERATIONS = (
+    Operation(
+        name="list_policies",
+        method="GET",
+        path="/policies",
+        tag="policies",
+        summary="Every policy in brief",
+        run=list_policies,
+        answers={200: ref("Policies")},
+    ),
+    Operation(
+        name="get_policy",
+        method="GET",
+        path="/policies/{name}",
+        tag="policies",
+        summary="One policy: the document as it is stored, and every field with what counts",
+        run=get_policy,
+        answers={200: ref("Policy")},
+    ),
+    Operation(
+        name="put_policy",
+        method="PUT",
+        path="/policies/{name}",
+        tag="policies",
+        summary="Store a policy in place of the version that was read",
+        said=(
+            "Refused with 412 where another version is stored by now, with 428 where none is named. Open Incidents "
+            "keep the policy with which they began."
+        ),
+        run=put_policy,
+        forms={
+            "": record(
+                {
+                    "document": _DOCUMENT,
+                    "version": whole("the version that is replaced, 0: none is stored yet", high=MAX_VERSION),
+                },
+                may=("version",),
+            )
+        },
+        answers={200: ref("Policy")},
+        is_order=True,
+        refuses=(412, 428),
+        example={"document": {"max_attempts": 20}, "version": 0},
+    ),
+    Operation(
+        name="validate_policy",
+        method="POST",
+        path="/policies/validate",
+        tag="policies",
+        summary="Try a document: every problem with its field",
+        run=validate_policy,
+        forms={"": record({"document": _DOCUMENT, "name": NAMES["name"]}, may=("name",))},
+        answers={200: ref("PolicyVerdict")},
+        example={"document": {"max_attempts": 20}},
+    ),
+    Operation(
+        name="diff_policy",
+        method="POST",
+        path="/policies/{name}/diff",
+        tag="policies",
+        summary="What would change, field by field, if this document were stored",
+        run=diff_policy,
+        forms={"": record({"document": _DOCUMENT})},
+        answers={200: ref("PolicyDiff")},
+        example={"document": {"max_attempts": 20}},
+    ),
+)

@@ -1,0 +1,112 @@
+"""JSON Schemas as data: one definition checks a request and stands in the OpenAPI document.
+
+Only what JSON Schema draft 7 (which fastjsonschema reads) and 2020-12 (which OpenAPI 3.1 uses) both mean alike is used
+here: no prefixItems, no $defs; what a body must be is written out, what an answer is may be named by `ref`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+Schema = dict[str, Any]
+
+MAX_TEXT: Final = 256
+MAX_STEP: Final = 2**53 - 1  # beyond this a number of JavaScript is no longer exact
+NO_CONTROL: Final = r"^[^\x00-\x1f\x7f]*$"
+
+
+def text(said: str, *, low: int = 1, high: int = MAX_TEXT, pattern: str = NO_CONTROL) -> Schema:
+    """A short text of one line."""
+    return {"type": "string", "minLength": low, "maxLength": high, "pattern": pattern, "description": said}
+
+
+def any_text(said: str = "") -> Schema:
+    """A text of an answer, of any length."""
+    return {"type": "string", "description": said} if said else {"type": "string"}
+
+
+def at(said: str) -> Schema:
+    """A moment of an answer: ISO-8601 with its offset, which is UTC."""
+    return {"type": "string", "format": "date-time", "description": said}
+
+
+def whole(said: str, *, low: int = 0, high: int = MAX_STEP) -> Schema:
+    """A whole number."""
+    return {"type": "integer", "minimum": low, "maximum": high, "description": said}
+
+
+def number(said: str = "") -> Schema:
+    """Any number."""
+    return {"type": "number", "description": said} if said else {"type": "number"}
+
+
+def flag(said: str) -> Schema:
+    """True or false."""
+    return {"type": "boolean", "description": said}
+
+
+def word(said: str, words: Iterable[str]) -> Schema:
+    """One of a few words."""
+    return {"type": "string", "enum": [str(one) for one in words], "description": said}
+
+
+def listing(of: Schema, said: str = "", *, high: int | None = None) -> Schema:
+    """A list."""
+    schema: Schema = {"type": "array", "items": of}
+    if said:
+        schema["description"] = said
+    if high is not None:
+        schema["maxItems"] = high
+    return schema
+
+
+def record(fields: Mapping[str, Schema], said: str = "", *, may: Iterable[str] = (), is_open: bool = False) -> Schema:
+    """An object with these fields; `may` are those that can be absent. `is_open`: it can have others besides."""
+    optional = set(may)
+    schema: Schema = {
+        "type": "object",
+        "properties": dict(fields),
+        "required": [name for name in fields if name not in optional],
+        "additionalProperties": is_open,
+    }
+    if not schema["required"]:
+        del schema["required"]
+    if said:
+        schema["description"] = said
+    return schema
+
+
+def free(said: str) -> Schema:
+    """An object that is described elsewhere."""
+    return {"type": "object", "description": said}
+
+
+def table(of: Schema, said: str) -> Schema:
+    """An object whose names are data."""
+    return {"type": "object", "additionalProperties": of, "description": said}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or null."""
+    if isinstance(schema.get("type"), str):
+        either = {**schema, "type": [schema["type"], "null"]}
+        if "enum" in either:
+            either["enum"] = [*either["enum"], None]
+        return either
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def ref(name: str) -> Schema:
+    """A named schema of an answer."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def maybe(value: Schema) -> Schema:
+    """A value that was read, or why it is not known (domain/known.py)."""
+    return {
+        "oneOf": [
+            record({"known": value}),
+            record({"unknown": any_text("why it is not known")}),
+        ]
+    }

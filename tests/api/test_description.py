@@ -1,0 +1,104 @@
+"""The OpenAPI document, the table of operations and the routes of app.py are one and the same."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+import app as app_module
+from app import app
+from chalicelib.api import check
+from chalicelib.api.openapi import document
+from chalicelib.api.problems import TITLES, from_error
+from chalicelib.api.routes import BY_NAME, OPERATIONS
+from chalicelib.api.shapes import COMPONENTS
+from chalicelib.domain import errors
+
+HOOKS = "/hooks/"  # other people's: not signed, described in docs/slack.md and docs/notifications.md
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+
+
+def test_the_document_is_valid_openapi_3_1() -> None:
+    made = document(base="/api")
+    validate(made)
+    assert made["openapi"].startswith("3.1")
+    assert made["servers"] == [{"url": "/api"}]
+    json.dumps(made, allow_nan=False)
+
+
+def test_every_schema_is_valid_json_schema() -> None:
+    for schema in COMPONENTS.values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_the_routes_of_the_app_are_the_operations_of_the_table() -> None:
+    routes = {
+        (method, path, entry.view_name)
+        for path, methods in app.routes.items()
+        for method, entry in methods.items()
+        if not path.startswith(HOOKS)
+    }
+    assert routes == {(one.method, one.path, one.name) for one in OPERATIONS}
+
+
+def test_every_route_hands_its_own_name_and_names_on() -> None:
+    for operation in OPERATIONS:
+        source = inspect.getsource(getattr(app_module, operation.name))
+        handed = "".join(f", {name}={name}" for name in operation.names)
+        assert f'_answer("{operation.name}"{handed})' in source
+
+
+def test_no_route_is_public() -> None:
+    for path, methods in app.routes.items():
+        if not path.startswith(HOOKS):
+            assert all(entry.authorizer is app_module.SIGNED for entry in methods.values()), path
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
+    used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document())))
+    assert used <= set(COMPONENTS)
+    assert set(COMPONENTS) - used == set()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+def test_an_example_fits_its_own_schema(operation: Any) -> None:
+    if operation.forms and operation.example is not None:
+        check.check(operation.body_form(operation.example), dict(operation.example))
+    for schema in operation.forms.values():
+        check.check({"type": "object"}, schema)
+
+
+def _all_errors(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _all_errors(below)
+
+
+def _made(kind: type[Exception]) -> errors.RecoveryError:
+    for arguments in (("x",), ("x", "y")):
+        try:
+            return kind(*arguments)  # type: ignore[return-value]
+        except TypeError:
+            continue
+    return errors.Outdated("x", present=1)
+
+
+def test_every_error_of_the_domain_has_an_answer_with_a_documented_status() -> None:
+    statuses = {kind.__name__: from_error(_made(kind)).status for kind in _all_errors(errors.RecoveryError)}
+    assert set(statuses.values()) <= set(TITLES)
+    assert [name for name, status in statuses.items() if status == 500] == ["RecoveryError"]
+
+
+def test_the_page_of_the_api_names_every_operation() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    for operation in BY_NAME.values():
+        assert f"`{operation.method} {operation.path}`" in text, operation.name
