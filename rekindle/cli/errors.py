@@ -2,6 +2,7 @@
 
 CliError
 ├── CommandFailed     1  refused by the service, by the person, or failed
+│   └── ServiceFailed    the service failed, not the order; a watch waits it out
 ├── Misused           2  the command line or a setting is wrong
 ├── NotFound          3  no such Job, Incident or training job
 ├── Unreachable       4  the service cannot be found or reached
@@ -22,6 +23,7 @@ class Exit(IntEnum):
     NOT_FOUND = 3
     UNREACHABLE = 4
     TRY_AGAIN = 5
+    PERSON_NEEDED = 6
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -33,6 +35,10 @@ class CliError(Exception):
 
 class CommandFailed(CliError):
     """Refused, or failed."""
+
+
+class ServiceFailed(CommandFailed):
+    """The service itself failed (HTTP 5xx)."""
 
 
 class Misused(CliError):
