@@ -17,7 +17,7 @@ from chalicelib.services.sweep_metrics import JOB_DIMENSION, JOB_NAMESPACE, MONI
 
 DEFAULT_MINUTES: Final = 60
 MAX_MINUTES: Final = 60 * 24 * 30
-MAX_POINTS: Final = 720  # of one curve: what a wide screen can show apart, and what keeps an answer below 150 kB
+MAX_POINTS: Final = 960  # of one curve: what a wide screen can show apart, and what keeps an answer below 200 kB
 MAX_ATTEMPTS: Final = 8  # newest attempts whose own metrics are read; a monitor's stand under the Job, whatever runs it
 # Source: CloudWatch API reference, MetricStat: 1, 5, 10, 30 or a multiple of 60; below 60 only within three hours.
 _FINE_S: Final[tuple[int, ...]] = (1, 5, 10, 30)

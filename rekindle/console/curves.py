@@ -19,17 +19,24 @@ WINDOWS: Final[Mapping[int, str]] = {
     1440: "1 day",
     10_080: "7 days",
 }
-BEFORE: Final = timedelta(minutes=10)  # what an Incident's picture shows of the time before it, and after
-AFTER: Final = timedelta(minutes=5)
+# How much of the time before and after it an Incident's picture shows: as many times its own length, within bounds.
+BEFORE: Final = (2.0, timedelta(minutes=3), timedelta(hours=1))
+AFTER: Final = (0.5, timedelta(minutes=2), timedelta(minutes=30))
 MAX_MARKS: Final = 12  # newest attempts and Incidents that are written beside a Job's curve
 
 
 def window_of(opened: datetime | None, closed: datetime | None, now: datetime) -> tuple[int, str | None]:
     """Minutes, and until when (None: now), in which an Incident's curve is to be read."""
-    end = min(now, closed + AFTER) if closed is not None else now
-    begin = (opened or now) - BEFORE
+    took = (closed or now) - (opened or now)
+    end = min(now, closed + _within(took, AFTER)) if closed is not None else now
+    begin = (opened or now) - _within(took, BEFORE)
     minutes = max(1, math.ceil((end - begin).total_seconds() / 60))
     return minutes, end.isoformat() if end < now else None
+
+
+def _within(took: timedelta, bounds: tuple[float, timedelta, timedelta]) -> timedelta:
+    share, least, most = bounds
+    return max(least, min(most, took * share))
 
 
 def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
