@@ -1,4 +1,5 @@
-"""`rekindle doctor cluster`: what is wrong with a cluster's files, a live cluster, a batch script.
+"""`rekindle doctor`: is this set-up ready for the next fault? `rekindle doctor cluster`: what is wrong with a cluster's
+files, a live cluster, a batch script.
 
 Every finding is told, never only the first. The exit code is 1 if one of them is an error, else 0: a warning works
 until something fails, and what could not be looked at is neither right nor wrong.
@@ -10,26 +11,35 @@ import argparse
 import json
 import os
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.errors import Exit, Misused
+from rekindle.cli.client import Client, is_loopback
+from rekindle.cli.errors import CliError, Exit, Misused, NotFound, Unreachable
 from rekindle.cli.table import Column, Style, clean, render
-from rekindle.cli.target import DEFAULT_STACK
+from rekindle.cli.target import DEFAULT_STACK, add_options, connected
 from rekindle.doctor.account import Account
 from rekindle.doctor.examine import Given, examine
 from rekindle.doctor.findings import Finding, Severity, has_errors
+from rekindle.doctor.setup import ON_THIS_MACHINE, Service, ServiceRefused, Setup, look_at
 
 _COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))
 _TONES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNKNOWN: "dim"}
 
 
 def register(commands: Any) -> None:
-    """Add the command. It asks AWS, never a Rekindle API, so it takes none of the options that choose one."""
-    help_ = "look for trouble before it comes"
+    """Add the command. `doctor cluster` asks AWS, never a Rekindle API, so it has no option that chooses one."""
+    help_ = "look for trouble before it comes: the set-up as it stands, or (`doctor cluster`) a cluster and a script"
     doctor = commands.add_parser("doctor", help=help_, description=help_, allow_abbrev=False)
-    inner = doctor.add_subparsers(dest="what", required=True, metavar="cluster")
+    doctor.add_argument("--json", action="store_true", help="one object per line")
+    doctor.add_argument("--region", metavar="NAME", help="AWS region (default: as the AWS CLI has it)")
+    doctor.add_argument("--profile", metavar="NAME", help="AWS profile (default: as the AWS CLI has it)")
+    doctor.add_argument("--cluster", metavar="NAME", action="append", default=[], help="look at this cluster, too")
+    add_options(doctor)
+    doctor.set_defaults(run=setup)
+    inner = doctor.add_subparsers(dest="what", metavar="cluster")
     help_ = "check a HyperPod cluster's files, a live cluster, and a batch script"
     parser = inner.add_parser("cluster", help=help_, description=help_, allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="a CreateCluster request (create_cluster.json)")
@@ -43,6 +53,53 @@ def register(commands: Any) -> None:
     parser.add_argument("--bucket", metavar="NAME", help="Rekindle's bucket (or REKINDLE_BUCKET; default: the stack's)")
     parser.add_argument("--json", action="store_true", help="one object per line")
     parser.set_defaults(run=run)
+
+
+def setup(args: argparse.Namespace) -> int:
+    """Look at the set-up as it stands: stack, API, Jobs, clusters."""
+    account = _account(args)
+    is_told = sys.stderr.isatty() and not args.json
+    with ExitStack() as held:
+        service: Service | None = None
+        why, is_local = "", False
+        try:
+            client = held.enter_context(connected(args, only_look=True))
+            service, is_local = _reader(client), is_loopback(client.url)
+        except (Unreachable, Misused) as err:
+            why = str(err)
+        if is_local and "AWS_ENDPOINT_URL" not in os.environ:
+            account = Account(why_none=ON_THIS_MACHINE)
+        found = look_at(
+            Setup(
+                now=datetime.now(UTC),
+                stack=getattr(args, "stack", None) or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
+                service=service,
+                why_no_service=why,
+                is_local=is_local,
+                clusters=tuple(args.cluster),
+            ),
+            account,
+            progress=_progress if is_told else lambda _: None,
+        )
+    if is_told:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return _end(args, found)
+
+
+def _progress(what: str) -> None:
+    print(f"\r\033[K{clean(what)[:70]} ...", end="", file=sys.stderr, flush=True)
+
+
+def _reader(client: Client) -> Service:
+    def get(route: str, **query: str | int | None) -> dict[str, Any]:
+        try:
+            return client.get(route, **query)
+        except NotFound as err:
+            raise ServiceRefused(str(err), is_absent=True) from err
+        except CliError as err:
+            raise ServiceRefused(str(err)) from err
+
+    return get
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +118,10 @@ def run(args: argparse.Namespace) -> int:
         stack=args.stack or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
         bucket=args.bucket or os.environ.get("REKINDLE_BUCKET") or None,
     )
-    found = examine(given, _account(args) if needs_aws else Account())
+    return _end(args, examine(given, _account(args) if needs_aws else Account()))
+
+
+def _end(args: argparse.Namespace, found: list[Finding]) -> int:
     if args.json:
         for finding in found:
             print(json.dumps(finding.to_json()))
@@ -72,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _account(args: argparse.Namespace) -> Account:
     """The account that the operator's own credentials lead to. Raises: Misused for a profile that does not exist."""
-    if args.offline:
+    if getattr(args, "offline", False):
         return Account(why_none="--offline")
     # Only here: boto3's import takes longer than a script's check.
     import boto3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from rekindle.doctor.subject import Storage
 
@@ -23,6 +23,8 @@ class Missing:
 
     why: str = ""
 
+
+NOT_ASKED: Final = Unread("not asked")
 
 _T = TypeVar("_T")
 Read: TypeAlias = _T | Unread  # something that is always there, if it can be read

@@ -21,6 +21,8 @@ class Area(StrEnum):
     ACCOUNT = "`--config` or `--live`, in the AWS account"
     LIVE = "`--live`"
     SCRIPT = "`--script`"
+    STACK = "Rekindle's own stack (`rekindle doctor`)"
+    RUNS = "Protected Jobs (`rekindle doctor`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Check:
     twin: str = ""
 
 
-_F, _R, _P, _A, _L, _S = Area
+_F, _R, _P, _A, _L, _S, _T, _J = Area
 _BOTO = "botocore, CreateCluster"
 _SBATCH = "sbatch(1); tried on 22.05"
 _AUTO = "SageMaker guide, sagemaker-hyperpod-resiliency-slurm-auto-resume"
@@ -431,6 +433,125 @@ CHECKS: Final = (
         "bash(1)",
     ),
     Check(Id.BATCH_RESUBMIT, _S, "no array, no heterogeneous job", "it cannot be submitted again as it was", _OURS),
+    Check(
+        Id.STACK,
+        _T,
+        "the stack is there, and its last change ended well",
+        "a half-made stack protects nothing, and says nothing",
+        "CloudFormation user guide, stack status codes",
+    ),
+    Check(
+        Id.STACK_API,
+        _T,
+        "the API answers you, with your credentials",
+        "who cannot reach it at night cannot stop anything",
+        _OURS,
+    ),
+    Check(
+        Id.STACK_RULES,
+        _T,
+        "every rule of the stack is there, ENABLED, and has its target",
+        "a rule that somebody has switched off loses every event without a word",
+        "EventBridge API, DescribeRule, ListTargetsByRule",
+    ),
+    Check(
+        Id.STACK_FUNCTIONS,
+        _T,
+        "every function is Active, its last update went well, its concurrency is not 0; no errors of late",
+        "a function that cannot start fails every event it gets",
+        "Lambda API, GetFunction",
+    ),
+    Check(
+        Id.STACK_MAPPINGS,
+        _T,
+        "every queue that feeds a function is Enabled",
+        "what waits there is delivered to nobody",
+        "Lambda API, GetEventSourceMapping",
+    ),
+    Check(
+        Id.STACK_SWEEP,
+        _T,
+        "the sweep has run in the last 15 minutes",
+        "it alone finds what lost events and lost wakes leave behind",
+        "CloudWatch, AWS/Lambda Invocations",
+    ),
+    Check(
+        Id.STACK_EVENTS,
+        _T,
+        "what each rule has matched, and failed to deliver, in 7 days",
+        "an event that never came proves nothing; one that could not be delivered is lost after a day",
+        "EventBridge user guide, eb-monitoring",
+    ),
+    Check(
+        Id.STACK_QUEUES,
+        _T,
+        "queues of what could not be read, delivered or sent are empty",
+        "each message in them is something that did not happen",
+        "SQS API, GetQueueAttributes",
+    ),
+    Check(
+        Id.STACK_ALARMS,
+        _T,
+        "every alarm on Rekindle itself is there, may act, tells somebody, and is not in ALARM",
+        "nobody notices a watchman who has fallen asleep",
+        "CloudWatch API, DescribeAlarms",
+    ),
+    Check(
+        Id.STACK_PEOPLE,
+        _T,
+        "somebody is told: a confirmed subscription, or a channel whose secrets exist",
+        "a page that reaches nobody is none",
+        "SNS API, ListSubscriptionsByTopic; docs/notifications.md",
+    ),
+    Check(
+        Id.STACK_NOTIFICATIONS,
+        _T,
+        "buckets of mailboxes send their events to EventBridge",
+        "without them a reply is seen only at the next look",
+        "S3 API, GetBucketNotificationConfiguration",
+    ),
+    Check(
+        Id.STACK_PERMISSIONS,
+        _T,
+        "nothing takes away what the functions' own policies grant: a boundary, an organization's policy, a Deny",
+        "it is found out in the middle of a recovery otherwise",
+        "IAM API, SimulatePrincipalPolicy",
+    ),
+    Check(
+        Id.STACK_SWITCHES,
+        _T,
+        "no global pause, no shadow mode everywhere",
+        "a pause that somebody forgot protects nothing",
+        _OURS,
+    ),
+    Check(
+        Id.RUN_MAILBOX,
+        _J,
+        "the Job has a mailbox",
+        "without one there is no emergency checkpoint and no proof of progress",
+        _OURS,
+    ),
+    Check(
+        Id.RUN_HEARTBEAT,
+        _J,
+        "its current attempt has a heartbeat of the last ten minutes",
+        "a monitor that is silent sees no hang and no NaN",
+        _OURS,
+    ),
+    Check(
+        Id.RUN_CADENCE,
+        _J,
+        "how often it saves, against the best interval for its failure rate",
+        "half an interval is lost at each hard failure, and each save costs training time",
+        "Young 1974, Daly 2006: the interval is sqrt(2 x save time x time between failures)",
+    ),
+    Check(
+        Id.RUN_POLICY,
+        _J,
+        "its policy exists and can be used",
+        "an Incident with an unusable policy is only watched (shadow mode)",
+        _OURS,
+    ),
 )
 
 
