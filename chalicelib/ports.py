@@ -227,6 +227,10 @@ class JobRegistry(Protocol):
         """The run goes on (a resubmission of an ended one), and nobody halts it any more. Idempotent."""
         ...
 
+    def count_active(self) -> int:
+        """How many Jobs the sweep looks after: keys only."""
+        ...
+
     def is_paused(self) -> bool:
         """The global pause."""
         ...

@@ -258,6 +258,10 @@ class MemoryJobs(MemoryControls):
         stored = self._jobs[job_id]
         self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by)
 
+    def count_active(self) -> int:
+        """See the port."""
+        return sum(job.active for job in self._jobs.values())
+
     def reactivate(self, job_id: str) -> None:
         """See the port."""
         self._jobs[job_id] = replace(self._jobs[job_id], active=True, halted_by="")

@@ -109,6 +109,11 @@ class DynamoControls:
         )
         return len({row["sk"]["S"].partition("#")[2] for row in found})
 
+    def count_active(self) -> int:
+        """See ports.JobRegistry."""
+        request = items.index_query(items.JOBS_ACTIVE)
+        return sum(1 for _ in items.query(self._client, self._table, ProjectionExpression="pk", **request))
+
     def trip(self, incident_id: str, *, now: datetime, said: str) -> None:
         """See ports.JobRegistry."""
         expression = Expression()

@@ -161,18 +161,19 @@ def is_out(bad: BadNode, seen: Observation) -> bool:
     return is_another or not is_in_service(facts)
 
 
-def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy) -> Decision:
+def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_cordon: bool = True) -> Decision:
     """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
 
     Under a policy that leaves nodes alone none is cordoned, for nobody would give it back: the next start is kept away
-    from it by name.
+    from it by name. So it is where a guard would hold the cordon (`may_cordon`): the node's own Incident waits then.
     """
     incident = decision.incident
     fresh = [item for item in incident.bad_nodes if not item.is_told]
     if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
     cluster = parse_attempt(ran).cluster
-    cordons = policy.node_repair not in (Allowed.OFF, Allowed.TELL)
+    repairs = policy.node_repair not in (Allowed.OFF, Allowed.TELL)
+    cordons = repairs and may_cordon
     actions: list[Action] = []
     for item in fresh:
         if cordons:
@@ -192,6 +193,8 @@ def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy) -> Dec
     )
     names = ", ".join(item.node for item in fresh)
     said = "cordoned, and handed on for repair" if cordons else "told; the policy leaves nodes in service"
+    if repairs and not cordons:
+        said = "handed on for repair; a guard holds its cordon back for now"
     return dataclasses.replace(
         decision,
         incident=dataclasses.replace(incident, bad_nodes=told),

@@ -20,8 +20,11 @@ from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
 from chalicelib.domain.bookkeeping import booked
 from chalicelib.domain.diagnosis import diagnose
+from chalicelib.domain.guards import guarded, may_cordon
+from chalicelib.domain.holds import heard, kept_holds
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.node_memory import remember
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.rules_node import decide_node
@@ -46,7 +49,8 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     decision = _decided(incident, seen, now=now, policy=policy)
     if not incident.is_open:
         return decision
-    kept = booked(incident, decision.incident, decision.actions, seen, now=now, policy=policy)
+    held = kept_holds(decision.incident, decision.rule, decision.reason, seen, now=now)
+    kept = booked(incident, held, decision.actions, seen, now=now, policy=policy)
     return decision if kept is decision.incident else dataclasses.replace(decision, incident=kept)
 
 
@@ -59,18 +63,34 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         incident = dataclasses.replace(
             incident, policy_name=policy.name, policy_version=policy.version, policy_document=policy.to_wire()
         )
+    incident = heard(incident, seen)
     if not seen.paused:
         incident = incident.unpaused(now=now)
-    if incident.node is not None:
-        return decide_node(Look(incident=incident, seen=seen, now=now, policy=policy))
-    ordered_before = incident.order
-    incident = with_bad_nodes(diagnose(incident, seen), seen)
+    if seen.shadow and not policy.shadow:
+        policy = dataclasses.replace(policy, shadow=True)
     look = Look(incident=incident, seen=seen, now=now, policy=policy)
+    return _of_a_node(look) if incident.node is not None else _of_a_run(look)
+
+
+def _of_a_node(look: Look) -> Decision:
+    """What the look tells is noted twice, which is once: the guards have to know the Incident as it stands."""
+    base = remember(look).incident
+    look = dataclasses.replace(look, incident=base.unheld(now=look.now))
+    return guarded(look, decide_node(look), base=base)
+
+
+def _of_a_run(look: Look) -> Decision:
+    ordered_before = look.incident.order
+    base = with_bad_nodes(diagnose(look.incident, look.seen), look.seen)
+    look = dataclasses.replace(look, incident=base.unheld(now=look.now))
     common = _common(look)
     if common is not None:
         return common
-    decision = decide_order(look) or platform_restarted(look) or _carried_on(look, _by_phase(look))
-    decision = told_of_nodes(_nodes_first(look, decision), ran=look.incident.attempt, policy=policy)
+    decision = decide_order(look) or platform_restarted(look) or _by_phase(look)
+    decision = _carried_on(look, guarded(look, decision, base=base))
+    decision = told_of_nodes(
+        _nodes_first(look, decision), ran=look.incident.attempt, policy=look.policy, may_cordon=may_cordon(look)
+    )
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 
 
@@ -105,7 +125,8 @@ def _carried_on(look: Look, decision: Decision) -> Decision:
     """A resubmission that was prepared goes out in the same look, where this look has read the checkpoints already."""
     if decision.rule != "resubmit.prepare" or not isinstance(look.seen.checkpoints, Known):
         return decision
-    sent = decide_resubmitting(dataclasses.replace(look, incident=decision.incident))
+    prepared = dataclasses.replace(look, incident=decision.incident)
+    sent = guarded(prepared, decide_resubmitting(prepared), base=decision.incident)
     return dataclasses.replace(
         sent, reason=f"{decision.reason} {sent.reason}", actions=(*decision.actions, *sent.actions)
     )

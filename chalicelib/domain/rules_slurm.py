@@ -13,6 +13,7 @@ from chalicelib.domain.actions import AdoptAttempt, Done, ExcludeNodes, Notify, 
 from chalicelib.domain.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.diagnosis import died_at, failure_signature
 from chalicelib.domain.first_steps import begin_stop, shadow
+from chalicelib.domain.guards import would_hold
 from chalicelib.domain.incidents import Failure, Incident, Phase, Try
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.loads import settle_load
@@ -115,9 +116,10 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
         return look.hand_over(
             "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
         )
-    holds = spent is not None and incident.phase is not Phase.RESUBMITTING
+    stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
+    holds = spent is not None and incident.phase is not Phase.RESUBMITTING and not would_hold(look, stop)
     if holds:  # a loop may be faster than our looks: not after the next one, but now
-        actions = (*actions, StopJob(attempt=name, why="put back again and again without a gain", hold=True))
+        actions = (*actions, stop)
     fresh = dataclasses.replace(look, incident=incident)
     adopted = fresh.changed(
         tries=tries,

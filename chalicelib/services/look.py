@@ -10,9 +10,10 @@ from typing import Any
 from chalicelib.domain.actions import ActionResult, action_name
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.diagnosis import died_at
-from chalicelib.domain.errors import Permanent, RecoveryError
+from chalicelib.domain.errors import Permanent, RecoveryError, VersionConflict
 from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.guard_steps import new_steps
 from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
@@ -81,21 +82,23 @@ class Look:
             incident_id, generation=generation, callback_id=callback_id, look_by=now + quiet_limit + OVERDUE_SLACK
         )
         incident = looked.incident
-        paused = self.registry.is_paused()
+        switches = self.registry.switches()
+        at_once: dict[str, Any] = {
+            "paused": switches.paused,
+            "shadow": switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident)),
+            "breaker": switches.breaker if switches.breaker.is_open else None,
+        }
         if incident.node is not None:
             node = self.nodes.view(incident) if self.nodes else Unknown("nothing reaches nodes from here")
-            return incident, Observation(
-                observed_at=now, has_job=False, paused=paused, new_signals=looked.inbox, node=node
-            )
+            return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, node=node, **at_once)
         if incident.job_id is None:
-            return incident, Observation(observed_at=now, has_job=False, paused=paused, new_signals=looked.inbox)
+            return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
         job = self.registry.get(incident.job_id)
         attempt = self._attempt(job, incident.attempt or job.current_attempt)
         best_before, fruitless_before = self._history(job, incident, attempt)
         return incident, Observation(
             observed_at=now,
             has_job=True,
-            paused=paused,
             job_name=job.name,
             attempt=attempt,
             best_before=best_before,
@@ -108,6 +111,9 @@ class Look:
             current=job.current_attempt,
             successor=self._successor(job, attempt),
             nodes=self._nodes(incident, attempt),
+            gpus=job.size.gpus,
+            node_count=node_count(job, attempt),
+            **at_once,
         )
 
     def _attempt(self, job: Job, name: str) -> Maybe[AttemptView]:
@@ -196,8 +202,9 @@ class Look:
         """Write the decision before it is carried out, fenced by the Incident's version.
 
         Raises:
-            VersionConflict: somebody else wrote in between; look again.
+            VersionConflict: somebody else wrote in between, or the breaker has tripped; look again.
         """
+        self._count_in(before, decision, seen)
         look_by = None
         if decision.look_again_in is not None:
             look_by = seen.observed_at + decision.look_again_in + OVERDUE_SLACK
@@ -215,6 +222,32 @@ class Look:
             entry=_entry(decision, seen),
             look_by=look_by,
         )
+
+    def _count_in(self, before: Incident, decision: Decision, seen: Observation) -> None:
+        """Before the first step of anything: how many act now, over all Jobs? The one too many trips the breaker.
+
+        Noted first and counted then, so that of any number at once no more get through than may. A breaker that this
+        look saw open has been judged by the guards already.
+        """
+        if seen.breaker is not None or not new_steps(before, decision) or decision.incident.policy_document is None:
+            return
+        policy = Policy.from_wire(decision.incident.policy_document)
+        if not policy.breaker_incidents:
+            return
+        now = self.clock.now()
+        lifted_at = self.registry.switches().breaker.lifted_at
+        since = now - policy.breaker_window
+        since = max(since, lifted_at) if lifted_at is not None else since
+        acting = self.registry.will_act(before.incident_id, now=now, since=since)
+        if acting <= policy.breaker_incidents:
+            return
+        active = self.registry.count_active()
+        if acting * 100 <= policy.breaker_percent * active:
+            return
+        minutes = policy.breaker_window.total_seconds() / 60
+        said = f"{acting} Incidents would have acted within {minutes:.0f} min, over {active} active Jobs"
+        self.registry.trip(before.incident_id, now=now, said=said)
+        raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
 
     def _keep_attempt(self, job_id: str, before: Incident, view: AttemptView, *, closing: bool) -> None:
         """Bring the registry's record of the attempt up to date at the moments that end something."""
@@ -238,6 +271,22 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     if incident.policy_document is None:
         return ()
     return goes_back_to(incident, Policy.from_wire(incident.policy_document))
+
+
+def cluster_of(incident: Incident) -> str | None:
+    """The cluster that the Incident is in; None: it is about a training job."""
+    if incident.cluster is None and incident.attempt is not None and is_slurm(incident.attempt):
+        return parse_attempt(incident.attempt).cluster
+    return incident.cluster
+
+
+def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
+    """On how many nodes the run is, as Slurm says now, else as it was registered."""
+    slurm = seen.value.slurm if isinstance(seen, Known) else None
+    if slurm is not None and (slurm.nodes or slurm.node_count):
+        return Known(len(slurm.nodes) or slurm.node_count)
+    total = sum(count for _, count in job.size.instances)
+    return Known(total) if total else Unknown("on how many nodes it runs is not known")
 
 
 def names_of_interest(incident: Incident, seen: Maybe[AttemptView]) -> frozenset[str]:

@@ -101,6 +101,9 @@ class FakeJobRegistry(MemoryControls):
         stored = self.get(job_id)
         self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by)
 
+    def count_active(self) -> int:
+        return sum(job.active for job in self._jobs.values())
+
     def reactivate(self, job_id: str) -> None:
         self._jobs[job_id] = replace(self.get(job_id), active=True, halted_by="")
 
