@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from chalicelib.adapters.errors import drain_unlisted
 from chalicelib.services import closing
@@ -113,13 +113,14 @@ class Observability:
 
     def _measure(self, facts: Mapping[str, Any]) -> None:
         """One closed Incident. A quantity that is not known is not sent: zero would be a lie."""
+        metrics = EphemeralMetrics(namespace=NAMESPACE, service=self.metrics.service)  # its dimensions go with it
         for name, value in zip(CLOSED_DIMENSIONS, (facts["fault"], facts["phase"]), strict=True):
-            self.metrics.add_dimension(name=name, value=str(value))
-        self.metrics.add_metric(name=INCIDENTS_CLOSED, unit=MetricUnit.Count, value=1)
+            metrics.add_dimension(name=name, value=str(value))
+        metrics.add_metric(name=INCIDENTS_CLOSED, unit=MetricUnit.Count, value=1)
         for name, fact, unit in _CLOSED:
             if fact in facts:
-                self.metrics.add_metric(name=name, unit=unit, value=facts[fact])
-        self.metrics.flush_metrics()
+                metrics.add_metric(name=name, unit=unit, value=facts[fact])
+        metrics.flush_metrics()
 
     def _count(self, name: str, value: int) -> None:
         self.metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)

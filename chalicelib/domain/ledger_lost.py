@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from chalicelib.domain.diagnosis import merge_windows
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.incidents import Incident, Phase, SkipWindow
 from chalicelib.domain.known import Known, Maybe, Unknown
 
 # The run goes on making steps that count until it is stopped.
@@ -49,12 +50,22 @@ def lost_time(
     step_s, closed = incident.account.step_s, incident.account.closed_step
     pieces = [(name, _after(at, seconds, start.value)) for name, at, seconds in stages]
     if isinstance(base, Known) and isinstance(closed, Known) and isinstance(step_s, Known):
-        seconds = max(0.0, wall - step_s.value * (closed.value - base.value))
+        seconds = max(0.0, wall - step_s.value * net_gain(base.value, closed.value, incident.skips))
         said = (*said, f"A step takes {step_s.value:.3g} s, the run's own median.")
     else:
         seconds = wall
         said = (*said, "Counted whole: how far the run had come at the end, or its step time, is not known.")
     return LostTime(seconds=Known(seconds), by_stage=_fitted(pieces, seconds), assumptions=said)
+
+
+def net_gain(base: int, closed: int, skips: Sequence[SkipWindow]) -> int:
+    """Steps trained from `base` to `closed`, below zero where it has not come so far again. What is skipped takes no
+    time: the step's number moves on, and nothing is trained."""
+    low, high = sorted((base, closed))
+    skipped = sum(
+        max(0, min(one.to_step - 1, high) - max(one.from_step - 1, low)) for one in merge_windows(tuple(skips))
+    )
+    return (high - low - skipped) * (1 if closed >= base else -1)
 
 
 def _not_to_be_told(incident: Incident) -> str:

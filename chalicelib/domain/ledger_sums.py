@@ -12,6 +12,7 @@ from chalicelib.domain.incidents import Phase
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.ledger import IncidentLedger, worth
+from chalicelib.domain.ledger_lost import net_gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall_s: float) -> Maybe[
     reached = [one.value for one in (run.last_step, *(item.last_step for item in attempts)) if isinstance(one, Known)]
     if not reached:
         return Unknown("how far the run has come is not known")
-    productive = max(0, max(reached) - first.value + 1) * run.step_s.value
+    productive = max(0, net_gain(first.value - 1, max(reached), attempts[-1].skips)) * run.step_s.value
     if productive > wall_s:
         return Unknown("its steps at today's pace would have taken longer than it has run: it was faster before")
     return Known(productive / wall_s)

@@ -11,7 +11,7 @@ import unicodedata
 from typing import Final
 
 # CommonMark: any ASCII punctuation may be escaped by a backslash, and is then only itself.
-_MARKUP: Final = re.compile(r"([\\`*_{}\[\]()#|~:$^=!@])")
+_MARKUP: Final = re.compile(r"([\\`*_\[\]#|~$@]|:(?=//)|(?<=mailto):|(?<=xmpp):)", re.IGNORECASE)
 _AT_START: Final = re.compile(r"^(?:([-+>.])|(\d{1,9})([.)]))")
 _WWW: Final = re.compile(r"(?i)\b(www)\.")
 # GitHub links an e-mail address and a mention after it has read the escapes, so these are parted by a word joiner.

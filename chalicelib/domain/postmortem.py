@@ -166,6 +166,8 @@ def _seconds(quantity: Maybe[float]) -> str:
     if not isinstance(quantity, Known):
         return _unknown(quantity.why)
     sign, seconds = ("-", -quantity.value) if quantity.value < 0 else ("", quantity.value)
+    if seconds < 10:
+        return f"{sign}{seconds:.1f} s"
     if seconds < 120:
         return f"{sign}{seconds:.0f} s"
     return f"{sign}{seconds / 60:.1f} min" if seconds < 7200 else f"{sign}{seconds / 3600:.1f} h"
