@@ -12,6 +12,7 @@ from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.known import Maybe, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.node_actions import (
     CheckNode,
+    MoveRuns,
     NodeAction,
     RebootNode,
     ReplaceNode,
@@ -296,7 +297,7 @@ def action_to_wire(action: Action) -> dict[str, Any]:  # noqa: C901  one case fo
                 "text": action.text,
                 "deadline_at": action.deadline_at.isoformat(),
             }
-        case RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
+        case RebootNode() | ReplaceNode() | CheckNode() | UncordonNode() | MoveRuns():
             body = node_action_to_wire(action)
         case _:
             assert_never(action)

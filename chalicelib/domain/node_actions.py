@@ -58,8 +58,22 @@ class UncordonNode:
     why: str
 
 
-NodeAction = RebootNode | ReplaceNode | CheckNode | UncordonNode
-NODE_ACTIONS = (RebootNode, ReplaceNode, CheckNode, UncordonNode)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRuns:
+    """Ask each protected run on the node to save, and to go on elsewhere once it has. `number` is the order's own.
+
+    A run that cannot save stays where it is.
+    """
+
+    cluster: str
+    node: str
+    number: int
+    who: str
+    why: str
+
+
+NodeAction = RebootNode | ReplaceNode | CheckNode | UncordonNode | MoveRuns
+NODE_ACTIONS = (RebootNode, ReplaceNode, CheckNode, UncordonNode, MoveRuns)
 
 
 def node_action_to_wire(action: NodeAction) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class FindingKind(StrEnum):
 
     AGENT_REPLACE = "agent_replace"  # the health agent recommends it
     AGENT_REBOOT = "agent_reboot"
+    LEMON = "lemon"  # its hardware has had faults again and again, wherever it stood
     INSTANCE_FAILED = "instance_failed"
     XID_REPLACE = "xid_replace"
     XID_REBOOT = "xid_reboot"
@@ -112,9 +113,11 @@ def instance_of(signal: Signal) -> str | None:
 
 
 def _kind(signal: Signal) -> FindingKind | None:
-    if is_all_clear(signal) or signal.fault is None:
-        return None
+    if is_all_clear(signal) or signal.fault is None or signal.kind is SignalKind.ORDER_NODE:
+        return None  # an order says nothing against the hardware
     said = signal.evidence
+    if said.get("lemon") is True:
+        return FindingKind.LEMON
     # The agent's word: in an event RepairAction, in a log record its recommendation, in either the fault's own name.
     words = f"{said.get('repair_action') or ''} {said.get('recommended') or ''} {said.get('fault_type') or ''}".lower()
     if "replace" in words or "terminate" in words:

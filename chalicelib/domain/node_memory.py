@@ -10,8 +10,10 @@ from chalicelib.domain.actions import Action, Notify, Severity
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
-from chalicelib.domain.node_findings import Finding, FindingKind, finding_of, is_all_clear
-from chalicelib.domain.node_repair import MAX_FINDINGS, NodeRepair, leading
+from chalicelib.domain.lemons import MAX_MARKS, marks_of, told_marks
+from chalicelib.domain.node_findings import Finding, FindingKind, finding_of, instance_of, is_all_clear
+from chalicelib.domain.node_orders import NodeOrder, node_order_of
+from chalicelib.domain.node_repair import MAX_FINDINGS, NodeRepair, Rung, leading
 from chalicelib.domain.nodes import (
     InstanceState,
     InstanceView,
@@ -24,6 +26,7 @@ from chalicelib.domain.nodes import (
     is_silent,
     is_well_but_drained,
 )
+from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.verdict import Decision, Look, subject, why
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.orders import REASON_PREFIX
@@ -57,6 +60,9 @@ def instance_seen(look: Look) -> InstanceView | None:
 def remember(look: Look) -> Look:
     """The look with everything noted that it tells."""
     repair = _with_findings(look, repair_of(look))
+    orders = [one for one in map(node_order_of, look.seen.new_signals) if one is not None]
+    if orders:
+        repair = dataclasses.replace(repair, order=max(orders, key=lambda one: one.at))
     facts, instance = facts_of(look), instance_seen(look)
     if repair.instance_id is None:
         told = [one.instance_id for one in repair.findings if one.instance_id]
@@ -69,12 +75,16 @@ def remember(look: Look) -> Look:
         repair = dataclasses.replace(repair, group=facts.group)
     if view_of(look).past and not repair.past:
         repair = dataclasses.replace(repair, past=view_of(look).past)
-    repair = _with_words(look, repair)
+    repair = _with_words(look, _with_hardware(look, repair))
     if repair.step is not None and repair.step.back_at is None and _is_away(look):
         repair = repair.with_step(disturbed=True)
     if instance is not None and instance.state is InstanceState.CHECKING and look.incident.phase is Phase.CHECKING:
         repair = dataclasses.replace(repair, check_seen=True)
     lead = leading(repair.findings)
+    if lead is None and repair.order is not None:
+        return look.changed(
+            repair=repair, fault=FaultClass.OPERATOR_ORDER, fault_rule=f"signal.{SignalKind.ORDER_NODE}"
+        )
     if lead is None:
         return look.changed(repair=repair)
     fault = FaultClass.NODE_LOST if lead.kind is FindingKind.DOWN else FaultClass.NODE_HARDWARE
@@ -113,6 +123,26 @@ def _with_findings(look: Look, repair: NodeRepair) -> NodeRepair:
             kept[one.kind, one.key, one.instance_id] = one
     ordered = sorted(kept.values(), key=lambda one: one.at)
     return dataclasses.replace(repair, findings=tuple(ordered[-MAX_FINDINGS:]))
+
+
+def _with_hardware(look: Look, repair: NodeRepair) -> NodeRepair:
+    """The marks of what stood there when it broke; those of its replacement are another machine's."""
+    facts = facts_of(look)
+    is_the_same = facts is not None and (facts.instance_id is None or facts.instance_id == repair.instance_id)
+    seen = marks_of(gpus=facts.gpus, serial=facts.serial) if facts is not None and is_the_same else ()
+    if any(one.rung is Rung.REPLACE for one in repair.steps) and facts is not None and facts.instance_id is None:
+        seen = ()  # nothing tells whether it is another machine by now
+    named = tuple(
+        one
+        for signal in look.seen.new_signals
+        if instance_of(signal) in (None, repair.instance_id) and not repair.steps
+        for one in told_marks(signal.evidence)
+    )
+    hardware = tuple(dict.fromkeys((*repair.hardware, *seen, *named)))[:MAX_MARKS]
+    blamed = tuple(dict.fromkeys((*repair.named, *named)))[:MAX_MARKS]
+    if (hardware, blamed) == (repair.hardware, repair.named):
+        return repair
+    return dataclasses.replace(repair, hardware=hardware, named=blamed)
 
 
 def _with_words(look: Look, repair: NodeRepair) -> NodeRepair:
@@ -155,6 +185,21 @@ def findings_about_now(look: Look) -> tuple[Finding, ...]:
         for one in repair.findings
         if one.instance_id is None or now_id is None or one.instance_id == now_id or now_id == repair.instance_id
     )
+
+
+def waiting_order(look: Look) -> NodeOrder | None:
+    """What a person ordered about the node, and is not under way yet."""
+    return repair_of(look).waiting_order
+
+
+def story_of(look: Look) -> str:
+    """One sentence: what speaks against the node, or who ordered what."""
+    order, lead = repair_of(look).order, leading(repair_of(look).findings)
+    ordered = f"{order.said[:1].upper()}{order.said[1:]}." if order is not None else ""
+    if lead is None:
+        return ordered or "Nothing was found against it."
+    found = f"{look.incident.fault} ({look.incident.fault_rule}): {lead.said}."
+    return f"{ordered} {found}" if ordered else found
 
 
 def current_id(look: Look) -> str | None:

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from chalicelib.domain.node_findings import Finding, FindingKind
+from chalicelib.domain.node_orders import NodeOrder
+from chalicelib.domain.node_orders import Rung as Rung
 from chalicelib.domain.nodes import NodeRecovery, PastRepair, Platform
 
 MAX_FINDINGS: Final = 24
@@ -23,13 +25,6 @@ PATTERN: Final = 3
 MAX_ORDERS: Final = 3  # of one rung, where nothing tells whether the one before took effect
 # A node that goes down for its repair still writes lines; what it says later it says of the hardware it came back with.
 REPEAT_AFTER: Final = timedelta(minutes=2)
-
-
-class Rung(StrEnum):
-    """One step of the ladder, in this order; above it stands a person."""
-
-    REBOOT = "reboot"
-    REPLACE = "replace"
 
 
 class Allowed(StrEnum):
@@ -117,6 +112,9 @@ class NodeRepair:
     instance_word, slurm_word   the two states last seen, since `changed_at`
     cleared       the health agent has taken back what it said
     health_check  number of the deep health check asked for last; `check_seen`: it was seen under way
+    order         the newest that a person gave about the node
+    hardware      marks of the hardware that the Incident is about, as far as they are known (lemons.py)
+    named         those of them that a line named by themselves
     """
 
     instance_id: str | None = None
@@ -136,6 +134,18 @@ class NodeRepair:
     cleared: bool = False
     health_check: int = 0
     check_seen: bool = False
+    order: NodeOrder | None = None
+    hardware: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+
+    @property
+    def waiting_order(self) -> NodeOrder | None:
+        """What a person ordered and no step has done, or is doing, yet."""
+        order = self.order
+        if order is None:
+            return None
+        is_met = any((one.at >= order.at or one.back_at is None) and one.rung.covers(order.rung) for one in self.steps)
+        return None if is_met else order
 
     @property
     def step(self) -> Step | None:
@@ -166,6 +176,9 @@ class NodeRepair:
             "cleared": self.cleared,
             "health_check": self.health_check,
             "check_seen": self.check_seen,
+            "order": self.order.to_wire() if self.order else None,
+            "hardware": list(self.hardware),
+            "named": list(self.named),
         }
 
     @classmethod
@@ -189,6 +202,9 @@ class NodeRepair:
             cleared=bool(wire["cleared"]),
             health_check=int(wire["health_check"]),
             check_seen=bool(wire["check_seen"]),
+            order=NodeOrder.from_wire(wire["order"]) if wire.get("order") else None,
+            hardware=tuple(wire.get("hardware", ())),
+            named=tuple(wire.get("named", ())),
         )
 
 
@@ -214,6 +230,11 @@ FIRST_RUNGS: Final = (
         kind=FindingKind.AGENT_REBOOT,
         rung=Rung.REBOOT,
         source="the health agent's recommendation wins (aws-facts §8)",
+    ),
+    FirstRung(
+        kind=FindingKind.LEMON,
+        rung=Rung.REPLACE,
+        source="a reboot has not cured it so far; lemon nodes are taken out (arXiv 2410.21680, docs/lemons.md)",
     ),
     FirstRung(
         kind=FindingKind.INSTANCE_FAILED,
@@ -305,18 +326,24 @@ def first_rung(kind: FindingKind) -> Rung | None:
 
 def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetime) -> tuple[Rung | None, str]:
     """The next rung and why; None: a person, or nothing at all."""
-    step = repair.step
+    if repair.waiting_order is not None:
+        return repair.waiting_order.rung, repair.waiting_order.said
+    step, lead = repair.step, leading(findings)
     if step is not None:
+        if repair.order is not None and (lead is None or first_rung(lead.kind) is None):
+            return None, "what was ordered is done, and nothing that was found asks for more"
         if step.rung is Rung.REBOOT:
             was = "no reboot was possible" if step.state is StepState.REFUSED else "it was rebooted"
             return Rung.REPLACE, f"{was} in this Incident"
         return None, "it was replaced in this Incident"
-    lead = leading(findings)
     if lead is None or first_rung(lead.kind) is None:
         return None, "nothing that was found asks for a repair"
     recent = [one for one in repair.past if now - one.at < HISTORY]
     if len(recent) >= PATTERN:
         return None, f"it was repaired {len(recent)} times in {HISTORY.days} days: a pattern that repairs do not cure"
+    lemon = next((one for one in findings if one.kind is FindingKind.LEMON), None)
+    if first_rung(lead.kind) is Rung.REBOOT and lemon is not None:
+        return Rung.REPLACE, lemon.said
     if first_rung(lead.kind) is Rung.REBOOT and any(
         one.rung == Rung.REBOOT and one.instance_id in (None, repair.instance_id) for one in recent
     ):

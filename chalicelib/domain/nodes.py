@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.lemons import HardwareRecord
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.orders import REASON_PREFIX
 from rekindle.wire import Reader
@@ -117,14 +118,24 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How much of the cluster is in repair. `ahead`: nodes in repair, or in the queue for it before this one."""
+    """How much of the cluster is in repair. `ahead`: nodes in repair, or in the queue for it before this one.
+
+    `group_ahead`, `group_last_day`: the same among the nodes of its own instance group; None where that is not known.
+    """
 
     ahead: int
     last_day: int
+    group_ahead: int | None = None
+    group_last_day: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
-        return {"ahead": self.ahead, "last_day": self.last_day}
+        return {
+            "ahead": self.ahead,
+            "last_day": self.last_day,
+            "group_ahead": self.group_ahead,
+            "group_last_day": self.group_last_day,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +164,8 @@ class NodeView:
     cluster    Known(None): there is no HyperPod cluster of this name
     instance   Known(None): no list names an instance for it, as between two attempts of a replacement
     total      nodes that Slurm has
+    group_total   those of the node's own instance group; None where the group is not known
+    records       what its hardware has had before; read at the Incident's begin, and once it was replaced
     load       read only while a repair is wanted and not begun
     past       repairs of this node in earlier Incidents, newest first; read at the Incident's begin
     """
@@ -164,6 +177,8 @@ class NodeView:
     total: int = 0
     load: Maybe[Load] = Unknown("not needed yet")
     past: tuple[PastRepair, ...] = ()
+    group_total: int | None = None
+    records: Maybe[tuple[HardwareRecord, ...]] = Unknown("not needed now")
 
     @property
     def recovery(self) -> NodeRecovery:
@@ -195,6 +210,12 @@ class NodeView:
             "total": self.total,
             "load": _maybe_to_wire(self.load),
             "past": [one.to_wire() for one in self.past],
+            "group_total": self.group_total,
+            "records": maybe_to_wire(
+                Known([one.to_wire() for one in self.records.value])
+                if isinstance(self.records, Known)
+                else self.records
+            ),
         }
 
     @classmethod
@@ -208,7 +229,14 @@ class NodeView:
             total=int(wire["total"]),
             load=_maybe_from_wire(wire["load"], lambda one: Load(**one)),
             past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
+            group_total=wire.get("group_total"),
+            records=_records(wire.get("records") or {"unknown": "not needed now"}),
         )
+
+
+def _records(wire: Mapping[str, Any]) -> Maybe[tuple[HardwareRecord, ...]]:
+    found = maybe_from_wire(dict(wire))
+    return Known(tuple(map(HardwareRecord.from_wire, found.value))) if isinstance(found, Known) else found
 
 
 def _maybe_to_wire(maybe: Maybe[Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 from chalicelib.domain.errors import InvalidPolicy
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_rules import ApprovalRule, Window, read_approvals, read_windows
+from chalicelib.domain.lemons import LemonRule
 from chalicelib.domain.node_repair import Allowed, Route
 from chalicelib.domain.playbooks import PLAYBOOKS, Deadline, Playbook
 from chalicelib.domain.policy_readers import count, duration, durations, flag, number, rows, text, word
@@ -76,6 +77,9 @@ class Policy:
     health_check_limit    how long such a check may take
     max_nodes_in_repair_percent   share of a cluster's nodes in repair at once; one always may be
     max_repairs_per_day   repairs in one cluster within 24 h before a person is called
+    max_group_in_repair_percent, max_group_repairs_per_day   the same within one instance group
+    lemon_faults, lemon_window   so many faults of one piece of hardware within so long make it a lemon
+    lemon_repair          what is done about one: off, tell, replace
     node_look_min, node_look_max  bounds of the interval between two looks at a node
     approvals             rows: which steps people are asked about first, how long, and what counts if nobody answers
     windows               rows: at what hours which steps are held
@@ -144,6 +148,11 @@ class Policy:
     health_check_limit: timedelta = timedelta(seconds=4 * 3600)
     max_nodes_in_repair_percent: float = 25.0
     max_repairs_per_day: int = 10
+    max_group_in_repair_percent: float = 25.0
+    max_group_repairs_per_day: int = 5
+    lemon_faults: int = 3
+    lemon_window: timedelta = timedelta(days=28)
+    lemon_repair: LemonRule = LemonRule.REPLACE
     node_look_min: timedelta = timedelta(seconds=30)
     node_look_max: timedelta = timedelta(seconds=180)
     approvals: tuple[ApprovalRule, ...] = ()
@@ -289,6 +298,11 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "health_check_limit": duration(60, _DAY_S),
     "max_nodes_in_repair_percent": number(0, 100),
     "max_repairs_per_day": count(1, 1000),
+    "max_group_in_repair_percent": number(0, 100),
+    "max_group_repairs_per_day": count(1, 1000),
+    "lemon_faults": count(2, 100),
+    "lemon_window": duration(3600, 90 * _DAY_S),
+    "lemon_repair": word(LemonRule),
     "node_look_min": duration(1, 3600),
     "node_look_max": duration(1, 3600),
     "approvals": read_approvals,
@@ -323,6 +337,7 @@ _DURATIONS = frozenset(
         "node_settle",
         "node_stuck_limit",
         "health_check_limit",
+        "lemon_window",
         "node_look_min",
         "node_look_max",
         "breaker_window",

@@ -13,6 +13,7 @@ from chalicelib.domain.actions import CordonNode, Severity
 from chalicelib.domain.first_steps import shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.lemons import LemonRule
 from chalicelib.domain.node_actions import UncordonNode
 from chalicelib.domain.node_findings import FindingKind
 from chalicelib.domain.node_memory import (
@@ -28,11 +29,13 @@ from chalicelib.domain.node_memory import (
     remember,
     repair_of,
     state_of_the_node,
+    story_of,
     tell_once,
     unchanged_for,
     unread,
     view_of,
     wait,
+    waiting_order,
 )
 from chalicelib.domain.node_repair import Allowed, first_rung, leading, next_rung
 from chalicelib.domain.nodes import (
@@ -44,6 +47,8 @@ from chalicelib.domain.nodes import (
     is_marked,
     is_rebooting,
 )
+from chalicelib.domain.repair_budget import day_spent, no_room
+from chalicelib.domain.rules_lemon import lemon_said, with_lemon
 from chalicelib.domain.rules_node_repair import checking, draining, repairing, returning
 from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.verdict import Decision, Look, newest, span_word
@@ -62,7 +67,7 @@ _OTHERS_AT_WORK = {
 def decide_node(look: Look) -> Decision:
     """The verdict on one look at a node's Incident. Total."""
     cancel = newest(look.seen.new_signals, SignalKind.ORDER_CANCEL)
-    look = remember(look)
+    look = with_lemon(remember(look))
     if cancel is not None:
         who = str(cancel.evidence.get("who", "an operator"))
         reason = f"cancelled by {who} while {look.incident.phase}. {state_of_the_node(look)}"
@@ -109,7 +114,7 @@ def others_at_work(look: Look) -> str | None:
 
 def _begin(look: Look) -> Decision:
     """OPEN and HOLDING: whose is it, and is anything to be done?"""
-    if look.policy.node_repair is Allowed.OFF:
+    if look.policy.node_repair is Allowed.OFF and waiting_order(look) is None:
         reason = f"the policy leaves nodes alone. {state_of_the_node(look)}"
         return look.close("node.off", reason, Phase.STOPPED, severity=Severity.INFO)
     missing = unread(look, "node")
@@ -117,7 +122,7 @@ def _begin(look: Look) -> Decision:
         return missing
     if view_of(look).role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
         reason = f"it is a {view_of(look).role} node, which is never rebooted or replaced by a program."
-        return look.hand_over("node.controller", f"{_story(look)} {reason}")
+        return look.hand_over("node.controller", f"{story_of(look)} {reason}")
     theirs = others_at_work(look)
     if theirs is not None:
         return _leave_to_them(look, theirs)
@@ -137,7 +142,7 @@ def _leave_to_them(look: Look, theirs: str) -> Decision:
     if unchanged_for(look) >= look.policy.node_stuck_limit:
         stuck = f"{theirs}, not by us, and nothing has changed for {span_word(unchanged_for(look))}."
         return look.hand_over("node.theirs_stuck", f"{stuck} {state_of_the_node(look)}")
-    look, told = tell_once(look, "node.theirs", f"{_story(look)} {theirs}: it is left to them.")
+    look, told = tell_once(look, "node.theirs", f"{story_of(look)} {theirs}: it is left to them.")
     reason = f"{theirs}: somebody else repairs it, and two actors must not repair one node"
     return wait(look, "node.theirs", reason, *told, phase=Phase.HOLDING)
 
@@ -155,8 +160,13 @@ def give_back(look: Look, rule: str, reason: str) -> Decision:
 
 
 def _of_itself(look: Look) -> Decision | None:
-    """It is well without us: what they began has ended, the agent took its word back, or it was away for a moment."""
+    """It is well without us: what they began has ended, the agent took its word back, or it was away for a moment.
+
+    Whoever orders a repair wants it, however well the node looks; but not a second time what others have just done.
+    """
     repair = repair_of(look)
+    if waiting_order(look) is not None and not repair.theirs:
+        return None
     lead = leading(findings_about_now(look))
     if repair.theirs:
         rule, what = "node.theirs_done", f"{repair.theirs}, not by us"
@@ -191,10 +201,12 @@ def _deferred(look: Look) -> Decision | None:
     if is_blind or view.platform is Platform.UNKNOWN:
         said = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
         if unchanged_for(look) >= look.policy.node_stuck_limit:
-            return look.hand_over("node.blind_limit", f"{_story(look)} {said}, for too long. {state_of_the_node(look)}")
+            reason = f"{story_of(look)} {said}, for too long. {state_of_the_node(look)}"
+            return look.hand_over("node.blind_limit", reason)
         return wait(look, "node.blind", f"its instance cannot be read: {said}; nothing is assumed", phase=Phase.HOLDING)
     is_theirs = lead is not None and (lead.by_platform or lead.kind is FindingKind.DOWN)
     acts_itself = view.platform is Platform.HYPERPOD and view.recovery is not NodeRecovery.NONE
+    acts_itself = acts_itself and waiting_order(look) is None  # who orders a repair has waited already
     if acts_itself and is_theirs and age < look.policy.hma_grace:
         reason = f"NodeRecovery is {view.recovery}: HyperPod gets {span_word(look.policy.hma_grace)} to act by itself"
         return wait(look, "node.defer", reason, phase=Phase.HOLDING)
@@ -205,7 +217,8 @@ def _deferred(look: Look) -> Decision | None:
         return wait(look, "node.defer", f"somebody took it out ({other}); waiting to see for what", phase=Phase.HOLDING)
     return look.hand_over(
         "node.held_by_other",
-        f"{_story(look)} Somebody else has taken it out of service: {other}. It is left alone.",
+        f"{story_of(look)} Somebody else has taken it out of service: {other}. It is left alone."
+        + (" Resume it in Slurm, and order again." if waiting_order(look) is not None else ""),
         severity=Severity.WARNING,
     )
 
@@ -213,10 +226,16 @@ def _deferred(look: Look) -> Decision | None:
 def _allowed(look: Look) -> Decision | None:
     """Does anything ask for a repair, and does the policy allow one?"""
     lead = leading(findings_about_now(look))
-    if lead is None or first_rung(lead.kind) is None:
-        return _told(look, "node.omen", "nothing that was found asks for a repair")
-    if look.policy.node_repair is Allowed.TELL:
-        return _told(look, "node.tell", "the policy says to tell, and no more")
+    said = lemon_said(look)
+    if said is not None and look.policy.lemon_repair is LemonRule.TELL and "node.lemon" not in repair_of(look).told:
+        look, told = tell_once(look, "node.lemon", f"{story_of(look)} {said}. The policy says to tell it.")
+        return wait(look, "node.lemon", said, *told, phase=Phase.HOLDING)
+    if waiting_order(look) is None:  # the policy says what is done without anybody's order
+        is_idle_word = lead is not None and lead.kind is FindingKind.LEMON and said is None
+        if lead is None or first_rung(lead.kind) is None or is_idle_word:
+            return _told(look, "node.omen", "nothing that was found asks for a repair")
+        if look.policy.node_repair is Allowed.TELL:
+            return _told(look, "node.tell", "the policy says to tell, and no more")
     rung, _ = next_rung(repair_of(look), findings_about_now(look), now=look.now)
     if look.policy.shadow:
         return shadow(look, f"cordon {look.incident.node}, and then {rung or 'call a person'}")
@@ -225,7 +244,7 @@ def _allowed(look: Look) -> Decision | None:
 
 def _told(look: Look, rule: str, reason: str) -> Decision:
     """Tell it, stay open for its echoes, and close."""
-    look, told = tell_once(look, rule, f"{_story(look)} {reason}.")
+    look, told = tell_once(look, rule, f"{story_of(look)} {reason}.")
     if not told and look.in_phase >= look.policy.tell_open:
         return look.close(rule, f"{reason}. {state_of_the_node(look)}", Phase.STOPPED, severity=Severity.INFO)
     return wait(look, rule, f"{reason}; collecting what else is reported", *told, phase=Phase.HOLDING)
@@ -234,6 +253,9 @@ def _told(look: Look, rule: str, reason: str) -> Decision:
 def _queued(look: Look) -> Decision | None:
     """No bug and no storm may take a whole cluster: nodes are repaired in their turn, and so many in a day."""
     repair, load = repair_of(look), view_of(look).load
+    order = waiting_order(look)
+    if order is not None and order.force:
+        return None  # who forces it has counted for himself
     if repair.wanted_at is None:
         reason = "a repair is wanted; its turn is looked up next"
         return wait(note(look, wanted_at=look.now), "node.queue", reason, phase=Phase.HOLDING, soon=TICKET_AGE)
@@ -241,24 +263,20 @@ def _queued(look: Look) -> Decision | None:
         return wait(look, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
     if not isinstance(load, Known):
         if look.now - repair.wanted_at >= look.policy.node_stuck_limit:
-            return look.hand_over("node.queue_limit", f"{_story(look)} The other repairs cannot be read: {load.why}")
+            return look.hand_over("node.queue_limit", f"{story_of(look)} The other repairs cannot be read: {load.why}")
         return wait(look, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
-    room = room_for(view_of(look).total, look.policy.max_nodes_in_repair_percent)
-    if load.value.last_day >= look.policy.max_repairs_per_day:
-        reason = f"{load.value.last_day} repairs in this cluster within 24 h: something else is wrong there."
-        return look.hand_over("node.day_limit", f"{_story(look)} {reason} {state_of_the_node(look)}")
-    if load.value.ahead < room:
+    spent = day_spent(look, load.value)
+    if spent is not None:
+        rule, reason = spent
+        return look.hand_over(rule, f"{story_of(look)} {reason} {state_of_the_node(look)}")
+    full = no_room(look, load.value)
+    if full is None:
         return None
-    reason = f"{load.value.ahead} nodes are before it, and the policy allows {room} of {view_of(look).total} at once"
+    rule, reason = full
     if look.now - repair.wanted_at >= look.policy.drain_limit:
-        return look.hand_over("node.queue_limit", f"{_story(look)} {reason}. {state_of_the_node(look)}")
-    look, told = tell_once(look, "node.full", f"{_story(look)} {reason}.")
-    return wait(look, "node.full", reason, *told, phase=Phase.HOLDING)
-
-
-def room_for(total: int, percent: float) -> int:
-    """How many of a cluster's nodes may be in repair at once: the share, rounded down, but always one."""
-    return max(1, int(total * percent / 100))
+        return look.hand_over("node.queue_limit", f"{story_of(look)} {reason}. {state_of_the_node(look)}")
+    look, told = tell_once(look, rule, f"{story_of(look)} {reason}.")
+    return wait(look, rule, reason, *told, phase=Phase.HOLDING)
 
 
 def _cordon(look: Look) -> Decision:
@@ -266,14 +284,7 @@ def _cordon(look: Look) -> Decision:
         cluster=look.incident.cluster or "", node=look.incident.node or "", why=look.incident.fault_rule
     )
     actions = () if has_our_drain(look) else (action,)
-    reason = f"{_story(look)} It gets no more jobs; it is repaired when none is on it."
+    reason = f"{story_of(look)} It gets no more jobs; it is repaired when none is on it."
     return wait(
         note(look, refusals=0), "node.cordon", reason, *actions, phase=Phase.DRAINING, soon=look.policy.look_min
-    )
-
-
-def _story(look: Look) -> str:
-    lead = leading(repair_of(look).findings)
-    return (
-        f"{look.incident.fault} ({look.incident.fault_rule}): {lead.said}." if lead else "Nothing was found against it."
     )

@@ -7,7 +7,7 @@ import dataclasses
 from chalicelib.domain.actions import Action, CordonNode, Done, Notify, Severity
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.node_actions import CheckNode, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.node_findings import Finding
 from chalicelib.domain.node_memory import (
     current_id,
@@ -27,6 +27,7 @@ from chalicelib.domain.node_memory import (
     unread,
     view_of,
     wait,
+    waiting_order,
 )
 from chalicelib.domain.node_repair import (
     MAX_ORDERS,
@@ -50,6 +51,7 @@ from chalicelib.domain.nodes import (
     is_marked,
     is_ours,
 )
+from chalicelib.domain.rules_lemon import came_back, refused_as_lemon
 from chalicelib.domain.verdict import Decision, Look, result, span_word, subject
 
 _MAX_REFUSALS = 2  # an order that waited too long is refused, and given once more
@@ -78,8 +80,30 @@ def draining(look: Look) -> Decision:
                 f"jobs are still on it after {span_word(look.in_phase)}, and none is ever killed for a repair."
                 f" {state_of_the_node(look)}",
             )
-        return wait(look, "drain.waiting", f"it is cordoned, and jobs are still on it: {slurm_state(facts)}")
+        look, moves = _moved_off(look)
+        rule = "drain.move" if moves else "drain.waiting"
+        return wait(look, rule, f"it is cordoned, and jobs are still on it: {slurm_state(facts)}", *moves)
     return begin_repair(look, findings_about_now(look))
+
+
+def _moved_off(look: Look) -> tuple[Look, tuple[MoveRuns, ...]]:
+    """Protected runs are asked, once, to save and go on elsewhere, where a person has ordered the repair.
+
+    Where hardware has failed each run's own Incident does that by itself. Only now that the node is cordoned: before,
+    they could be given it again.
+    """
+    order, repair = waiting_order(look), repair_of(look)
+    is_lost = result(look, "MoveRuns", Done.UNAVAILABLE) is not None
+    if order is None or ("drain.move" in repair.told and not is_lost):
+        return look, ()
+    move = MoveRuns(
+        cluster=look.incident.cluster or "",
+        node=look.incident.node or "",
+        number=int(order.at.timestamp()),
+        who=order.who,
+        why=order.said,
+    )
+    return note(look, told=tuple(dict.fromkeys((*repair.told, "drain.move")))), (move,)
 
 
 def _not_cordoned(look: Look) -> Decision:
@@ -118,7 +142,8 @@ def begin_repair(look: Look, findings: tuple[Finding, ...]) -> Decision:
     rung, why = next_rung(repair, findings, now=look.now)
     if rung is None:
         return look.hand_over("repair.ladder_end", f"{why}. {state_of_the_node(look)}")
-    if not within(rung, look.policy.node_repair):
+    # The policy bounds what is done by itself; what a person ordered is that person's business.
+    if waiting_order(look) is None and not within(rung, look.policy.node_repair):
         reason = f"it should be {_DONE[rung]} ({why}), which the policy ({look.policy.node_repair}) does not allow."
         return look.hand_over("repair.not_allowed", f"{reason} {state_of_the_node(look)}")
     if view.platform is Platform.UNKNOWN:
@@ -186,9 +211,15 @@ def repairing(look: Look) -> Decision:
         return look.hand_over("repair.misplaced", "nothing was ordered, and yet a repair is waited for")
     if step.state is StepState.REFUSED:
         return _refused(look, step)
+    order = waiting_order(look)
+    if order is not None:
+        return escalate(look, order.said)
     again = repeated(look, step)
     if again is not None:
         return escalate(look, f"it was seen again after the {step.rung}: {again.said}")
+    back = came_back(look, step)
+    if back is not None:
+        return refused_as_lemon(look, back) or _asked_anew(look, step, back, rule="repair.lemon")
     if _is_done(look, step):
         return _well_again(look, step)
     failed = _failed(look, step) or _marked_by_them(look, step)
@@ -309,7 +340,9 @@ def _marked_by_them(look: Look, step: Step) -> Decision | None:
     return look.hand_over("repair.marked", f"{reason}; that is not ours to lift: {command}", severity=Severity.WARNING)
 
 
-def _asked_anew(look: Look, step: Step, why: str = "nothing shows that the order was taken") -> Decision:
+def _asked_anew(
+    look: Look, step: Step, why: str = "nothing shows that the order was taken", *, rule: str = "repair.again"
+) -> Decision:
     """The same rung once more, for the instance that stands there now."""
     repair = repair_of(look)
     if sum(one.rung is step.rung for one in repair.steps) >= MAX_ORDERS:
@@ -318,7 +351,7 @@ def _asked_anew(look: Look, step: Step, why: str = "nothing shows that the order
         number=len(repair.steps) + 1, rung=step.rung, route=step.route, at=look.now, instance_id=current_id(look)
     )
     look = note(look, steps=(*repair.steps, fresh))
-    return wait(look, "repair.again", f"{why}; asking once more for the {step.rung}", _order(look, fresh, why))
+    return wait(look, rule, f"{why}; asking once more for the {step.rung}", _order(look, fresh, why))
 
 
 # ---- check, and give back --------------------------------------------------------------------------------------------
@@ -356,6 +389,9 @@ def checking(look: Look) -> Decision:
     step = repair.step
     if step is None:
         return look.hand_over("check.misplaced", "nothing was repaired, and yet it is checked")
+    order = waiting_order(look)
+    if order is not None:
+        return escalate(look, order.said)
     again = repeated(look, step)
     is_failed = instance is not None and instance.state is InstanceState.FAILURE
     if again is not None or is_failed:
@@ -399,6 +435,12 @@ def returning(look: Look) -> Decision:
         return missing
     facts, step = facts_of(look), repair_of(look).step
     assert facts is not None  # noqa: S101  unread() has just said so; this tells the type checker
+    order = waiting_order(look)
+    if order is not None:
+        serial = repair_of(look).serial + 1
+        cordon = CordonNode(cluster=look.incident.cluster or "", node=look.incident.node or "", why="ordered")
+        reason = f"{order.said}; it gets no jobs again until that is done"
+        return wait(note(look, serial=serial, refusals=0), "return.ordered", reason, cordon, phase=Phase.DRAINING)
     again = repeated(look, step) if step is not None and step.back_at is not None else None
     if again is not None:
         serial = repair_of(look).serial + 1

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from chalicelib.domain.actions import ActionResult, CordonNode, Done, action_name
 from chalicelib.domain.errors import NotAuthorized, Permanent, RecoveryError
 from chalicelib.domain.incidents import NODE_PHASES, Incident, Phase
 from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.node_actions import CheckNode, NodeAction, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.node_actions import (
+    CheckNode,
+    MoveRuns,
+    NodeAction,
+    RebootNode,
+    ReplaceNode,
+    UncordonNode,
+)
 from chalicelib.domain.node_memory import slurm_state
 from chalicelib.domain.node_repair import HISTORY, NodeRepair, Route
 from chalicelib.domain.nodes import (
@@ -55,10 +63,13 @@ class Nodes:
         agent = self.head_nodes.agent(cluster)
         listed = self.head_nodes.nodes(cluster)
         facts: Maybe[NodeFacts | None] = Unknown(listed.why) if isinstance(listed, Unknown) else Known(None)
-        total = 0
+        total, group_total = 0, None
         if isinstance(listed, Known):
             total = len(listed.value.nodes)
-            facts = Known(next((one for one in listed.value.nodes if one.name == node), None))
+            found = next((one for one in listed.value.nodes if one.name == node), None)
+            facts = Known(found)
+            group = repair.group or (found.group if found is not None else None)
+            group_total = sum(one.group == group for one in listed.value.nodes) or None if group else None
         platform = Platform.UNKNOWN
         if isinstance(agent, Known):
             platform = Platform.HYPERPOD if agent.value.cluster_arn else Platform.SLURM
@@ -77,6 +88,7 @@ class Nodes:
                 total=total,
                 load=self._load(incident) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
+                group_total=group_total,
             )
         )
 
@@ -111,12 +123,19 @@ class Nodes:
         now, mine = self.clock.now(), _claim(incident)
         try:
             others = [one for one, _ in self.store.list_open() if _is_beside(one, incident)]
-            ahead = sum(one.phase in NODE_PHASES or _claim(one) < mine for one in others if _has_claim(one))
+            ahead = [one for one in others if _has_claim(one) and (one.phase in NODE_PHASES or _claim(one) < mine)]
             recent = [*others, *self._closed_of_late(incident)]
         except RecoveryError as err:
             return Unknown(str(err)[:200])
-        steps = [step for one in recent if one.repair for step in one.repair.steps]
-        return Known(Load(ahead=ahead, last_day=sum(now - step.at < _DAY for step in steps)))
+        group = incident.repair.group if incident.repair else ""
+        return Known(
+            Load(
+                ahead=len(ahead),
+                last_day=_repairs(recent, now),
+                group_ahead=len(_of_group(ahead, group)) if group else None,
+                group_last_day=_repairs(_of_group(recent, group), now) if group else None,
+            )
+        )
 
     def _closed_of_late(self, incident: Incident) -> list[Incident]:
         found: list[Incident] = []
@@ -162,6 +181,8 @@ class Nodes:
                 return self._repair(action, incident)
             case CheckNode():
                 return self._check(action, incident)
+            case MoveRuns():
+                return _result(action, Done.REFUSED, "runs are moved by their own Incidents")
             case _:
                 assert_never(action)
 
@@ -248,6 +269,15 @@ def node_facts(view: NodeView) -> dict[str, Any]:
     if isinstance(view.load, Known):
         facts["load"] = view.load.value.to_wire()
     return facts
+
+
+def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
+    return [one for one in incidents if one.repair is not None and one.repair.group == group]
+
+
+def _repairs(incidents: Iterable[Incident], now: datetime) -> int:
+    """Orders to repair within the last day."""
+    return sum(now - step.at < _DAY for one in incidents if one.repair for step in one.repair.steps)
 
 
 def _claim(incident: Incident) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from chalicelib.domain.actions import (
     Action,
@@ -29,20 +29,14 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Unknown
-from chalicelib.domain.node_actions import CheckNode, NodeAction, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.node_actions import CheckNode, MoveRuns, NodeAction, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
 from chalicelib.services.head_orders import HeadOrders
+from chalicelib.services.moves import TakesSignals, move_runs
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.one_mailbox import next_link
-from chalicelib.services.outcome import Outcome
-
-
-class TakesSignals(Protocol):
-    """Where an Incident reports what is another Incident's business (services.intake)."""
-
-    def receive(self, signal: Signal) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +72,7 @@ class Perform:
                     return self._adopt(action, incident)
                 case CordonNode() if incident.node is None:
                     return self._ordered(action, incident)
-                case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode():
+                case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode() | MoveRuns():
                     return self._about_node(action, incident)
                 case ExcludeNodes() | CaptureStacks() | ResizeJob():
                     return self._ordered(action, incident)
@@ -154,6 +148,15 @@ class Perform:
         self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
 
     def _about_node(self, action: NodeAction | CordonNode, incident: Incident) -> ActionResult:
+        if isinstance(action, MoveRuns):
+            return move_runs(
+                action,
+                incident,
+                registry=self.registry,
+                head_nodes=self.head_nodes,
+                intake=self.intake,
+                clock=self.clock,
+            )
         if self.nodes is None:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
         return self.nodes.act(action, incident)

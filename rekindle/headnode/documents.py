@@ -221,7 +221,8 @@ class NodeFacts:
     """One node as Slurm shows it. `state` is the base state in lower case, `flags` the others (drain, fail, …).
 
     `instance_id` and `group` come from resource_config.json, None where it does not name the node. `jobs` are the
-    Slurm jobs on it now. `gpus` are GPU UUIDs where the agent can see them.
+    Slurm jobs on it now. `gpus` are GPU UUIDs, and `serial` the machine's serial number, where somebody has written
+    them down for the instance that stands there (docs/lemons.md); empty and None where not.
     """
 
     name: str
@@ -232,6 +233,7 @@ class NodeFacts:
     group: str | None = None
     jobs: tuple[int, ...] = ()
     gpus: tuple[str, ...] = ()
+    serial: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
@@ -244,6 +246,7 @@ class NodeFacts:
             "group": self.group,
             "jobs": list(self.jobs),
             "gpus": list(self.gpus),
+            "serial": self.serial,
         }
 
     @classmethod
@@ -258,6 +261,7 @@ class NodeFacts:
             group=reader.optional_text("group", 63),
             jobs=tuple(_list(reader, "jobs")),
             gpus=_texts(reader, "gpus"),
+            serial=reader.optional_text("serial", 64),
         )
 
 

@@ -60,6 +60,7 @@ def node_view(
     platform: Platform = Platform.HYPERPOD,
     role: GroupRole = GroupRole.COMPUTE,
     past: tuple[PastRepair, ...] = (),
+    **more: Any,
 ) -> NodeView:
     slurm = facts() if slurm is None else slurm
     inst = instance() if inst is None else inst
@@ -72,6 +73,7 @@ def node_view(
         total=8,
         load=load,
         past=past,
+        **more,
     )
 
 

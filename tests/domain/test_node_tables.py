@@ -14,14 +14,17 @@ from chalicelib.domain.actions import Action, ActionResult, CordonNode, Done, No
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import NODE_PHASES, TRANSITIONS, Incident, Phase
 from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.node_actions import CheckNode, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.lemons import HardwareFault, HardwareRecord, LemonRule
+from chalicelib.domain.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.node_findings import FindingKind, finding_of
+from chalicelib.domain.node_orders import NodeOrder
 from chalicelib.domain.node_repair import (
     FAILURE_WORDS,
     FIRST_RUNGS,
     Allowed,
     Route,
     Rung,
+    Step,
     StepState,
     first_rung,
     leading,
@@ -39,7 +42,7 @@ from chalicelib.domain.nodes import (
 )
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.rules_node import room_for
+from chalicelib.domain.repair_budget import room_for
 from chalicelib.domain.signals import SignalKind
 from tests.domain.looks import MINUTE, NOW, UNSEEN, signal
 from tests.domain.node_looks import (
@@ -80,6 +83,28 @@ def asked(phase: Phase, repair: object = None, **more: object) -> Incident:
     return node_incident(phase, repair, **more)  # type: ignore[arg-type]
 
 
+def ordered(*steps: Step, rung: Rung = Rung.REPLACE, ago: timedelta = MINUTE, **more: object) -> object:
+    order = NodeOrder(rung=rung, who="ada", at=NOW - ago, why="fan")
+    return memory(*steps, **({"order": order} | more))  # type: ignore[arg-type]
+
+
+def record(faults: int, *, gpu: str = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab") -> HardwareRecord:
+    """What a GPU has had within the last days, on other nodes of another cluster."""
+    kept = HardwareRecord(mark=f"gpu:{gpu}")
+    for number in range(faults):
+        fault = HardwareFault(
+            at=NOW - timedelta(days=1 + number),
+            incident_id=f"inc-{number}",
+            cluster="other",
+            node=f"n{number}",
+            instance_id=f"i-{number:017x}",
+            kind="xid_reboot",
+            said="Xid 79",
+        )
+        kept = kept.with_fault(fault)
+    return kept
+
+
 def refused(action: str, done: Done = Done.REFUSED) -> tuple[ActionResult, ...]:
     return (ActionResult(action=action, done=done, detail="not this time"),)
 
@@ -102,6 +127,13 @@ def row(
     name: str = "",
 ) -> Row:
     return (f"{rule} {name}".strip(), case, what, policy, rule, phase, actions)
+
+
+ORDER = told(SignalKind.ORDER_NODE, fault=FaultClass.OPERATOR_ORDER, do="replace", who="ada", why="fan")
+FORCED = told(SignalKind.ORDER_NODE, fault=FaultClass.OPERATOR_ORDER, do="replace", who="ada", force=True)
+OFF = with_policy(node_repair=Allowed.OFF)
+GPU = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
+LEMON = Known((record(3),))
 
 
 NODE_TABLE: list[Row] = [
@@ -919,6 +951,203 @@ NODE_TABLE: list[Row] = [
         CordonNode,
     ),
     row("node.misplaced", asked(P.VERIFYING), observed(node_view()), P.HANDED_OVER, Notify),
+    # ---- what a person orders
+    row("node.queue", asked(P.OPEN), observed(node_view(), ORDER), P.HOLDING, name="ordered, and nothing is wrong"),
+    row("node.queue", asked(P.OPEN), observed(node_view(), ORDER), P.HOLDING, policy=OFF, name="ordered, policy off"),
+    row(
+        "node.cordon",
+        asked(P.OPEN),
+        observed(node_view(), FORCED),
+        P.DRAINING,
+        CordonNode,
+        name="forced past the budgets",
+    ),
+    row(
+        "node.controller",
+        asked(P.OPEN),
+        observed(node_view(role=GroupRole.CONTROLLER), FORCED),
+        P.HANDED_OVER,
+        Notify,
+        name="ordered and forced",
+    ),
+    row(
+        "node.theirs",
+        asked(P.OPEN),
+        observed(node_view(inst=instance(InstanceState.SHUTTING_DOWN)), FORCED),
+        P.HOLDING,
+        Notify,
+        name="ordered while HyperPod replaces it",
+    ),
+    row(
+        "node.held_by_other",
+        asked(P.OPEN),
+        observed(node_view(facts("idle", "drain", reason="bob looks into it")), FORCED),
+        P.HANDED_OVER,
+        Notify,
+        name="ordered, drained by somebody",
+    ),
+    row(
+        "guard.shadow",
+        asked(P.OPEN),
+        observed(node_view(), ORDER),
+        P.HANDED_OVER,
+        Notify,
+        policy=with_policy(shadow=True),
+        name="ordered",
+    ),
+    row(
+        "node.full",
+        asked(P.HOLDING, ordered(wanted_at=NOW - MINUTE)),
+        observed(node_view(load=Known(Load(ahead=2, last_day=2)))),
+        P.HOLDING,
+        Notify,
+        name="ordered, not forced",
+    ),
+    row(
+        "drain.move",
+        asked(P.DRAINING, ordered()),
+        observed(node_view(drained("mixed", jobs=(41,)))),
+        P.DRAINING,
+        MoveRuns,
+    ),
+    row(
+        "drain.move",
+        asked(P.DRAINING, ordered(told=("drain.move",))),
+        observed(node_view(drained("mixed", jobs=(41,))), results=refused("MoveRuns", Done.UNAVAILABLE)),
+        P.DRAINING,
+        MoveRuns,
+        name="the order was lost",
+    ),
+    row(
+        "drain.waiting",
+        asked(P.DRAINING, ordered(told=("drain.move",))),
+        observed(node_view(drained("mixed", jobs=(41,)))),
+        P.DRAINING,
+        name="runs have been asked",
+    ),
+    row(
+        "repair.replace",
+        asked(P.DRAINING, ordered(findings=())),
+        observed(node_view(drained())),
+        P.REPAIRING,
+        ReplaceNode,
+        Notify,
+        policy=OFF,
+        name="ordered",
+    ),
+    row(
+        "repair.replace",
+        asked(P.REPAIRING, ordered(step(ago=2 * MINUTE))),
+        observed(node_view(drained())),
+        P.REPAIRING,
+        ReplaceNode,
+        Notify,
+        name="ordered while it reboots",
+    ),
+    row(
+        "repair.replace",
+        asked(P.CHECKING, ordered(step(back_at=NOW - MINUTE))),
+        observed(node_view(drained())),
+        P.REPAIRING,
+        ReplaceNode,
+        Notify,
+        name="ordered while it is checked",
+    ),
+    row(
+        "return.ordered",
+        asked(P.RETURNING, ordered(step(back_at=NOW - MINUTE))),
+        observed(node_view()),
+        P.DRAINING,
+        CordonNode,
+    ),
+    row(
+        "repair.ladder_end",
+        asked(P.REPAIRING, ordered(step(ago=21 * MINUTE), rung=Rung.REBOOT, ago=HOUR, findings=())),
+        observed(node_view(drained("down", "not_responding"))),
+        P.HANDED_OVER,
+        Notify,
+        name="an ordered reboot does not lead to a replacement",
+    ),
+    # ---- the share of the instance group
+    row(
+        "node.group_full",
+        asked(P.HOLDING, queued()),
+        observed(node_view(load=Known(Load(ahead=1, last_day=1, group_ahead=1, group_last_day=1)), group_total=4)),
+        P.HOLDING,
+        Notify,
+    ),
+    row(
+        "node.group_day_limit",
+        asked(P.HOLDING, queued()),
+        observed(node_view(load=Known(Load(ahead=0, last_day=5, group_ahead=0, group_last_day=5)), group_total=4)),
+        P.HANDED_OVER,
+        Notify,
+    ),
+    row(
+        "node.cordon",
+        asked(P.HOLDING, queued()),
+        observed(node_view(load=Known(Load(ahead=1, last_day=4, group_ahead=1, group_last_day=4)), group_total=8)),
+        P.DRAINING,
+        CordonNode,
+        name="the group has room",
+    ),
+    # ---- lemons
+    row(
+        "node.lemon",
+        asked(P.OPEN),
+        observed(node_view(records=LEMON), XID),
+        P.HOLDING,
+        Notify,
+        policy=with_policy(lemon_repair=LemonRule.TELL),
+    ),
+    row(
+        "repair.replace",
+        asked(P.DRAINING, memory(findings=(finding(), finding(FindingKind.LEMON)))),
+        observed(node_view(drained())),
+        P.REPAIRING,
+        ReplaceNode,
+        Notify,
+        name="a lemon is not rebooted",
+    ),
+    row(
+        "repair.lemon",
+        asked(P.REPAIRING, memory(REPLACED)),
+        observed(dataclasses.replace(FRESH, records=LEMON)),
+        P.REPAIRING,
+        ReplaceNode,
+    ),
+    row(
+        "repair.lemon",
+        asked(P.REPAIRING, memory(REPLACED, hardware=(f"gpu:{GPU}",))),
+        observed(node_view(drained(instance_id=NEW, gpus=(GPU,)), instance(instance_id=NEW))),
+        P.REPAIRING,
+        ReplaceNode,
+        name="the very machine is back",
+    ),
+    row(
+        "repair.lemon_limit",
+        asked(P.REPAIRING, memory(REPLACED, dataclasses.replace(REPLACED, number=2))),
+        observed(dataclasses.replace(FRESH, records=LEMON)),
+        P.HANDED_OVER,
+        Notify,
+    ),
+    row(
+        "repair.lemon_limit",
+        asked(P.REPAIRING, memory(REPLACED)),
+        observed(dataclasses.replace(FRESH, records=LEMON)),
+        P.HANDED_OVER,
+        Notify,
+        policy=with_policy(lemon_repair=LemonRule.TELL),
+        name="the policy only tells",
+    ),
+    row(
+        "node.omen",
+        asked(P.OPEN),
+        observed(node_view(), told(SignalKind.NODE_SUSPECT, lemon=True)),
+        P.HOLDING,
+        Notify,
+        name="a lemon by somebody else's measure",
+    ),
 ]
 
 

@@ -1,0 +1,217 @@
+"""The lemon ledger: what a piece of hardware has had, wherever it stood. Data and judgement, pure.
+
+A replaced node keeps its name and gets another instance id, and the machine that was taken away may come back under
+both new names. Only the hardware's own marks tell: the UUIDs of its GPUs, the serial numbers of its boards and its
+chassis. Where none of them is known the instance id stands in, which proves the same hardware only while it lives. A
+mark that nobody has read is not there; none is ever made up.
+
+Source: aws-facts §1.14, §8 (only the GPU UUID proves "same hardware"; PCI slots are alike on all nodes of a type);
+arXiv 2410.21680 (lemon nodes: signals over 28 days); NVSentinel (five faults within seven days); AWS's own kit (the
+same Xid three times within seven days). What is counted here are Incidents, not lines: a storm counts once, so three in
+28 days is the built-in measure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+MAX_FAULTS: Final = 16  # kept of one piece, the newest
+MAX_MARKS: Final = 24  # of one node: 16 GPUs at most (p2), their boards or its chassis
+MAX_SERIAL: Final = 64
+_GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # nvidia-smi -L, NVRM's lines
+# Source: the kernel module's own words, "NVRM: GPU Board Serial Number: 1650923033211"
+_BOARD: Final = re.compile(r"GPU Board Serial Number:\s*([0-9A-Za-z-]{4,32})")
+_SERIAL: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{3,63}")
+# What firmware writes where it has no serial number: equal on every machine, so it would make strangers one.
+_NO_SERIAL: Final = frozenset(
+    {
+        "none",
+        "default string",
+        "to be filled by o.e.m.",
+        "not specified",
+        "system serial number",
+        "0123456789",
+        "unknown",
+    }
+)
+
+
+class LemonRule(StrEnum):
+    """What is done about a lemon (policy field `lemon_repair`)."""
+
+    OFF = "off"
+    TELL = "tell"
+    REPLACE = "replace"
+
+
+class MarkKind(StrEnum):
+    """What a mark is; it stands before the colon of one."""
+
+    GPU = "gpu"
+    BOARD = "board"
+    SERIAL = "serial"
+    INSTANCE = "instance"  # no mark of the hardware, and never used beside one
+
+    @property
+    def is_of_the_hardware(self) -> bool:
+        """It stays with the machine, whoever rents it."""
+        return self is not MarkKind.INSTANCE
+
+
+def mark(kind: MarkKind, value: str) -> str:
+    """One mark, as it is kept: `gpu:GPU-…`."""
+    return f"{kind}:{value}"
+
+
+def kind_of(one: str) -> MarkKind:
+    """The kind of a mark. Raises: ValueError."""
+    return MarkKind(one.partition(":")[0])
+
+
+def marks_of(*, gpus: Iterable[str] = (), serial: str | None = None) -> tuple[str, ...]:
+    """The marks of a node, as far as somebody has read them."""
+    found = [mark(MarkKind.GPU, one) for one in gpus if _GPU.fullmatch(one)]
+    if serial is not None and is_serial(serial):
+        found.append(mark(MarkKind.SERIAL, serial.strip()))
+    return tuple(dict.fromkeys(found))[:MAX_MARKS]
+
+
+def is_serial(text: str) -> bool:
+    """True for what tells one machine from another.
+
+    What DMI shows on EC2 (`ec2…`) is the instance's own UUID, which goes with the instance: no mark of the hardware.
+    Source: EC2 user guide, identify_ec2_instances.
+    """
+    told = text.strip().lower()
+    is_made_up = told in _NO_SERIAL or told.startswith("ec2") or len(set(told)) == 1
+    return _SERIAL.fullmatch(text.strip()) is not None and not is_made_up
+
+
+def marks_in(text: str) -> tuple[str, ...]:
+    """The GPUs that a log line names by themselves; most lines name a PCI slot only, which proves nothing."""
+    gpus = [mark(MarkKind.GPU, one) for one in _GPU.findall(text[:16384])]
+    boards = [mark(MarkKind.BOARD, one) for one in _BOARD.findall(text[:16384]) if is_serial(one)]
+    return tuple(dict.fromkeys([*gpus, *boards]))[:MAX_MARKS]
+
+
+def told_marks(evidence: Mapping[str, Any]) -> tuple[str, ...]:
+    """The marks in a Signal's evidence, field `marks`."""
+    said = evidence.get("marks")
+    texts = [one for one in said if isinstance(one, str) and len(one) <= 80] if isinstance(said, list | tuple) else []
+    return tuple(one for one in texts if _is_mark(one))[:MAX_MARKS]
+
+
+def _is_mark(text: str) -> bool:
+    kind, _, value = text.partition(":")
+    return kind in list(MarkKind) and bool(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareFault:
+    """One Incident's fault, against one mark. `named`: a line named this very piece; else it is one of the node's.
+
+    `done` is what was done about the node: reboot, replace, or empty.
+    """
+
+    at: datetime
+    incident_id: str
+    cluster: str
+    node: str
+    instance_id: str | None
+    kind: str
+    said: str
+    named: bool = False
+    done: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "at": self.at.isoformat(),
+            "incident_id": self.incident_id,
+            "cluster": self.cluster,
+            "node": self.node,
+            "instance_id": self.instance_id,
+            "kind": self.kind,
+            "said": self.said[:200],
+            "named": self.named,
+            "done": self.done,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> HardwareFault:
+        """Inverse of `to_wire`."""
+        return cls(
+            at=datetime.fromisoformat(wire["at"]),
+            incident_id=wire["incident_id"],
+            cluster=wire["cluster"],
+            node=wire["node"],
+            instance_id=wire["instance_id"],
+            kind=wire["kind"],
+            said=wire["said"],
+            named=bool(wire["named"]),
+            done=wire["done"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareRecord:
+    """What one mark has had: the newest faults in order, and how many there ever were."""
+
+    mark: str
+    faults: tuple[HardwareFault, ...] = ()
+    total: int = 0
+
+    def with_fault(self, fault: HardwareFault) -> HardwareRecord:
+        """The same with one more; an Incident counts once, whatever of it is told."""
+        if any(one.incident_id == fault.incident_id for one in self.faults):
+            return self
+        kept = sorted((*self.faults, fault), key=lambda one: one.at)[-MAX_FAULTS:]
+        return dataclasses.replace(self, faults=tuple(kept), total=self.total + 1)
+
+    def within(self, window: timedelta, *, now: datetime, beside: str = "") -> tuple[HardwareFault, ...]:
+        """Those of the last `window`, without the Incident `beside`."""
+        return tuple(one for one in self.faults if now - one.at < window and one.incident_id != beside)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"mark": self.mark, "faults": [one.to_wire() for one in self.faults], "total": self.total}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> HardwareRecord:
+        """Inverse of `to_wire`."""
+        return cls(
+            mark=wire["mark"],
+            faults=tuple(HardwareFault.from_wire(one) for one in wire["faults"]),
+            total=int(wire["total"]),
+        )
+
+
+def lemon_among(
+    records: Sequence[HardwareRecord],
+    *,
+    faults: int,
+    window: timedelta,
+    now: datetime,
+    incident_id: str = "",
+    fresh: bool = False,
+) -> str | None:
+    """What people are told of the worst lemon among `records`; None where none is one.
+
+    fresh: the Incident at hand is one more fault of theirs. An instance id counts too, as long as it is there.
+    """
+    found = [(record, record.within(window, now=now, beside=incident_id)) for record in records]
+    worst = max(found, key=lambda pair: len(pair[1]), default=None)
+    if worst is None or len(worst[1]) + fresh < faults:
+        return None
+    record, before = worst
+    places = ", ".join(dict.fromkeys(f"{one.node} of {one.cluster}" for one in reversed(before)))
+    return (
+        f"{record.mark} has had {len(before) + fresh} faults in {window.days or 1} days"
+        f"{f' (before: on {places[:200]})' if places else ''}: a lemon"
+    )

@@ -1,0 +1,46 @@
+"""How much of a cluster, and of one instance group, may be in repair: at once by share, in a day by number. Pure.
+
+A group is the smaller of the two bounds: an image or a driver that is wrong takes one group, and its nodes fail alike.
+A node whose group nobody knows (plain Slurm) has the cluster's bounds alone. Both are counted from the Incidents
+themselves (services.nodes), so that nothing has to be given back after a crash.
+"""
+
+from __future__ import annotations
+
+from chalicelib.domain.node_memory import repair_of, view_of
+from chalicelib.domain.nodes import Load
+from chalicelib.domain.verdict import Look
+
+
+def room_for(total: int, percent: float) -> int:
+    """How many of so many nodes may be in repair at once: the share, rounded down, but always one."""
+    return max(1, int(total * percent / 100))
+
+
+def day_spent(look: Look, load: Load) -> tuple[str, str] | None:
+    """The rule and the reason, where so many were repaired within 24 hours that a person is to look."""
+    policy, group = look.policy, repair_of(look).group
+    if load.last_day >= policy.max_repairs_per_day:
+        return "node.day_limit", f"{load.last_day} repairs in this cluster within 24 h: something else is wrong there."
+    if load.group_last_day is not None and load.group_last_day >= policy.max_group_repairs_per_day:
+        return (
+            "node.group_day_limit",
+            f"{load.group_last_day} repairs in group {group} within 24 h: something else is wrong with it.",
+        )
+    return None
+
+
+def no_room(look: Look, load: Load) -> tuple[str, str] | None:
+    """The rule and the reason, while as many are in repair, or wanted to be before this one, as the policy allows."""
+    policy, view, group = look.policy, view_of(look), repair_of(look).group
+    room = room_for(view.total, policy.max_nodes_in_repair_percent)
+    if load.ahead >= room:
+        reason = f"{load.ahead} nodes are before it, and the policy allows {room} of {view.total} at once"
+        return "node.full", reason
+    if load.group_ahead is None or view.group_total is None:
+        return None
+    room = room_for(view.group_total, policy.max_group_in_repair_percent)
+    if load.group_ahead < room:
+        return None
+    reason = f"{load.group_ahead} nodes of group {group} are before it, and the policy allows {room} of "
+    return "node.group_full", f"{reason}{view.group_total} at once"
