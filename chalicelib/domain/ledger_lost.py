@@ -88,12 +88,17 @@ def _from(incident: Incident, onset: Maybe[datetime]) -> tuple[Maybe[datetime], 
     if not restarts:
         return onset, incident.target_step, ()
     if incident.onsets or incident.is_poisoned:
-        first_bad = incident.onsets[0].step if incident.onsets else incident.onset_step
-        return onset, first_bad, ("Steps since the onset are worth nothing.",)
+        return onset, last_good(incident), ("Steps since the onset are worth nothing.",)
     first = restarts[0]
     if incident.fault in RUNS_ON and first.ended_at is not None:
         return Known(first.ended_at), first.furthest, ("The run worked until it was stopped.",)
     return onset, first.furthest, ()
+
+
+def last_good(incident: Incident) -> Maybe[int]:
+    """The step before the first bad one."""
+    first_bad = incident.onsets[0].step if incident.onsets else incident.onset_step
+    return Known(first_bad.value - 1) if isinstance(first_bad, Known) else first_bad
 
 
 def _after(at: datetime, seconds: float, start: datetime) -> float:

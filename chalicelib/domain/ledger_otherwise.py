@@ -13,6 +13,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.ledger_lost import last_good
 
 NCCL_TIMEOUT_S: Final = 1800.0
 HUMAN_S: Final = 3600.0
@@ -101,11 +102,7 @@ def _waiting(fault: FaultClass) -> tuple[float, tuple[str, ...]]:
 def _recompute(incident: Incident) -> Maybe[float]:
     """The steps between the newest checkpoint of its own and how far it had come, at the run's own pace."""
     first, step_s = incident.account.restarts[0], incident.account.step_s
-    reached = first.furthest
-    if incident.onsets:
-        reached = incident.onsets[0].step
-    elif incident.is_poisoned:
-        reached = incident.onset_step
+    reached = last_good(incident) if incident.onsets or incident.is_poisoned else first.furthest
     if isinstance(first.periodic_step, Unknown):
         return Unknown(f"where it would have gone on is not known: {first.periodic_step.why}")
     if isinstance(reached, Unknown):
