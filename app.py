@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from chalice.app import Chalice, CloudWatchEvent, IAMAuthorizer, Rate, Response
+from chalice.app import Chalice, CloudWatchEvent, IAMAuthorizer, Rate, Response, SQSEvent
 
 from chalicelib.api.problems import of_framework
 from chalicelib.bootstrap import service, warm_up
-from chalicelib.ingest.patterns import PATTERNS
+from chalicelib.ingest.patterns import NOTICES, PATTERNS
 
 app = Chalice(app_name="rekindle", configure_logs=False)
 SIGNED = IAMAuthorizer()  # AWS credentials with execute-api:Invoke; nothing of this API is public
+DELIVERIES = "arn:aws:sqs:us-east-1:000000000000:deliveries"  # in place of the stack's own queue (the merge template)
 
 
 @app.on_cw_event(PATTERNS["hyperpod_event"], name="hyperpod_event")
@@ -57,6 +58,18 @@ def monitor_event(event: CloudWatchEvent) -> Any:
 def agent_event(event: CloudWatchEvent) -> Any:
     """The agents on Slurm head nodes, over the custom bus (set in the merge template)."""
     return service().ingress.take("agent_event", event.to_dict())
+
+
+@app.on_cw_event(NOTICES, name="notice_event")
+def notice_event(event: CloudWatchEvent) -> Any:
+    """Our own notices, over the custom bus (set in the merge template): to one message per channel."""
+    return service().fan_out.take(event.to_dict())
+
+
+@app.on_sqs_message(queue_arn=DELIVERIES, batch_size=4, maximum_concurrency=5, name="deliver")
+def deliver(event: SQSEvent) -> Any:
+    """One message per notice and channel; what fails stays in the queue (ReportBatchItemFailures in the template)."""
+    return service().deliver.take(event.to_dict())
 
 
 @app.on_cw_event(PATTERNS["mailbox_event"], name="mailbox_event")
@@ -130,6 +143,12 @@ def register_job() -> Response:
     return _answer("register_job")
 
 
+@app.route("/openapi.json", methods=["GET"], authorizer=SIGNED)
+def openapi() -> Response:
+    """This API's own description."""
+    return _answer("openapi")
+
+
 @app.route("/jobs/{job_id}", methods=["GET"], authorizer=SIGNED)
 def get_job(job_id: str) -> Response:
     """One Job with its Attempts."""
@@ -143,12 +162,6 @@ def checkpoint_job(job_id: str) -> Response:
 
 
 @app.route("/jobs/{job_id}/resubmit", methods=["POST"], authorizer=SIGNED)
-@app.route("/openapi.json", methods=["GET"], authorizer=SIGNED)
-def openapi() -> Response:
-    """This API's own description."""
-    return _answer("openapi")
-
-
 def resubmit_job(job_id: str) -> Response:
     """Save, stop, submit again."""
     return _answer("resubmit_job", job_id=job_id)
@@ -166,6 +179,12 @@ def get_incident(incident_id: str) -> Response:
     return _answer("get_incident", incident_id=incident_id)
 
 
+@app.route("/incidents/{incident_id}/timeline", methods=["GET"], authorizer=SIGNED)
+def get_timeline(incident_id: str) -> Response:
+    """The story of an Incident, a page at a time."""
+    return _answer("get_timeline", incident_id=incident_id)
+
+
 @app.route("/incidents/{incident_id}/cancel", methods=["POST"], authorizer=SIGNED)
 def cancel_incident(incident_id: str) -> Response:
     """End an Incident at its next look."""
@@ -179,12 +198,6 @@ def list_quarantine() -> Response:
 
 
 @app.route("/quarantine/redrive", methods=["POST"], authorizer=SIGNED)
-@app.route("/incidents/{incident_id}/timeline", methods=["GET"], authorizer=SIGNED)
-def get_timeline(incident_id: str) -> Response:
-    """The story of an Incident, a page at a time."""
-    return _answer("get_timeline", incident_id=incident_id)
-
-
 def redrive_quarantine() -> Response:
     """Feed them in again."""
     return _answer("redrive_quarantine")
@@ -202,13 +215,6 @@ def get_cluster(cluster: str) -> Response:
     return _answer("get_cluster", cluster=cluster)
 
 
-@app.route("/pause", methods=["PUT"], authorizer=SIGNED)
-def set_pause() -> Response:
-    """Set or lift the global pause."""
-    return _answer("set_pause")
-
-
-warm_up()
 @app.route("/policies", methods=["GET"], authorizer=SIGNED)
 def list_policies() -> Response:
     """Every policy in brief."""
@@ -239,3 +245,94 @@ def diff_policy(name: str) -> Response:
     return _answer("diff_policy", name=name)
 
 
+@app.route("/pause", methods=["PUT"], authorizer=SIGNED)
+def set_pause() -> Response:
+    """Set or lift the global pause."""
+    return _answer("set_pause")
+
+
+@app.route("/jobs/{job_id}/stop", methods=["POST"], authorizer=SIGNED)
+def stop_job(job_id: str) -> Response:
+    """Save, stop, and leave it stopped; a resubmission starts it again."""
+    return _answer("stop_job", job_id=job_id)
+
+
+@app.route("/jobs/{job_id}/curves", methods=["GET"], authorizer=SIGNED)
+def job_curves(job_id: str) -> Response:
+    """A run's curves: loss, steps, step time, gradient norm."""
+    return _answer("job_curves", job_id=job_id)
+
+
+@app.route("/jobs/{job_id}/ledger", methods=["GET"], authorizer=SIGNED)
+def job_ledger(job_id: str) -> Response:
+    """What a Job's Incidents cost and saved, and its ETTR."""
+    return _answer("job_ledger", job_id=job_id)
+
+
+@app.route("/incidents/{incident_id}/ledger", methods=["GET"], authorizer=SIGNED)
+def incident_ledger(incident_id: str) -> Response:
+    """What an Incident cost and saved, stage by stage."""
+    return _answer("incident_ledger", incident_id=incident_id)
+
+
+@app.route("/incidents/{incident_id}/postmortem", methods=["GET"], authorizer=SIGNED)
+def postmortem(incident_id: str) -> Response:
+    """An Incident's post-mortem in Markdown."""
+    return _answer("postmortem", incident_id=incident_id)
+
+
+@app.route("/ledger", methods=["GET"], authorizer=SIGNED)
+def fleet_ledger() -> Response:
+    """What all Incidents of so many days cost and saved."""
+    return _answer("fleet_ledger")
+
+
+@app.route("/jobs/{job_id}/drills", methods=["POST"], authorizer=SIGNED)
+def start_drill(job_id: str) -> Response:
+    """Rehearse a fault on a living run: real reads, real decisions, and nothing is done."""
+    return _answer("start_drill", job_id=job_id)
+
+
+@app.route("/drills/{drill_id}", methods=["GET"], authorizer=SIGNED)
+def get_drill(drill_id: str) -> Response:
+    """A rehearsal's result; kept for 30 days."""
+    return _answer("get_drill", drill_id=drill_id)
+
+
+@app.route("/switches", methods=["GET"], authorizer=SIGNED)
+def read_switches() -> Response:
+    """How pause, shadow mode and the breaker stand."""
+    return _answer("read_switches")
+
+
+@app.route("/shadow", methods=["PUT"], authorizer=SIGNED)
+def set_shadow() -> Response:
+    """Shadow mode for a Job, a cluster or everything: decide and tell, do nothing."""
+    return _answer("set_shadow")
+
+
+@app.route("/breaker/lift", methods=["POST"], authorizer=SIGNED)
+def lift_breaker() -> Response:
+    """Let everything go on that the fleet-wide breaker holds."""
+    return _answer("lift_breaker")
+
+
+@app.route("/approvals", methods=["GET"], authorizer=SIGNED)
+def list_approvals() -> Response:
+    """Every open question, the one that runs out first at the top."""
+    return _answer("list_approvals")
+
+
+@app.route("/incidents/{incident_id}/approvals/{approval_id}", methods=["POST"], authorizer=SIGNED)
+def answer_approval(incident_id: str, approval_id: str) -> Response:
+    """Approve or deny; the first answer counts."""
+    return _answer("answer_approval", incident_id=incident_id, approval_id=approval_id)
+
+
+@app.route("/clusters/{cluster}/nodes/{node}/repair", methods=["POST"], authorizer=SIGNED)
+def repair_node(cluster: str, node: str) -> Response:
+    """Reboot or replace a node; no job on it is ever killed."""
+    return _answer("repair_node", cluster=cluster, node=node)
+
+
+warm_up()

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from chalicelib.adapters.answers_dynamo import DynamoAnswers
     from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
     from chalicelib.adapters.clusters import SageMakerClusters
+    from chalicelib.adapters.deliveries import DynamoDeliveryLog, SqsDeliveries
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.headnodes import S3HeadNodes
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
     from chalicelib.adapters.listings_dynamo import DynamoListings
+    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
     from chalicelib.adapters.mailbox_signals import SlurmMailbox
     from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
@@ -33,10 +35,14 @@ if TYPE_CHECKING:
     from chalicelib.adapters.prices_ssm import SsmPrices
     from chalicelib.adapters.quarantine_sqs import SqsQuarantine
     from chalicelib.adapters.saves_s3 import S3Saves
+    from chalicelib.adapters.settings_ssm import SsmSettings
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
     from chalicelib.api.routes import Api
+    from chalicelib.egress.deliver import Deliver
+    from chalicelib.egress.fan_out import FanOut
     from chalicelib.ingress import Ingress
     from chalicelib.notify.bus import BusAnnouncer
+    from chalicelib.notify.makers import Makers
     from chalicelib.observability import Observability
     from chalicelib.orchestrators.schedulers import Schedulers
     from chalicelib.orchestrators.slurm import SlurmScheduler
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
     from chalicelib.services.drills import Drills
     from chalicelib.services.intake import Intake
     from chalicelib.services.ledgers import Ledgers
+    from chalicelib.services.lemons import Lemons
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
     from chalicelib.services.orders import Orders
@@ -62,6 +69,8 @@ if TYPE_CHECKING:
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "recover": ("look", "perform", "observability"),
     "sweep": ("sweep", "observability"),
+    "notice_event": ("fan_out", "observability"),
+    "deliver": ("deliver", "observability"),
     "app": (
         "api",
         "orders",
@@ -164,6 +173,51 @@ class Service:
         return _announcer(self.settings, self.clients)
 
     @cached_property
+    def written(self) -> SsmSettings:
+        """Channels, sources of alerts, and secrets."""
+        return _written(self.settings, self.clients, self.clock)
+
+    @cached_property
+    def delivery_queue(self) -> SqsDeliveries:
+        """Deliveries that wait, and those given up."""
+        return _delivery_queue(self.settings, self.clients)
+
+    @cached_property
+    def delivery_log(self) -> DynamoDeliveryLog:
+        """What has arrived."""
+        return _delivery_log(self.settings, self.clients)
+
+    @cached_property
+    def makers(self) -> Makers:
+        """Channels."""
+        from chalicelib.notify.makers import Makers
+
+        return Makers(secrets=self.written, clock=self.clock)
+
+    @cached_property
+    def fan_out(self) -> FanOut:
+        """Notice -> channels."""
+        from chalicelib.egress.fan_out import FanOut
+
+        return FanOut(
+            book=self.written, queue=self.delivery_queue, clock=self.clock, report=self.observability.record
+        )
+
+    @cached_property
+    def deliver(self) -> Deliver:
+        """Message of the queue -> receiver."""
+        from chalicelib.egress.deliver import Deliver
+
+        return Deliver(
+            book=self.written,
+            queue=self.delivery_queue,
+            log=self.delivery_log,
+            makers=self.makers,
+            clock=self.clock,
+            report=self.observability.record,
+        )
+
+    @cached_property
     def metrics(self) -> CloudWatchMetrics:
         """Metrics of Jobs."""
         return _metrics(self.clients)
@@ -243,7 +297,15 @@ class Service:
             cluster_nodes=self.cluster_nodes,
             store=self.store,
             clock=self.clock,
+            lemons=self.lemons,
         )
+
+    @cached_property
+    def lemons(self) -> Lemons:
+        """The lemon ledger."""
+        from chalicelib.services.lemons import Lemons
+
+        return Lemons(ledger=_lemon_ledger(self.settings, self.clients), clock=self.clock)
 
     @cached_property
     def look(self) -> Look:
@@ -296,7 +358,9 @@ class Service:
             executions=self.executions,
             intake=self.intake,
             clock=self.clock,
-            clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, clock=self.clock),
+            clusters=SweepClusters(
+                head_nodes=self.head_nodes, intake=self.intake, clock=self.clock, lemons=self.lemons
+            ),
             metrics_every=self.settings.sweep_metrics_minutes,
         )
 
@@ -544,6 +608,12 @@ def _saves(clients: Clients) -> S3Saves:
     return S3Saves(clients("s3"))
 
 
+def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:
+    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
+
+    return DynamoLemons(clients("dynamodb"), table=settings.table)
+
+
 def _marks(settings: Settings, clients: Clients) -> DynamoSweepMarks:
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
 
@@ -554,6 +624,24 @@ def _board(settings: Settings, clients: Clients) -> CloudWatchAlarms:
     from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
 
     return CloudWatchAlarms(clients("cloudwatch"), stack=settings.stage)
+
+
+def _written(settings: Settings, clients: Clients, clock: Clock) -> SsmSettings:
+    from chalicelib.adapters.settings_ssm import SsmSettings
+
+    return SsmSettings(clients("ssm"), prefix=settings.settings_prefix, clock=clock)
+
+
+def _delivery_queue(settings: Settings, clients: Clients) -> SqsDeliveries:
+    from chalicelib.adapters.deliveries import SqsDeliveries
+
+    return SqsDeliveries(clients("sqs"), url=settings.deliveries_url, dead_url=settings.undelivered_url)
+
+
+def _delivery_log(settings: Settings, clients: Clients) -> DynamoDeliveryLog:
+    from chalicelib.adapters.deliveries import DynamoDeliveryLog
+
+    return DynamoDeliveryLog(clients("dynamodb"), table=settings.table)
 
 
 def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:

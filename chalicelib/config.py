@@ -28,6 +28,9 @@ class Settings:
     log_level: str = "INFO"
     account: str = ""
     sweep_metrics_minutes: int = 1
+    settings_prefix: str = "/rekindle"
+    deliveries_url: str = ""
+    undelivered_url: str = ""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -46,6 +49,9 @@ class Settings:
             "stage": "REKINDLE_STAGE",
             "log_level": "REKINDLE_LOG_LEVEL",
             "account": "REKINDLE_ACCOUNT",
+            "settings_prefix": "REKINDLE_SETTINGS_PREFIX",
+            "deliveries_url": "REKINDLE_DELIVERIES_URL",
+            "undelivered_url": "REKINDLE_UNDELIVERED_URL",
         }
         missing = sorted(name for name in required.values() if not environ.get(name))
         if missing:

@@ -20,6 +20,7 @@ class Trigger(StrEnum):
     LOGS = "logs subscription"
     DURABLE = "durable"  # started by the other functions, by alias, under the Incident's name
     HTTP = "http"
+    QUEUE = "queue"  # messages of the queue `deliveries`
 
 
 # An event that cannot be delivered is kept trying for a day and then lands in the failures queue.
@@ -56,13 +57,15 @@ class Function:
         match self.trigger:
             case Trigger.DEFAULT_BUS | Trigger.CUSTOM_BUS | Trigger.SCHEDULE:
                 return f"{self.base_id}Event"
+            case Trigger.QUEUE:
+                return f"{self.base_id}SqsEventSource"
             case _:
                 return None
 
     @property
     def is_asynchronous(self) -> bool:
         """True where nobody waits for the answer, so that Lambda itself must keep what failed."""
-        return self.trigger is not Trigger.HTTP
+        return self.trigger not in {Trigger.HTTP, Trigger.QUEUE}
 
     @property
     def invoke_retries(self) -> int:
@@ -87,6 +90,8 @@ FUNCTIONS: Final = (
     Function(name="ec2_event", trigger=Trigger.DEFAULT_BUS),
     Function(name="monitor_event", trigger=Trigger.CUSTOM_BUS),
     Function(name="agent_event", trigger=Trigger.CUSTOM_BUS),
+    Function(name="notice_event", trigger=Trigger.CUSTOM_BUS),
+    Function(name="deliver", trigger=Trigger.QUEUE),
     Function(name="mailbox_event", trigger=Trigger.DEFAULT_BUS),
     Function(name="log_batch", trigger=Trigger.LOGS),
     Function(name="sweep", trigger=Trigger.SCHEDULE),

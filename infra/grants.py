@@ -70,11 +70,15 @@ class Grant:
     condition: Mapping[str, Any] | None = None
     only_if: str | None = None  # a condition of the template
     only_with: str | None = None  # an action that tells who needs it, where the actions themselves do not
+    only_for: tuple[str, ...] = ()  # functions, where no action tells: several queues take messages
+    not_for: tuple[str, ...] = ()
 
-    def statement(self, wanted: frozenset[str]) -> dict[str, Any] | None:
+    def statement(self, wanted: frozenset[str], *, function: str = "") -> dict[str, Any] | None:
         """The statement with those of its actions that are wanted, None without any."""
         actions = [action for action in self.actions if action in wanted]
         if not actions or self.only_with not in (None, *wanted):
+            return None
+        if function in self.not_for or (self.only_for and function not in self.only_for):
             return None
         body: dict[str, Any] = {"Sid": self.sid, "Effect": "Allow", "Action": actions, "Resource": self.resource}
         if self.condition is not None:
@@ -86,6 +90,8 @@ _S3_READ: Final = ("s3:GetObject",)
 _S3_WRITE: Final = ("s3:PutObject",)
 _S3_LIST: Final = ("s3:ListBucket",)
 _IN_TABLE: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query")
+
+_DELIVERING: Final = ("notice_event", "deliver")  # notices go out; nothing of theirs goes to quarantine
 
 GRANTS: Final = (
     Grant(
@@ -199,12 +205,36 @@ GRANTS: Final = (
         sid="Policies",
         actions=("ssm:GetParameter",),
         resource=_arn("ssm", "parameter/${AWS::StackName}/policies/*"),
+        not_for=_DELIVERING,
+    ),
+    Grant(
+        sid="Channels",
+        actions=("ssm:GetParameter",),
+        resource=_arn("ssm", "parameter/${AWS::StackName}/channels"),
+        only_for=(*_DELIVERING, "api_handler"),
+    ),
+    Grant(
+        sid="EditPolicies",
+        actions=("ssm:PutParameter",),
+        resource=_arn("ssm", "parameter/${AWS::StackName}/policies/*"),
+    ),
+    Grant(
+        sid="ListPolicies",
+        actions=("ssm:GetParametersByPath",),
+        # The path itself is what the call is about; the documents lie below it.
+        resource=[_arn("ssm", f"parameter/${{AWS::StackName}}/policies{below}") for below in ("", "/*")],
     ),
     Grant(
         sid="Quarantine",
         actions=("sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage"),
         resource=_own("QuarantineQueue"),
+        not_for=_DELIVERING,
     ),
+    Grant(sid="Enqueue", actions=("sqs:SendMessage",), resource=_own("DeliveriesQueue"), only_for=("notice_event",)),
+    Grant(sid="Postpone", actions=("sqs:ChangeMessageVisibility",), resource=_own("DeliveriesQueue")),
+    Grant(sid="Undelivered", actions=("sqs:SendMessage",), resource=_own("UndeliveredQueue"), only_for=("deliver",)),
+    # Encrypted with the account's own key of Parameter Store, whose policy lets whoever may read the parameter decrypt.
+    Grant(sid="Secrets", actions=("ssm:GetParameters",), resource=_arn("ssm", "parameter/${AWS::StackName}/secrets/*")),
     Grant(sid="Notices", actions=("sns:Publish",), resource={"Ref": "NoticesTopic"}),
     Grant(sid="Bus", actions=("events:PutEvents",), resource=_own("MonitorBus")),
 )
@@ -219,6 +249,12 @@ def platform_grants(function: Function) -> Iterator[Grant]:
     )
     if function.is_asynchronous:
         yield Grant(sid="KeepFailures", actions=("sqs:SendMessage",), resource=_own("FailuresQueue"))
+    if function.trigger is Trigger.QUEUE:
+        yield Grant(
+            sid="TakeDeliveries",
+            actions=("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"),
+            resource=_own("DeliveriesQueue"),
+        )
     if function.trigger is Trigger.DURABLE:
         yield Grant(
             sid="DurableState",
@@ -241,7 +277,9 @@ def policy_of(function: Function, actions: frozenset[str]) -> dict[str, Any]:
         for grant in platform_grants(function)
         if (statement := grant.statement(frozenset(grant.actions))) is not None
     ]
-    statements += [statement for grant in GRANTS if (statement := grant.statement(actions)) is not None]
+    statements += [
+        statement for grant in GRANTS if (statement := grant.statement(actions, function=function.name)) is not None
+    ]
     return {"Version": "2012-10-17", "Statement": statements}
 
 

@@ -43,6 +43,9 @@ ENVIRONMENT: Final[Mapping[str, Any]] = {
     "REKINDLE_STAGE": _STACK,
     "REKINDLE_SWEEP_METRICS_MINUTES": {"Fn::Sub": "${SweepMetricsMinutes}"},  # a text: a Number is none
     "REKINDLE_ACCOUNT": {"Ref": "AWS::AccountId"},
+    "REKINDLE_SETTINGS_PREFIX": {"Fn::Sub": "/${AWS::StackName}"},
+    "REKINDLE_DELIVERIES_URL": {"Ref": "DeliveriesQueue"},
+    "REKINDLE_UNDELIVERED_URL": {"Ref": "UndeliveredQueue"},
     "POWERTOOLS_SERVICE_NAME": _STACK,
     "POWERTOOLS_METRICS_NAMESPACE": "Rekindle",
 }
@@ -140,6 +143,10 @@ def _function_properties(function: Function) -> dict[str, Any]:
 
 def _event(function: Function) -> dict[str, Any]:
     """What the decorator's event lacks. The pattern stays the decorator's, but for names that only the stack knows."""
+    if function.trigger is Trigger.QUEUE:
+        # Without ReportBatchItemFailures what the function reports as failed would be deleted (style guide, 6.3).
+        queue = {"Queue": {"Fn::GetAtt": ["DeliveriesQueue", "Arn"]}}
+        return {"Properties": {**queue, "FunctionResponseTypes": ["ReportBatchItemFailures"]}}
     retry = {"MaximumRetryAttempts": DELIVERY_ATTEMPTS, "MaximumEventAgeInSeconds": DELIVERY_AGE_S}
     properties: dict[str, Any] = {"DeadLetterConfig": {"Arn": _FAILURES}, "RetryPolicy": retry}
     match function.trigger:

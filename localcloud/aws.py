@@ -16,6 +16,7 @@ from typing import Any
 import moto.cloudwatch.models
 import moto.s3.models
 import moto.s3.notifications
+import moto.sqs.models
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.events.responses import EventsHandler
@@ -35,6 +36,7 @@ from localcloud.sagemaker import AwsError
 Operation = Callable[[dict[str, Any]], dict[str, Any]]
 TagsOf = Callable[[str], dict[str, str] | None]
 ObjectHook = Callable[[str, str, int, str, bool], None]
+MessageHook = Callable[[str], None]
 
 
 def _snake(operation: str) -> str:
@@ -54,6 +56,7 @@ def extended_moto(
     tags_of: TagsOf,
     put_events: Operation,
     on_object_created: ObjectHook,
+    on_message: MessageHook = lambda _: None,
 ) -> Iterator[None]:
     """moto with our SageMaker, our event bus and our time."""
     with ExitStack() as stack:
@@ -76,6 +79,17 @@ def extended_moto(
         patch(moto.cloudwatch.models.CloudWatchBackend, "get_metric_data", get_metric_data)
         for module in (moto.s3.models, moto.cloudwatch.models):
             patch(module, "utcnow", lambda: clock.now().replace(tzinfo=None))
+
+        # Messages hide and age by the cloud's own time, and whoever takes them hears of each.
+        patch(moto.sqs.models, "unix_time_millis", lambda: clock.now().timestamp() * 1000)
+        send_message = moto.sqs.models.SQSBackend.send_message
+
+        def send(backend: Any, queue_name: str, *arguments: Any, **named: Any) -> Any:
+            message = send_message(backend, queue_name, *arguments, **named)
+            on_message(queue_name)
+            return message
+
+        patch(moto.sqs.models.SQSBackend, "send_message", send)
 
         send_event = moto.s3.notifications.send_event
 

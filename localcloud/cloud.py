@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +26,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
+from moto.sqs.models import sqs_backends
 
 from localcloud import aws_wire
 from localcloud.aws import HttpServer, extended_moto, operations_of
@@ -40,6 +41,7 @@ from localcloud.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
 from localcloud.hyperpod import Clusters
 from localcloud.lambdas import Functions, LambdaApi
 from localcloud.processes import Processes
+from localcloud.queues import QueueSource, QueueSources, visible_at
 from localcloud.sagemaker import TrainingJobs
 from localcloud.sagemaker_simulated import Simulated
 from localcloud.snapshot import Snapshot
@@ -114,6 +116,12 @@ class Cloud:
             chaos=chaos,
             retry_after=timedelta(seconds=30) if virtual else timedelta(seconds=1),
         )
+        self.queues = QueueSources(
+            clock=self.clock,
+            invoke=self.invoke,
+            sqs=lambda: self.client("sqs"),
+            next_visible=self._next_visible,
+        )
         self.training = TrainingJobs(
             clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID
         )
@@ -155,6 +163,7 @@ class Cloud:
                 tags_of=self._tags_of,
                 put_events=self._put_events,
                 on_object_created=self._on_object_created,
+                on_message=self.queues.sent,
             )
         )
         if self._http:
@@ -197,6 +206,9 @@ class Cloud:
             "REKINDLE_QUARANTINE_URL": self._queue_url(f"{STACK}-quarantine"),
             "REKINDLE_POLICY_PREFIX": f"/{STACK}/policies",
             "REKINDLE_RECOVER_FUNCTION": f"{RECOVER_FUNCTION}:{ALIAS}",
+            "REKINDLE_SETTINGS_PREFIX": f"/{STACK}",
+            "REKINDLE_DELIVERIES_URL": self._queue_url(f"{STACK}-deliveries"),
+            "REKINDLE_UNDELIVERED_URL": self._queue_url(f"{STACK}-undelivered"),
         }
         if self.server is not None:
             account["AWS_ENDPOINT_URL"] = self.server.url
@@ -234,7 +246,20 @@ class Cloud:
             TableName=STACK, TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"}
         )
         self.create_bucket(f"{STACK}-mailbox")
-        self.client("sqs").create_queue(QueueName=f"{STACK}-quarantine")
+        for name in ("quarantine", "undelivered"):
+            self.client("sqs").create_queue(QueueName=f"{STACK}-{name}")
+        self.client("sqs").create_queue(
+            QueueName=f"{STACK}-deliveries",
+            Attributes={
+                "VisibilityTimeout": "540",
+                "RedrivePolicy": json.dumps(
+                    {
+                        "deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:{STACK}-undelivered",
+                        "maxReceiveCount": 1000,
+                    }
+                ),
+            },
+        )
         self.client("events").create_event_bus(Name=STACK)
 
     def create_bucket(self, name: str, *, notifies: bool = True) -> None:
@@ -266,6 +291,7 @@ class Cloud:
         rules: Iterable[Rule] = (),
         schedules: Iterable[Schedule] = (),
         durable: Mapping[str, str] | None = None,
+        queues: Iterable[QueueSource] = (),
     ) -> None:
         """Have these functions in the account. durable: function name to the alias it is invoked by."""
         self.functions.handlers |= handlers
@@ -273,6 +299,8 @@ class Cloud:
         self.events.rules.extend(rules)
         for function in (durable or {}) if self._resumes else ():
             self.engine.resume(function)
+        for queue in queues:
+            self.queues.add(queue)
         for schedule in schedules:
             self.events.start_schedule(schedule)
 
@@ -284,6 +312,7 @@ class Cloud:
             rules=deployment.rules,
             schedules=deployment.schedules if schedules else (),
             durable=deployment.durable,
+            queues=deployment.queues,
         )
 
     def serve_api(self, app: Any, *, port: int = 0) -> str:
@@ -322,6 +351,11 @@ class Cloud:
     def _put_events(self, request: dict[str, Any]) -> dict[str, Any]:
         buses = frozenset(rule.bus for rule in self.events.rules) | {DEFAULT_BUS, STACK}
         return put_events_answer(self.events, request, buses)
+
+    def _next_visible(self, queue: str) -> datetime | None:
+        """When the next hidden message of a queue appears: moto knows, and no client could ask without hiding more."""
+        backend: Any = sqs_backends[ACCOUNT_ID][REGION]
+        return visible_at(list(backend.get_queue(queue)._messages), self.clock.now())
 
     def _tags_of(self, arn: str) -> dict[str, str] | None:
         tags = self.training.tags_of(arn)

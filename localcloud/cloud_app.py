@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from chalice.app import Chalice, CloudWatchEventConfig, ScheduledEventConfig
+from chalice.app import Chalice, CloudWatchEventConfig, ScheduledEventConfig, SQSEventConfig
 from chalice.config import Config
 from chalice.local import LocalGateway, LocalGatewayException
 
 from localcloud.aws import LoopbackServer
 from localcloud.durable import Handler
 from localcloud.events import DEFAULT_BUS, Rule, Schedule
+from localcloud.queues import QueueSource
 
 # Events of these sources come over the custom bus. Source: the merge template, infra/.
 _CUSTOM_SOURCES = ("rekindle.",)
+_OWN_SOURCE = "rekindle"
 MAX_LENGTH_DIGITS = 8  # of a request's Content-Length; the gateway's own limit is 10 MB
 _UNITS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
@@ -35,27 +37,32 @@ class Deployment:
     rules: tuple[Rule, ...]
     schedules: tuple[Schedule, ...]
     durable: dict[str, str]
+    queues: tuple[QueueSource, ...] = ()
 
 
 def deployment_of(
     app: Chalice, *, bus: str, durable: Iterable[str] = ("recover",), alias: str = "live", stack: str = "rekindle"
 ) -> Deployment:
     """Functions under their own name and as `<stack>-<name>`, the rules and the schedules of a Chalice app."""
-    rules, schedules = [], []
+    rules, schedules, queues = [], [], []
     for source in app.event_sources:
         if isinstance(source, CloudWatchEventConfig):
             names = source.event_pattern.get("source", [])
-            is_custom = any(str(name).startswith(_CUSTOM_SOURCES) for name in names)
+            is_custom = any(name == _OWN_SOURCE or str(name).startswith(_CUSTOM_SOURCES) for name in names)
             where = bus if is_custom else DEFAULT_BUS
             rules.append(Rule(function=source.name, bus=where, pattern=source.event_pattern))
         elif isinstance(source, ScheduledEventConfig):
             schedules.append(Schedule(function=source.name, every=_rate(source.schedule_expression)))
+        elif isinstance(source, SQSEventConfig):
+            named = (source.queue_arn or source.queue or "").rpartition(":")[2]
+            queues.append(QueueSource(function=source.name, queue=f"{stack}-{named}", batch_size=source.batch_size))
     plain = dict(app.handler_map)
     durable_names = [name for name in durable if name in plain]
     return Deployment(
         handlers=plain | {f"{stack}-{name}": handler for name, handler in plain.items()},
         rules=tuple(rules),
         schedules=tuple(schedules),
+        queues=tuple(queues),
         durable={name: alias for one in durable_names for name in (one, f"{stack}-{one}")},
     )
 

@@ -27,7 +27,7 @@ def deploy_rekindle(
     """Deploy the app to `cloud` and store `policies` (name -> document). Returns the service that its triggers use."""
     environ = {**cloud.environ(), "REKINDLE_LOG_LEVEL": log_level}
     service = bootstrap.build(environ, clock=cloud.clock, session=_CloudSession(cloud))
-    for function in ("recover", "sweep", "app", "training_job_event"):
+    for function in ("recover", "sweep", "app", "training_job_event", "notice_event", "deliver"):
         service.prepare(function)  # before several threads ask for the same part at once
     bootstrap.install(service)
     from app import app
@@ -38,6 +38,7 @@ def deploy_rekindle(
         rules=deployment.rules,
         schedules=deployment.schedules,
         durable=deployment.durable,
+        queues=deployment.queues,
     )
     for name, document in (policies or {}).items():
         cloud.client("ssm").put_parameter(

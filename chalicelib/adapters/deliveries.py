@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ from chalicelib.adapters.errors import AwsRefusal, call, meaning_of
 from chalicelib.domain.deliveries import Begun, Turn
 
 KEPT: Final = timedelta(days=30)  # a message may wait 14 days in each of two queues: a redrive sends nothing twice
-_BATCH: Final = 10  # Source: SQS SendMessageBatch and ReceiveMessage, 10 messages
 _FAILED: Final = "ConditionalCheckFailedException"
 # The message is gone, visible again, or has used up the 12 hours that one receive may hide it.
 _NO_MORE: Final = (
@@ -20,7 +19,6 @@ _NO_MORE: Final = (
     "MessageNotInflight",
     "ReceiptHandleIsInvalid",
 )
-_HIDDEN_S: Final = 120  # one redrive of a page
 _MAX_WAIT_S: Final = 900
 _WHY: Final = "why"
 
@@ -101,7 +99,7 @@ def _rest_key(channel: str) -> items.Item:
 
 
 class SqsDeliveries:
-    """egress.needs.DeliveryQueue, and the way back for the undeliverable; `client` is a boto3 SQS client."""
+    """egress.needs.DeliveryQueue; `client` is a boto3 SQS client."""
 
     def __init__(self, client: Any, *, url: str, dead_url: str) -> None:
         self._client = client
@@ -110,12 +108,8 @@ class SqsDeliveries:
 
     def enqueue(self, bodies: Sequence[str]) -> None:
         """See egress.needs.DeliveryQueue."""
-        for start in range(0, len(bodies), _BATCH):
-            page = bodies[start : start + _BATCH]
-            entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(page)]
-            answer = call(self._client.send_message_batch, QueueUrl=self._url, Entries=entries)
-            for failed in answer.get("Failed", ()):  # the batch answers 200 for entries that failed
-                raise meaning_of(str(failed.get("Code")), f"send_message_batch: {failed.get('Message', '')}")
+        for body in bodies:  # one by one: ten long texts are more than one batch takes
+            call(self._client.send_message, QueueUrl=self._url, MessageBody=body)
 
     def later(self, receipt: str, *, wait_s: int) -> None:
         """See egress.needs.DeliveryQueue. Where it cannot be said, the queue's own visibility time-out does it."""
@@ -139,29 +133,3 @@ class SqsDeliveries:
             MessageBody=body,
             MessageAttributes={name: {"DataType": "String", "StringValue": text} for name, text in texts.items()},
         )
-
-    def redrive(self, *, limit: int) -> int:
-        """Lay up to `limit` of the undeliverable into the queue again, and say how many. One may be laid in twice,
-        and none is lost: each leaves the one queue only once it lies in the other.
-        """
-        moved = 0
-        for message in self._buried(limit):
-            self.enqueue([message["Body"]])
-            call(self._client.delete_message, QueueUrl=self._dead_url, ReceiptHandle=message["ReceiptHandle"])
-            moved += 1
-        return moved
-
-    def _buried(self, limit: int) -> Iterator[dict[str, Any]]:
-        left = limit
-        while left > 0:
-            answer = call(
-                self._client.receive_message,
-                QueueUrl=self._dead_url,
-                MaxNumberOfMessages=min(_BATCH, left),
-                VisibilityTimeout=_HIDDEN_S,
-            )
-            messages = answer.get("Messages", [])
-            if not messages:
-                return
-            left -= len(messages)
-            yield from messages

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.deliveries import Begun
-from chalicelib.domain.errors import MalformedEvent, Permanent, RecoveryError, UnknownEntity
+from chalicelib.domain.errors import MalformedEvent, Permanent, RecoveryError
 from chalicelib.egress.needs import ChannelBook, DeliveryLog, DeliveryQueue, MakesChannels
-from chalicelib.notify.channel import SlowDown, read_notice
+from chalicelib.notify.channel import ComeAgain, SlowDown, read_notice
 from chalicelib.ports import Clock, Notice
 from chalicelib.services.outcome import Outcome, What
 
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=15)
 GIVE_UP: Final = timedelta(hours=24)  # a page that is a day late helps nobody; the alarm has told people long before
-HOLD: Final = timedelta(seconds=90)  # longer than the function may run: whoever holds a turn after that is dead
+HOLD: Final = timedelta(seconds=120)  # longer than the function may run: whoever holds a turn after that is dead
 # After a failure nothing goes to the receiver for so long: every try may cost ten seconds that other channels need.
 LONGEST_REST: Final = timedelta(minutes=1)
 HELD_WAIT_S: Final = 30
@@ -100,7 +100,11 @@ class Deliver:
         except SlowDown as err:
             wait = min(timedelta(seconds=err.retry_after_s), LONGEST_WAIT)
             return self._failed(message, err, rest=wait, wait=wait, attempt=attempt, now=now)
-        except (Permanent, UnknownEntity) as err:
+        except ComeAgain as err:
+            self.log.failed(notice.token, message.channel, why=str(err))
+            wait = min(timedelta(seconds=err.retry_after_s), LONGEST_WAIT)
+            return self._postponed(message, wait, str(err), attempt=attempt)
+        except Permanent as err:
             self.log.failed(notice.token, message.channel, why=str(err))
             return self._buried(message, message.body, str(err), now)
         except RecoveryError as err:

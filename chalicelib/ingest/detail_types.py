@@ -17,6 +17,8 @@ HEALTH: Final = "AWS Health Event"
 OBJECT_CREATED: Final = "Object Created"
 MONITOR_SOURCE: Final = "rekindle.monitor"
 AGENT_SOURCE: Final = "rekindle.agent"
+NOTICE_SOURCE: Final = "rekindle"
+NOTICE: Final = "Rekindle Notice"
 
 EC2: Final = (
     "EC2 Spot Instance Interruption Warning",

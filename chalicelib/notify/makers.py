@@ -8,6 +8,7 @@ from typing import assert_never
 from chalicelib.domain.channels import ChannelConfig, ChannelKind
 from chalicelib.domain.errors import InvalidSettings
 from chalicelib.notify.channel import Channel, Secrets
+from chalicelib.notify.outbound import TOTAL_S
 from chalicelib.ports import Clock
 
 
@@ -17,6 +18,7 @@ class Makers:
 
     secrets: Secrets
     clock: Clock
+    total_s: float = TOTAL_S  # what one webhook's receiver may take
 
     def make(self, config: ChannelConfig) -> Channel:
         """The Channel.
@@ -28,7 +30,7 @@ class Makers:
             case ChannelKind.WEBHOOK:
                 from chalicelib.notify.webhook import Webhook
 
-                return Webhook(config, self.secrets, clock=self.clock)
+                return Webhook(config, self.secrets, clock=self.clock, total_s=self.total_s)
             case ChannelKind.APPRISE:
                 from chalicelib.notify.apprise_channel import AppriseChannel
 

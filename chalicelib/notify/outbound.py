@@ -141,13 +141,16 @@ def _exchange(
     connection: _Pinned, host: str, path: str, body: bytes, headers: Mapping[str, str], total_s: float
 ) -> Answer:
     # A socket's own timeout counts from byte to byte: a server that sends one a second would hold us for ever.
-    watch = threading.Timer(total_s, _shut, args=(connection.sock,))
+    over = threading.Event()
+    watch = threading.Timer(total_s, _shut, args=(connection.sock, over))
     watch.daemon = True
     watch.start()
     try:
         connection.sock.settimeout(total_s)
         connection.request("POST", path, body=body, headers={**headers, "Connection": "close"})
         got = connection.getresponse()
+        if over.is_set():  # what was cut off reads like an answer's end
+            raise TimeoutError("the answer took too long")
         return Answer(status=got.status, headers={name.lower(): value for name, value in got.getheaders()})
     except (OSError, http.client.HTTPException, ValueError) as err:
         raise DependencyUnavailable(f"{host}: no answer ({type(err).__name__})") from err
@@ -156,6 +159,7 @@ def _exchange(
         connection.close()
 
 
-def _shut(sock: Any) -> None:
+def _shut(sock: Any, over: threading.Event) -> None:
+    over.set()
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

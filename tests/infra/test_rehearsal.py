@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from moto import mock_aws
 from moto.events.models import EventPattern
 
 from chalicelib.bootstrap import build
+from chalicelib.domain.actions import Severity
+from chalicelib.notify.bus import detail_of
+from chalicelib.ports import Notice
 from infra.functions import FUNCTIONS, Trigger
 from infra.package import BUNDLE, ROOT
 from tests.infra.stack_reading import CODE, DEFAULTS, REGION, Template
@@ -120,6 +124,28 @@ def test_an_event_of_somebody_else_s_bucket_reaches_nobody(stack: Template) -> N
     event["detail"]["bucket"]["name"] = "another-team"
     patterns = [pattern for _, pattern, _ in _deployed_rules()["default"] if pattern]
     assert not [pattern for pattern in patterns if EventPattern.load(pattern).matches_event(event)]
+
+
+def test_a_notice_goes_from_the_bus_s_rule_to_the_queue_that_feeds_the_delivery(stack: Template) -> None:
+    rules = [(function, pattern) for function, pattern, _ in _deployed_rules()[STACK] if pattern]
+    event = {"source": "rekindle", "detail-type": "Rekindle Notice", "detail": {}}
+    assert [function for function, pattern in rules if EventPattern.load(pattern).matches_event(event)] == [
+        "notice_event"
+    ]
+    (source,) = boto3.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+    assert source["FunctionArn"].rpartition(":")[2].startswith(f"{STACK}-deliver")
+    deployed = boto3.client("lambda").get_function_configuration(FunctionName=f"{STACK}-notice_event")
+    service = build(deployed["Environment"]["Variables"] | {"AWS_REGION": REGION})
+    document = {"channels": {"one": {"kind": "apprise", "url_secret": "one"}}, "routes": [{"to": ["one"]}]}
+    boto3.client("ssm").put_parameter(Name=f"/{STACK}/channels", Value=json.dumps(document), Type="String")
+    notice = Notice(
+        token="t", severity=Severity.PAGE, title="t", text="t", incident_id="i", job_id=None, at=datetime.now(UTC)
+    )
+    assert service.fan_out.take({"detail": detail_of(notice)}) == {"channels": ["one"]}
+    url = deployed["Environment"]["Variables"]["REKINDLE_DELIVERIES_URL"]
+    assert source["EventSourceArn"].rpartition(":")[2] == url.rpartition("/")[2]
+    (message,) = boto3.client("sqs").receive_message(QueueUrl=url)["Messages"]
+    assert json.loads(message["Body"])["channel"] == "one"
 
 
 def test_the_service_runs_on_what_was_deployed(stack: Template) -> None:

@@ -72,7 +72,7 @@ def test_a_function_has_alarms_on_errors_and_throttles(template: Template, funct
 
 def test_every_alarm_tells_people_and_names_a_page_that_exists(template: Template) -> None:
     alarms = of_type(template, "AWS::CloudWatch::Alarm")
-    assert len(alarms) == 2 * len(FUNCTIONS) + 5
+    assert len(alarms) == 2 * len(FUNCTIONS) + 7
     for name, alarm in alarms.items():
         page = re.search(r"See docs/runbook/([a-z-]+\.md)$", alarm["AlarmDescription"])
         assert page is not None, name
@@ -107,25 +107,26 @@ def test_a_silent_sweep_raises_the_alarm_though_there_is_nothing_to_measure(temp
 
 def test_every_rule_retries_and_keeps_what_it_cannot_deliver(transformed: Template) -> None:
     rules = of_type(transformed, "AWS::Events::Rule")
-    assert len(rules) == sum(function.event_id is not None for function in FUNCTIONS)
+    assert len(rules) == sum(
+        function.event_id is not None and function.trigger is not Trigger.QUEUE for function in FUNCTIONS
+    )
     for name, rule in rules.items():
         (target,) = rule["Targets"]
         assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["FailuresQueue", "Arn"]}, name
         assert {"MaximumRetryAttempts", "MaximumEventAgeInSeconds"} <= target["RetryPolicy"].keys(), name
 
 
-def test_only_the_rules_of_monitor_and_agent_stand_on_our_own_bus(transformed: Template) -> None:
+def test_only_the_rules_of_our_own_events_stand_on_our_own_bus(transformed: Template) -> None:
     buses = {name: rule.get("EventBusName") for name, rule in of_type(transformed, "AWS::Events::Rule").items()}
-    assert {name for name, bus in buses.items() if bus is not None} == {
-        "MonitorEventMonitorEventEvent",
-        "AgentEventAgentEventEvent",
-    }
-    for own in ("MonitorEventMonitorEventEvent", "AgentEventAgentEventEvent"):
+    ours = {"MonitorEventMonitorEventEvent", "AgentEventAgentEventEvent", "NoticeEventNoticeEventEvent"}
+    assert {name for name, bus in buses.items() if bus is not None} == ours
+    for own in ours:
         assert buses[own] == {"Fn::GetAtt": ["MonitorBus", "Name"]}
 
 
 def test_the_pattern_of_each_rule_is_the_ingest_s_own(transformed: Template) -> None:
-    patterns = importlib.import_module("chalicelib.ingest.patterns").PATTERNS
+    ingest = importlib.import_module("chalicelib.ingest.patterns")
+    patterns = ingest.PATTERNS | {"notice_event": ingest.NOTICES}
     by_function = {
         rule["Targets"][0]["Arn"]["Fn::GetAtt"][0]: rule.get("EventPattern")
         for rule in of_type(transformed, "AWS::Events::Rule").values()
@@ -152,7 +153,11 @@ def test_an_asynchronous_function_keeps_what_fails(transformed: Template, functi
 
 def test_every_queue_keeps_messages_for_two_weeks_encrypted_and_hands_dead_ones_on(template: Template) -> None:
     queues = of_type(template, "AWS::SQS::Queue")
-    dead = {"QuarantineDeadQueue", "FailuresQueue"}  # the ends of the line: a person or the alarm takes over
+    dead = {
+        "QuarantineDeadQueue",
+        "FailuresQueue",
+        "UndeliveredQueue",
+    }  # the ends of the line: a person or the alarm takes over
     for name, queue in queues.items():
         assert queue["MessageRetentionPeriod"] == 1_209_600
         assert queue["SqsManagedSseEnabled"] is True
@@ -163,8 +168,25 @@ def test_every_queue_keeps_messages_for_two_weeks_encrypted_and_hands_dead_ones_
         if alarm["Namespace"] == "AWS/SQS"
     }
     assert watched == queues.keys()
-    # No queue feeds a function: an event source mapping would need ReportBatchItemFailures and a longer time-out.
-    assert not of_type(template, "AWS::Lambda::EventSourceMapping")
+
+
+def test_the_one_queue_that_feeds_a_function_keeps_what_the_function_could_not_do(
+    template: Template, transformed: Template
+) -> None:
+    ((_, source),) = of_type(transformed, "AWS::Lambda::EventSourceMapping").items()
+    assert source["EventSourceArn"] == {"Fn::GetAtt": ["DeliveriesQueue", "Arn"]}
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert source["ScalingConfig"]["MaximumConcurrency"] >= 2  # Lambda takes no less
+    function = template["Resources"]["Deliver"]["Properties"]
+    queue = template["Resources"]["DeliveriesQueue"]["Properties"]
+    assert queue["VisibilityTimeout"] >= 6 * function["Timeout"]
+    assert queue["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["UndeliveredQueue", "Arn"]}
+    deliver = importlib.import_module("chalicelib.egress.deliver")
+    outbound = importlib.import_module("chalicelib.notify.outbound")
+    assert source["BatchSize"] * (outbound.TOTAL_S + outbound.CONNECT_S) < function["Timeout"]
+    assert deliver.HOLD.total_seconds() > function["Timeout"]  # a turn is taken over from the dead only
+    # It gives up by itself long before SQS would, however often a message was put off.
+    assert deliver.GIVE_UP.total_seconds() < queue["MessageRetentionPeriod"] / 2
 
 
 def test_the_recovery_is_durable_and_only_its_alias_is_ever_started(template: Template, transformed: Template) -> None:
