@@ -12,17 +12,16 @@ import urllib.error
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings, Permanent
+from chalicelib.domain.errors import DependencyUnavailable, Permanent
 from chalicelib.notify.channel import SlowDown
+from chalicelib.notify.slack_api_url import SLACK, checked_url
 from chalicelib.notify.slack_blocks import Message
 from chalicelib.notify.slack_text import Element
 
-SLACK: Final = "https://slack.com/api/"
 TIMEOUT_S: Final = 10
 EVENT_TYPE: Final = "rekindle_message"
 _PAGES: Final = 5
@@ -132,19 +131,6 @@ class SlackApi:
         if not isinstance(data, dict) or (method.startswith("chat.") and "ts" not in data):
             raise Doubtful(f"{method}: the answer cannot be read")
         return data
-
-
-def checked_url(url: str) -> str:
-    """An address of Slack's API, ending in a slash: https, or plain http on this very machine.
-
-    Raises:
-        InvalidSettings: it is neither.
-    """
-    parts = urlsplit(url)
-    is_here = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}
-    if not parts.hostname or not (parts.scheme == "https" or is_here) or parts.username or parts.query:
-        raise InvalidSettings("api_url", "must be an https address")
-    return url if url.endswith("/") else url + "/"
 
 
 def _body(conversation: str, message: Message, mark: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def incident_message(incident: Incident, *, said: Said | None, can_press: bool) 
     blocks += _evidence(incident)
     blocks += _happening(incident, said)
     blocks += _asked(incident, pending, can_press=can_press)
-    blocks += [_answered(item) for item in incident.approvals[-MAX_APPROVALS:] if not item.is_pending]
+    blocks += [_answered(item) for item in incident.approvals[-MAX_APPROVALS:] if item.answer is not None]
     if can_press and incident.is_open:
         blocks.append(_order_buttons(incident))
     blocks += _paste(said)

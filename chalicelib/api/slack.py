@@ -1,0 +1,243 @@
+"""What comes from Slack: buttons and `/rekindle`. Signed by Slack instead of by IAM; answered within its 3 seconds.
+
+A press is a few writes: the mark against replays, a line in the Incident's timeline with who pressed what, the order
+itself, the wake-up. What becomes of it the message shows with the next change. docs/slack.md counts the calls.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from chalicelib.api.problems import Answer, from_error
+from chalicelib.api.slack_request import (
+    Commanded,
+    Pressed,
+    Sender,
+    Unwelcome,
+    authentic,
+    mark_of,
+    read_command,
+    read_press,
+)
+from chalicelib.domain.channels import ChannelKind, Channels
+from chalicelib.domain.errors import InvalidSettings, Permanent, RecoveryError, Skip, UnknownEntity
+from chalicelib.domain.incidents import TimelineEntry
+from chalicelib.notify.channel import Secrets
+from chalicelib.notify.outbound import post
+from chalicelib.notify.slack_blocks import Message, Press
+from chalicelib.notify.slack_lists import ephemeral, help_message, incidents_message, status_message, words
+from chalicelib.notify.slack_settings import SlackSettings, slack_settings
+from chalicelib.ports import Clock, IncidentStore, Listings, Wanted
+from chalicelib.services.approvals import Approvals
+from chalicelib.services.orders import Orders
+from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.switches import Switches
+
+_LOG = logging.getLogger(__name__)
+
+ANSWER_S: Final = 1.0  # for telling whoever pressed; the press itself has been taken in by then
+SHOWN: Final = 10
+
+_LABELS: Final = {
+    Press.APPROVE: "Approve",
+    Press.DENY: "Deny",
+    Press.CANCEL: "Cancel this recovery",
+    Press.PAUSE: "Pause all recoveries",
+    Press.RESUME: "Lift the pause",
+}
+_DONE: Final = {
+    Press.APPROVE: "Approved. It is done at the next look.",
+    Press.DENY: "Denied. It is not done.",
+    Press.CANCEL: "The recovery ends at its next look. What has been done stays done.",
+    Press.PAUSE: "All recoveries are paused.",
+    Press.RESUME: "The pause is lifted.",
+}
+
+
+class Book(Protocol):
+    """The channels document."""
+
+    def channels(self) -> Channels: ...
+
+
+class Presses(Protocol):
+    """What came in lately (adapters.chat_threads)."""
+
+    def is_first(self, mark: str, *, now: datetime) -> bool: ...
+
+
+class Groups(Protocol):
+    """Slack's user groups."""
+
+    def members(self, settings: SlackSettings, group: str) -> frozenset[str]:
+        """Raises RecoveryError where Slack cannot be asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackHooks:
+    """The two addresses that Slack calls."""
+
+    book: Book
+    secrets: Secrets
+    presses: Presses
+    groups: Groups
+    store: IncidentStore
+    listings: Listings
+    approvals: Approvals
+    orders: Orders
+    switches: Switches
+    clock: Clock
+    report: Callable[[Outcome], None]
+
+    def answer(self, operation: str, headers: Mapping[str, str], raw: bytes) -> Answer:
+        """`operation` is slack_actions or slack_commands."""
+        lower = {str(name).lower(): str(value) for name, value in headers.items()}
+        try:
+            settings = self._admitted(lower, raw)
+            if operation == "slack_commands":
+                return self._commanded(read_command(raw), settings)
+            return self._pressed(read_press(raw), settings, mark_of(lower))
+        except Unwelcome as err:
+            self.report(
+                Outcome(what=What.DROPPED, reason=f"a request to {operation} was refused", facts={"why": err.why})
+            )
+            return err.answer()
+        except RecoveryError as err:
+            return from_error(err)
+
+    # --- who is there ---
+
+    def _admitted(self, headers: Mapping[str, str], raw: bytes) -> tuple[SlackSettings, ...]:
+        """The channels of the app that sent it. Raises Unwelcome."""
+        now = self.clock.now()
+        known: dict[str, list[SlackSettings]] = {}
+        for config in self.book.channels().channels.values():
+            if config.kind is ChannelKind.SLACK and config.text("signing_secret"):
+                try:
+                    settings = slack_settings(config)
+                    known.setdefault(self.secrets.secret(settings.signing_name), []).append(settings)
+                except (InvalidSettings, UnknownEntity) as err:
+                    _LOG.warning("a Slack channel cannot be used", extra={"channel": config.name, "error": str(err)})
+        secret = authentic(headers, raw, tuple(known), now=now)
+        if not self.presses.is_first(mark_of(headers), now=now):
+            raise Unwelcome(409, "Not applicable", "this very request has been taken in before")
+        return tuple(known[secret])
+
+    def _who_allows(self, sender: Sender, channels: tuple[SlackSettings, ...]) -> SlackSettings | None:
+        """The channel whose settings let this one press; user groups are asked for last, because that takes a call."""
+        for settings in channels:
+            if sender.user in settings.users or sender.conversation in settings.channels:
+                return settings
+        for settings in channels:
+            for group in settings.groups:
+                try:
+                    if sender.user in self.groups.members(settings, group):
+                        return settings
+                except RecoveryError as err:  # nobody gets in because Slack cannot be asked
+                    _LOG.warning("a user group cannot be read", extra={"group": group, "error": str(err)})
+        return None
+
+    # --- buttons ---
+
+    def _pressed(self, pressed: Pressed, channels: tuple[SlackSettings, ...], mark: str) -> Answer:
+        sender = pressed.sender
+        settings = self._who_allows(sender, channels)
+        if settings is None:
+            self._refused(sender, pressed.press.value)
+            self._tell(pressed, channels[0], words(f"You may not press {_LABELS[pressed.press]}: {_NOT_ALLOWED}"))
+            return _taken()
+        try:
+            self.report(self._order(pressed, mark))
+            said = words(_DONE[pressed.press])
+        except Skip as skipped:
+            said = words(f"Nothing was done: {skipped.reason}.")
+        except Permanent as err:
+            said = words(f"Nothing was done: {err}")
+        self._tell(pressed, settings, said)
+        return _taken()
+
+    def _order(self, pressed: Pressed, mark: str) -> Outcome:
+        """First the line that says who pressed what, then the order; both are safe to repeat under this mark."""
+        who, key = pressed.sender.who, f"slack:{mark}"
+        incident = self.store.load(pressed.incident_id).incident
+        asked = next((one.what for one in incident.approvals if one.approval_id == pressed.approval_id), "")
+        text = f"{who} pressed {_LABELS[pressed.press]} in Slack" + (f": {asked}" if asked else "")
+        entry = TimelineEntry(
+            at=self.clock.now(), phase=incident.phase, rule="slack.pressed", text=text, facts={"who": who}
+        )
+        self.store.append(incident.incident_id, token=f"slack-{mark}", entry=entry)
+        match pressed.press:
+            case Press.APPROVE | Press.DENY:
+                answer = "approve" if pressed.press is Press.APPROVE else "deny"
+                return self.approvals.answer(incident.incident_id, pressed.approval_id, answer=answer, who=who, key=key)
+            case Press.CANCEL:
+                return self.orders.cancel(incident.incident_id, who=who, key=key)
+            case Press.PAUSE | Press.RESUME:
+                why = f"pressed at {incident.incident_id}"
+                return self.switches.set_pause(pressed.press is Press.PAUSE, who=who, why=why)
+
+    def _tell(self, pressed: Pressed, settings: SlackSettings, message: Message) -> None:
+        """To the one who pressed, and nobody else. Lost where Slack is slow: the press counts all the same."""
+        if not settings.takes_answers_at(pressed.response_url):
+            return
+        body = json.dumps(ephemeral(message)).encode()
+        is_here = settings.api_url.startswith("http://")
+        try:
+            post(pressed.response_url, body, {"Content-Type": "application/json"}, private=is_here, total_s=ANSWER_S)
+        except RecoveryError as err:
+            _LOG.warning("whoever pressed could not be told", extra={"error": str(err)})
+
+    # --- commands ---
+
+    def _commanded(self, command: Commanded, channels: tuple[SlackSettings, ...]) -> Answer:
+        sender = command.sender
+        is_home = any(sender.conversation == settings.conversation for settings in channels)
+        if command.word == "help":
+            return _said(help_message())
+        if command.word in ("status", "incidents") and is_home:
+            return _said(self._read(command.word))
+        if self._who_allows(sender, channels) is None:
+            self._refused(sender, command.word)
+            return _said(words(f"You may not do that: {_NOT_ALLOWED}"))
+        match command.word:
+            case "status" | "incidents":
+                return _said(self._read(command.word))
+            case "pause":
+                self.report(self.switches.set_pause(True, who=sender.who, why=command.rest or "ordered in Slack"))
+                return _said(words(_DONE[Press.PAUSE]))
+            case "resume" | "unpause":
+                self.report(self.switches.set_pause(False, who=sender.who, why=command.rest))
+                return _said(words(_DONE[Press.RESUME]))
+            case _:
+                return _said(help_message())
+
+    def _read(self, word: str) -> Message:
+        wanted = Wanted(is_open=True)
+        newest = self.listings.incidents(wanted, limit=SHOWN).incidents
+        count = max(self.listings.open_incidents(), len(newest))
+        if word == "incidents":
+            return incidents_message(newest, open_count=count)
+        jobs = self.listings.active_jobs()
+        return status_message(self.switches.read(), open_count=count, active_jobs=jobs, newest=newest)
+
+    def _refused(self, sender: Sender, what: str) -> None:
+        facts = {"who": sender.who, "pressed": what, "conversation": sender.conversation}
+        self.report(Outcome(what=What.DROPPED, reason="somebody in Slack who may not", facts=facts))
+
+
+_NOT_ALLOWED: Final = "the channels document does not name you, a group of yours or this channel (docs/slack.md)."
+
+
+def _taken() -> Answer:
+    """Slack wants an empty answer to a press."""
+    return Answer(status=200, body={})
+
+
+def _said(message: Message) -> Answer:
+    return Answer(status=200, body=ephemeral(message))
