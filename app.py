@@ -15,6 +15,7 @@ from chalicelib.ingest.patterns import NOTICES, PATTERNS
 
 app = Chalice(app_name="rekindle", configure_logs=False)
 SIGNED = IAMAuthorizer()  # AWS credentials with execute-api:Invoke; nothing of this API is public
+FORM = "application/x-www-form-urlencoded"  # as Slack sends
 DELIVERIES = "arn:aws:sqs:us-east-1:000000000000:deliveries"  # in place of the stack's own queue (the merge template)
 
 
@@ -106,6 +107,15 @@ def _answer(operation: str, **names: str) -> Response:
     raw = body if isinstance(body, bytes) else str(body or "").encode()
     answer = service().api.answer(operation, names, request.to_original_event(), raw)
     return Response(body=answer.text(), status_code=answer.status, headers=dict(answer.headers))
+
+
+def _slack(operation: str) -> Response:
+    request = app.current_request
+    assert request is not None  # noqa: S101  Chalice sets it for every route; this tells the type checker
+    body = request.raw_body
+    raw = body if isinstance(body, bytes) else str(body or "").encode()
+    answer = service().slack_hooks.answer(operation, dict(request.headers), raw)
+    return Response(body=answer.text() if answer.body else "", status_code=answer.status, headers=dict(answer.headers))
 
 
 @app.middleware("http")
@@ -333,6 +343,18 @@ def answer_approval(incident_id: str, approval_id: str) -> Response:
 def repair_node(cluster: str, node: str) -> Response:
     """Reboot or replace a node; no job on it is ever killed."""
     return _answer("repair_node", cluster=cluster, node=node)
+
+
+@app.route("/hooks/slack/actions", methods=["POST"], content_types=[FORM])
+def slack_actions() -> Response:
+    """Somebody pressed a button in Slack. Signed by Slack, not by IAM."""
+    return _slack("slack_actions")
+
+
+@app.route("/hooks/slack/commands", methods=["POST"], content_types=[FORM])
+def slack_commands() -> Response:
+    """Somebody typed /rekindle in Slack. Signed by Slack, not by IAM."""
+    return _slack("slack_commands")
 
 
 warm_up()

@@ -18,6 +18,7 @@ from chalicelib.config import Settings
 if TYPE_CHECKING:
     from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
     from chalicelib.adapters.answers_dynamo import DynamoAnswers
+    from chalicelib.adapters.chat_threads import DynamoChatThreads
     from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
     from chalicelib.adapters.clusters import SageMakerClusters
     from chalicelib.adapters.deliveries import DynamoDeliveryLog, SqsDeliveries
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from chalicelib.adapters.headnodes import S3HeadNodes
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
-    from chalicelib.adapters.listings_dynamo import DynamoListings
     from chalicelib.adapters.lemons_dynamodb import DynamoLemons
+    from chalicelib.adapters.listings_dynamo import DynamoListings
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
     from chalicelib.adapters.mailbox_signals import SlurmMailbox
     from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
@@ -38,10 +39,13 @@ if TYPE_CHECKING:
     from chalicelib.adapters.settings_ssm import SsmSettings
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
     from chalicelib.api.routes import Api
+    from chalicelib.api.slack import SlackHooks
+    from chalicelib.domain.channels import ChannelConfig
     from chalicelib.egress.deliver import Deliver
     from chalicelib.egress.fan_out import FanOut
     from chalicelib.ingress import Ingress
     from chalicelib.notify.bus import BusAnnouncer
+    from chalicelib.notify.channel import Channel, Secrets
     from chalicelib.notify.makers import Makers
     from chalicelib.observability import Observability
     from chalicelib.orchestrators.schedulers import Schedulers
@@ -192,16 +196,45 @@ class Service:
         """Channels."""
         from chalicelib.notify.makers import Makers
 
-        return Makers(secrets=self.written, clock=self.clock)
+        return Makers(secrets=self.written, clock=self.clock, slack=self.make_slack)
+
+    def make_slack(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+        """One Slack channel; its library is loaded by the first that is made."""
+        from chalicelib.notify.slack_maker import SlackMaker
+
+        return SlackMaker(threads=self.chats, incidents=self.store, clock=self.clock)(config, secrets)
+
+    @cached_property
+    def chats(self) -> DynamoChatThreads:
+        """What chat channels have been told, and what came in from there."""
+        return _chats(self.settings, self.clients)
+
+    @cached_property
+    def slack_hooks(self) -> SlackHooks:
+        """What Slack calls."""
+        from chalicelib.api.slack import SlackHooks
+        from chalicelib.notify.slack_groups import SlackGroups
+
+        return SlackHooks(
+            book=self.written,
+            secrets=self.written,
+            presses=self.chats,
+            groups=SlackGroups(secrets=self.written, clock=self.clock),
+            store=self.store,
+            listings=self.listings,
+            approvals=self.approvals,
+            orders=self.orders,
+            switches=self.switches,
+            clock=self.clock,
+            report=self.observability.record,
+        )
 
     @cached_property
     def fan_out(self) -> FanOut:
         """Notice -> channels."""
         from chalicelib.egress.fan_out import FanOut
 
-        return FanOut(
-            book=self.written, queue=self.delivery_queue, clock=self.clock, report=self.observability.record
-        )
+        return FanOut(book=self.written, queue=self.delivery_queue, clock=self.clock, report=self.observability.record)
 
     @cached_property
     def deliver(self) -> Deliver:
@@ -630,6 +663,12 @@ def _written(settings: Settings, clients: Clients, clock: Clock) -> SsmSettings:
     from chalicelib.adapters.settings_ssm import SsmSettings
 
     return SsmSettings(clients("ssm"), prefix=settings.settings_prefix, clock=clock)
+
+
+def _chats(settings: Settings, clients: Clients) -> DynamoChatThreads:
+    from chalicelib.adapters.chat_threads import DynamoChatThreads
+
+    return DynamoChatThreads(clients("dynamodb"), table=settings.table)
 
 
 def _delivery_queue(settings: Settings, clients: Clients) -> SqsDeliveries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -18,6 +19,7 @@ class Makers:
 
     secrets: Secrets
     clock: Clock
+    slack: Callable[[ChannelConfig, Secrets], Channel] | None = None
     total_s: float = TOTAL_S  # what one webhook's receiver may take
 
     def make(self, config: ChannelConfig) -> Channel:
@@ -36,6 +38,8 @@ class Makers:
 
                 return AppriseChannel(config, self.secrets)
             case ChannelKind.SLACK:
-                raise InvalidSettings(f"channels.{config.name}.kind", "slack is not part of this deployment")
+                if self.slack is None:
+                    raise InvalidSettings(f"channels.{config.name}.kind", "slack is not part of this deployment")
+                return self.slack(config, self.secrets)
             case _:
                 assert_never(config.kind)
