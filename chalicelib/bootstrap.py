@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
     from chalicelib.adapters.lemons_dynamodb import DynamoLemons
+    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
     from chalicelib.adapters.listings_dynamo import DynamoListings
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
     from chalicelib.adapters.mailbox_signals import SlurmMailbox
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from chalicelib.services.drills import Drills
     from chalicelib.services.intake import Intake
     from chalicelib.services.ledgers import Ledgers
+    from chalicelib.services.lemons import Lemons
     from chalicelib.services.lemons import Lemons
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
@@ -639,6 +641,12 @@ def _saves(clients: Clients) -> S3Saves:
     from chalicelib.adapters.saves_s3 import S3Saves
 
     return S3Saves(clients("s3"))
+
+
+def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:
+    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
+
+    return DynamoLemons(clients("dynamodb"), table=settings.table)
 
 
 def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:

@@ -17,6 +17,7 @@ from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.lemons import HardwareFault, HardwareRecord
 from chalicelib.domain.nodes import ClusterView, InstanceView
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import Policy
@@ -719,6 +720,22 @@ class SweepMark:
     met: int = 0
     alarms_token: str = ""
     has_shared: bool = False
+
+
+class LemonLedger(Protocol):
+    """What single pieces of hardware have had, by their marks (domain/lemons.py)."""
+
+    def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
+        """Add one fault; the same Incident's twice counts once. The record as it is then."""
+        ...
+
+    def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
+        """The records that exist."""
+        ...
+
+    def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
+        """Records with more than one fault, then the others; each by its newest fault, newest first. An index query."""
+        ...
 
 
 class SweepMarks(Protocol):

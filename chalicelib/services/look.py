@@ -212,6 +212,8 @@ class Look:
         after = decision.incident
         if attempt is not None and after.job_id is not None:
             self._keep_attempt(after.job_id, before, attempt, closing=not after.is_open)
+        if after.node is not None and not after.is_open and self.nodes is not None and self.nodes.lemons is not None:
+            self.nodes.lemons.keep(after)
         if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
             self.registry.deactivate(after.job_id, now=self.clock.now(), halted_by=who_ordered(after)[:128])
         return self.store.record(

@@ -11,6 +11,7 @@ from chalicelib.domain.actions import ActionResult, CordonNode, Done, action_nam
 from chalicelib.domain.errors import NotAuthorized, Permanent, RecoveryError
 from chalicelib.domain.incidents import NODE_PHASES, Incident, Phase
 from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.lemons import HardwareRecord
 from chalicelib.domain.node_actions import (
     CheckNode,
     MoveRuns,
@@ -20,7 +21,7 @@ from chalicelib.domain.node_actions import (
     UncordonNode,
 )
 from chalicelib.domain.node_memory import slurm_state
-from chalicelib.domain.node_repair import HISTORY, NodeRepair, Route
+from chalicelib.domain.node_repair import HISTORY, NodeRepair, Route, Rung
 from chalicelib.domain.nodes import (
     ClusterView,
     GroupRole,
@@ -32,6 +33,7 @@ from chalicelib.domain.nodes import (
     Platform,
 )
 from chalicelib.ports import Clock, ClusterNodes, HeadNodes, IncidentStore
+from chalicelib.services.lemons import Lemons, marks_to_ask
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.orders import Order, Outcome, Repair, Verb, token_of
 
@@ -53,6 +55,7 @@ class Nodes:
     cluster_nodes: ClusterNodes
     store: IncidentStore
     clock: Clock
+    lemons: Lemons | None = None
 
     # ---- a look ----------------------------------------------------------------------------------------------------
 
@@ -89,8 +92,24 @@ class Nodes:
                 load=self._load(incident) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=group_total,
+                records=self._records(incident, facts, instance),
             )
         )
+
+    def _records(
+        self, incident: Incident, facts: Maybe[NodeFacts | None], instance: Maybe[InstanceView | None]
+    ) -> Maybe[tuple[HardwareRecord, ...]]:
+        """What the node's hardware has had: at the Incident's begin, and of what came in its place."""
+        repair = incident.repair or NodeRepair()
+        seen = facts.value if isinstance(facts, Known) else None
+        now_id = instance.value.instance_id if isinstance(instance, Known) and instance.value is not None else None
+        now_id = now_id or (seen.instance_id if seen is not None else None)
+        begins = incident.phase in (Phase.OPEN, Phase.HOLDING)
+        is_another = repair.step is not None and repair.step.rung is Rung.REPLACE and now_id != repair.step.instance_id
+        if self.lemons is None or not (begins or (is_another and incident.phase is Phase.REPAIRING)):
+            return Unknown("not needed now")
+        marks = marks_to_ask(seen, known=repair.hardware if begins else (), instance_id=now_id)
+        return self.lemons.records(marks) if marks else Unknown("nothing tells which hardware this is")
 
     def _reference(self, cluster: str) -> str:
         """What HyperPod calls the cluster: its ARN, where the agent has told one; the agent's name may be another."""

@@ -18,6 +18,7 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.slurm_states import fault_of_node
 from chalicelib.ports import Clock, HeadNodes
 from chalicelib.services.intake import Intake
+from chalicelib.services.lemons import Lemons
 from chalicelib.services.outcome import Outcome
 from rekindle.headnode.documents import AgentDoc, NodeFacts
 
@@ -35,6 +36,7 @@ class SweepClusters:
     head_nodes: HeadNodes
     intake: Intake
     clock: Clock
+    lemons: Lemons | None = None
 
     def run(self, policies: Mapping[str, str], *, number: int) -> tuple[list[Outcome], int]:
         """What came of it, and how many clusters could not be looked at.
@@ -66,6 +68,8 @@ class SweepClusters:
                     signal = signal_from_node(cluster, facts, now=nodes.value.seen_at)
                     if signal is not None:
                         yield signal
+                if self.lemons is not None:
+                    yield from self.lemons.come_back(cluster, nodes.value)
 
     def _received(self, signal: Signal) -> Outcome | None:
         try:
