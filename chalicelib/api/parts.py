@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from chalicelib.ports import AnswerMemory, Clock, IncidentStore, JobRegistry, Listings, Quarantine
+    from chalicelib.services.approvals import Approvals
     from chalicelib.services.clusters import Clusters
+    from chalicelib.services.curves import Curves
+    from chalicelib.services.drills import Drills
+    from chalicelib.services.ledgers import Ledgers
     from chalicelib.services.orders import Orders
     from chalicelib.services.outcome import Outcome
     from chalicelib.services.policy_documents import PolicyDocuments
+    from chalicelib.services.switches import Switches
 
 
 class Redriver(Protocol):
@@ -54,6 +59,21 @@ class Parts(Protocol):
 
     @property
     def policy_documents(self) -> PolicyDocuments: ...
+
+    @property
+    def approvals(self) -> Approvals: ...
+
+    @property
+    def switches(self) -> Switches: ...
+
+    @property
+    def curves(self) -> Curves: ...
+
+    @property
+    def ledgers(self) -> Ledgers: ...
+
+    @property
+    def drills(self) -> Drills: ...
 
     @property
     def report(self) -> Callable[[Outcome], None]: ...

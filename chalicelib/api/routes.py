@@ -12,7 +12,9 @@ from chalicelib.api import (
     routes_description,
     routes_incidents,
     routes_jobs,
+    routes_ledger,
     routes_policies,
+    routes_switches,
 )
 from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
@@ -24,6 +26,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *routes_about.OPERATIONS,
     *routes_jobs.OPERATIONS,
     *routes_incidents.OPERATIONS,
+    *routes_ledger.OPERATIONS,
+    *routes_switches.OPERATIONS,
     *routes_policies.OPERATIONS,
     *routes_clusters.OPERATIONS,
     *routes_description.OPERATIONS,

@@ -1,4 +1,4 @@
-"""Routes about the service itself: health, status, pause, quarantine, and this API's own description."""
+"""Routes about the service itself: health, status, quarantine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from chalicelib.api.operation import EMPTY, LIMIT, Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import DEFAULT_LIMIT, Request
-from chalicelib.api.schema import flag, record, ref
+from chalicelib.api.schema import ref
 from chalicelib.api.wires import incident_brief
 from chalicelib.ports import Wanted
 
@@ -31,13 +31,6 @@ def status(parts: Parts, _: Request) -> Answer:
             "at": parts.clock.now().isoformat(),
         }
     )
-
-
-def set_pause(parts: Parts, request: Request) -> Answer:
-    """Set or lift the global pause."""
-    paused = bool(request.body["paused"])
-    parts.registry.set_paused(paused, who=request.who, now=parts.clock.now())
-    return ok({"paused": paused})
 
 
 def list_quarantine(parts: Parts, request: Request) -> Answer:
@@ -68,19 +61,6 @@ OPERATIONS = (
         summary="How many Jobs and open Incidents, and whether all is paused",
         run=status,
         answers={200: ref("Status")},
-    ),
-    Operation(
-        name="set_pause",
-        method="PUT",
-        path="/pause",
-        tag="service",
-        summary="Set or lift the global pause",
-        said="While it is set, Incidents are opened and watched, and nothing is done. It counts at their next look.",
-        run=set_pause,
-        forms={"": record({"paused": flag("true: do nothing, everywhere")})},
-        answers={200: ref("Paused")},
-        is_order=True,
-        example={"paused": True},
     ),
     Operation(
         name="list_quarantine",

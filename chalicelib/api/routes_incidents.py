@@ -19,7 +19,7 @@ from chalicelib.ports import Wanted
 
 LINES_SHOWN: Final = 1000
 _STATES: Final = {"open": True, "closed": False, "all": None}
-_SINCE: Final = text(
+MOMENT: Final = text(
     "opened then or later: ISO-8601, UTC where it has no offset",
     high=40,
     pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -35,7 +35,7 @@ def list_incidents(parts: Parts, request: Request) -> Answer:
         job_id=query.get("job_id"),
         cluster=query.get("cluster"),
         fault=query.get("fault"),
-        since=_moment(query.get("since")),
+        since=moment_of(query.get("since"), "since"),
     )
     page = parts.listings.incidents(wanted, limit=request.limit, cursor=request.cursor)
     return ok({"incidents": [incident_brief(incident) for incident in page.incidents], "cursor": page.cursor})
@@ -62,14 +62,19 @@ def cancel_incident(parts: Parts, request: Request) -> Answer:
     return taken(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
 
 
-def _moment(given: str | None) -> datetime | None:
+def moment_of(given: str | None, name: str) -> datetime | None:
+    """A moment in a query.
+
+    Raises:
+        InvalidRequest: there is no such day or hour.
+    """
     if given is None:
         return None
     try:
         moment = datetime.fromisoformat(given)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidRequest("since", "is no moment in time") from None
+        raise InvalidRequest(name, "is no moment in time") from None
 
 
 def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
@@ -96,7 +101,7 @@ OPERATIONS = (
             "job_id": text("only this Job's"),
             "cluster": text("only those on this cluster (its name in Slurm, or its ARN)"),
             "fault": word("only those with this fault", FaultClass),
-            "since": _SINCE,
+            "since": MOMENT,
             **PAGED,
         },
         answers={200: ref("Incidents")},

@@ -13,6 +13,7 @@ from chalicelib.api.schema import MAX_STEP, Schema, flag, listing, record, ref, 
 from chalicelib.api.wires import ROLES, attempt_wire, incident_brief, job_wire
 from chalicelib.domain.errors import InvalidRequest
 from chalicelib.domain.jobs import MAX_HANG_MINUTES, MAX_METRIC_NAME, MIN_HANG_MINUTES, AlarmMode
+from chalicelib.services.orders import MAX_EXCLUDED
 from chalicelib.services.outcome import Outcome
 from rekindle.headnode.orders import MAX_SLURM_JOB
 
@@ -59,8 +60,17 @@ RESUBMIT: Final = record(
     {
         "from_step": whole("resume from the newest verified checkpoint at or before this step"),
         "skip": listing(WINDOW, "windows of steps whose data are left out", high=MAX_WINDOWS),
+        "exclude": listing(
+            text("a node's name in Slurm", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
+            "nodes that no attempt of this recovery shall get; on Slurm only",
+            high=MAX_EXCLUDED,
+        ),
     },
-    may=("from_step", "skip"),
+    may=("from_step", "skip", "exclude"),
+)
+STOP: Final = record(
+    {"checkpoint": {**flag("ask for a checkpoint first"), "default": True}},
+    may=("checkpoint",),
 )
 
 
@@ -121,6 +131,13 @@ def checkpoint_job(parts: Parts, request: Request) -> Answer:
     return taken(parts, parts.orders.checkpoint(request.names["job_id"], who=request.who, key=request.key))
 
 
+def stop_job(parts: Parts, request: Request) -> Answer:
+    """Order a stop for good."""
+    checkpoint = bool(request.body.get("checkpoint", True))
+    outcome = parts.orders.stop(request.names["job_id"], who=request.who, key=request.key, checkpoint=checkpoint)
+    return taken(parts, outcome)
+
+
 def resubmit_job(parts: Parts, request: Request) -> Answer:
     """Order a resubmission."""
     outcome = parts.orders.resubmit(
@@ -129,6 +146,7 @@ def resubmit_job(parts: Parts, request: Request) -> Answer:
         key=request.key,
         from_step=request.body.get("from_step"),
         skip=[(pair[0], pair[1]) for pair in request.body.get("skip", [])],
+        exclude=request.body.get("exclude", ()),
     )
     return taken(parts, outcome)
 
@@ -184,6 +202,18 @@ OPERATIONS = (
         forms={"": EMPTY},
         answers={202: ref("Taken")},
         is_order=True,
+    ),
+    Operation(
+        name="stop_job",
+        method="POST",
+        path="/jobs/{job_id}/stop",
+        tag="jobs",
+        summary="Save, stop, and leave it stopped; a resubmission starts it again",
+        run=stop_job,
+        forms={"": STOP},
+        answers={202: ref("Taken")},
+        is_order=True,
+        example={"checkpoint": True},
     ),
     Operation(
         name="resubmit_job",

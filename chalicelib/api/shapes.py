@@ -21,6 +21,7 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
+from chalicelib.api.shapes_ledger import LEDGER_COMPONENTS
 from chalicelib.domain.approvals import ApprovalAnswer, Guard
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase
@@ -69,6 +70,23 @@ _BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
     "target_step": _STEP,
     "approvals_pending": whole("questions that wait for an answer"),
     "held_by": listing(word("a guard", Guard), "guards that hold something back now"),
+}
+_APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
+    "approval_id": any_text("unique in its Incident"),
+    "key": any_text("the step that it covers"),
+    "actions": listing(any_text()),
+    "what": any_text("what will be done"),
+    "why": any_text("which rule asks"),
+    "asked_at": at("when it was asked"),
+    "deadline_at": at("when the default counts"),
+    "default": word("what counts if nobody answers", ApprovalAnswer),
+    "answer": or_null(word("null until then", ApprovalAnswer)),
+    "by": any_text("who answered"),
+    "answered_at": _null_at("when"),
+    "comment": any_text(),
+    "phase": any_text("the phase in which it was asked"),
+    "told": flag("the answer was told"),
+    "lapsed_at": _null_at("when it was no longer asked, because things had changed"),
 }
 
 COMPONENTS: Final[Mapping[str, Schema]] = {
@@ -143,22 +161,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             "evidence": free("small facts of the source"),
         }
     ),
-    "Approval": record(
-        {
-            "approval_id": any_text("unique in its Incident"),
-            "key": any_text("the step that it covers"),
-            "actions": listing(any_text()),
-            "what": any_text("what will be done"),
-            "why": any_text("which rule asks"),
-            "asked_at": at("when it was asked"),
-            "deadline_at": at("when the default counts"),
-            "default": word("what counts if nobody answers", ApprovalAnswer),
-            "answer": or_null(word("null until then", ApprovalAnswer)),
-            "by": any_text("who answered"),
-            "answered_at": _null_at("when"),
-            "comment": any_text(),
-        }
-    ),
+    "Approval": record(_APPROVAL_FIELDS),
     "Hold": record(
         {
             "guard": word("what held", Guard),
@@ -226,7 +229,50 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             "at": at("now"),
         }
     ),
-    "Paused": record({"paused": flag("as it is now")}),
+    "Switches": record(
+        {
+            "paused": flag("the global pause"),
+            "paused_by": any_text(),
+            "paused_at": _null_at("since when"),
+            "paused_why": any_text(),
+            "shadow": record(
+                {
+                    "everywhere": flag("nothing is done, for nobody"),
+                    "jobs": listing(any_text()),
+                    "clusters": listing(any_text()),
+                    "changed_by": any_text(),
+                    "changed_at": _null_at("when"),
+                }
+            ),
+            "breaker": record(
+                {
+                    "open": flag("it holds everything"),
+                    "tripped_at": _null_at("when it tripped last"),
+                    "incident_id": any_text("whose action would have been one too many"),
+                    "said": any_text("what was counted"),
+                    "lifted_at": _null_at("when it was lifted last"),
+                    "lifted_by": any_text(),
+                }
+            ),
+        }
+    ),
+    "PendingApproval": record(
+        {
+            **_APPROVAL_FIELDS,
+            "incident": record(
+                {
+                    "incident_id": any_text(),
+                    "job_id": _MAYBE_TEXT,
+                    "cluster": _MAYBE_TEXT,
+                    "node": _MAYBE_TEXT,
+                    "fault": word("what is wrong", FaultClass),
+                    "phase": word("where the recovery stands", Phase),
+                    "opened_at": at("since when"),
+                }
+            ),
+        }
+    ),
+    "Approvals": record({"approvals": listing(ref("PendingApproval"))}),
     "QuarantinedEvent": free("an event that could not be read, with what is wrong with it"),
     "Quarantine": record({"events": listing(ref("QuarantinedEvent"))}),
     "Redriven": record(
@@ -304,4 +350,5 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             },
         ]
     },
+    **LEDGER_COMPONENTS,
 }

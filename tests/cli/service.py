@@ -21,6 +21,7 @@ from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ingress import Ingress
 from chalicelib.services.alarms import Alarms
+from chalicelib.services.approvals import Approvals
 from chalicelib.services.clusters import Clusters
 from chalicelib.services.intake import Intake
 from chalicelib.services.look import Look, needs_record
@@ -28,6 +29,7 @@ from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome
 from chalicelib.services.perform import Perform
 from chalicelib.services.policy_documents import PolicyDocuments
+from chalicelib.services.switches import Switches
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
 from tests.fakes.registry import FakeJobRegistry
@@ -112,6 +114,8 @@ class FakeService:
         self.remembered = FakeAnswers()
         self.policy_documents = PolicyDocuments(shelf=FakePolicyShelf(), clock=self.clock)
         self.slurm_clusters = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
+        self.switches = Switches(registry=self.registry, clock=self.clock)
+        self.approvals = Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
         self.redriver = ingress
         self.stage = "dev"
         self.report = _nobody

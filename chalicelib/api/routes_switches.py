@@ -1,0 +1,154 @@
+"""Routes about what people switch and answer: pause, shadow mode, approvals."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chalicelib.api.operation import Operation
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import Answer, ok
+from chalicelib.api.request import Request
+from chalicelib.api.routes_jobs import taken
+from chalicelib.api.schema import Schema, flag, record, ref, text, word
+from chalicelib.domain.switches import ShadowScope
+from chalicelib.services.approvals import MAX_COMMENT_CHARS
+from chalicelib.services.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
+
+_SHADOW: Final[Schema] = record(
+    {
+        "scope": word("for what", ShadowScope),
+        "name": text("the Job's id or the cluster's name; left out for everywhere", high=MAX_NAME_CHARS),
+        "on": flag("true: decide and tell, do nothing"),
+    },
+    may=("name",),
+)
+
+
+def read_switches(parts: Parts, _: Request) -> Answer:
+    """Pause, shadow mode and the breaker."""
+    return ok(parts.switches.read())
+
+
+def set_pause(parts: Parts, request: Request) -> Answer:
+    """Set or lift the global pause."""
+    paused = bool(request.body["paused"])
+    parts.report(parts.switches.set_pause(paused, who=request.who, why=request.body.get("why", "")))
+    return ok(parts.switches.read())
+
+
+def set_shadow(parts: Parts, request: Request) -> Answer:
+    """Shadow mode for a Job, a cluster or everything."""
+    body = request.body
+    parts.report(parts.switches.set_shadow(body["scope"], body.get("name"), body["on"], who=request.who))
+    return ok(parts.switches.read())
+
+
+def lift_breaker(parts: Parts, request: Request) -> Answer:
+    """Let go on what the breaker holds."""
+    parts.report(parts.switches.lift_breaker(who=request.who))
+    return ok(parts.switches.read())
+
+
+def list_approvals(parts: Parts, _: Request) -> Answer:
+    """What waits for an answer."""
+    return ok({"approvals": parts.approvals.pending()})
+
+
+def answer_approval(parts: Parts, request: Request) -> Answer:
+    """Approve or deny."""
+    outcome = parts.approvals.answer(
+        request.names["incident_id"],
+        request.names["approval_id"],
+        answer=request.body["answer"],
+        who=request.who,
+        key=request.key,
+        comment=request.body.get("comment", ""),
+    )
+    return taken(parts, outcome)
+
+
+OPERATIONS = (
+    Operation(
+        name="read_switches",
+        method="GET",
+        path="/switches",
+        tag="switches",
+        summary="How pause, shadow mode and the breaker stand",
+        run=read_switches,
+        answers={200: ref("Switches")},
+    ),
+    Operation(
+        name="set_pause",
+        method="PUT",
+        path="/pause",
+        tag="switches",
+        summary="Set or lift the global pause",
+        said="While it is set, Incidents are opened and watched, and nothing is done. It counts within one look.",
+        run=set_pause,
+        forms={
+            "": record(
+                {
+                    "paused": flag("true: do nothing, everywhere"),
+                    "why": text("for the record", high=MAX_WHY_CHARS),
+                },
+                may=("why",),
+            )
+        },
+        answers={200: ref("Switches")},
+        is_order=True,
+        example={"paused": True, "why": "maintenance of the fabric"},
+    ),
+    Operation(
+        name="set_shadow",
+        method="PUT",
+        path="/shadow",
+        tag="switches",
+        summary="Shadow mode for a Job, a cluster or everything: decide and tell, do nothing",
+        run=set_shadow,
+        forms={"": _SHADOW},
+        answers={200: ref("Switches")},
+        is_order=True,
+        refuses=(404,),
+        example={"scope": "everywhere", "on": True},
+    ),
+    Operation(
+        name="lift_breaker",
+        method="POST",
+        path="/breaker/lift",
+        tag="switches",
+        summary="Let everything go on that the fleet-wide breaker holds",
+        run=lift_breaker,
+        forms={"": {"type": "object", "properties": {}, "additionalProperties": False}},
+        answers={200: ref("Switches")},
+        is_order=True,
+    ),
+    Operation(
+        name="list_approvals",
+        method="GET",
+        path="/approvals",
+        tag="approvals",
+        summary="Every open question, the one that runs out first at the top",
+        run=list_approvals,
+        answers={200: ref("Approvals")},
+    ),
+    Operation(
+        name="answer_approval",
+        method="POST",
+        path="/incidents/{incident_id}/approvals/{approval_id}",
+        tag="approvals",
+        summary="Approve or deny; the first answer counts",
+        run=answer_approval,
+        forms={
+            "": record(
+                {
+                    "answer": word("what is said", ("approve", "deny")),
+                    "comment": text("for the record", high=MAX_COMMENT_CHARS),
+                },
+                may=("comment",),
+            )
+        },
+        answers={202: ref("Taken")},
+        is_order=True,
+        example={"answer": "approve"},
+    ),
+)
