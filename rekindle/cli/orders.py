@@ -1,4 +1,4 @@
-"""Commands that order something: checkpoint, resubmit, cancel, register, pause, unpause, quarantine redrive.
+"""Commands that order something for a Job or an Incident: checkpoint, stop, resubmit, cancel, register, redrive.
 
 Each order carries an Idempotency-Key, so that repeating it with the same --key orders nothing twice. Orders that end
 something say first what they will do, and ask; a script says --yes.
@@ -7,13 +7,12 @@ something say first what they will do, and ask; a script says --yes.
 from __future__ import annotations
 
 import argparse
-import secrets
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rekindle.cli.asking import ask, key_of, taken
 from rekindle.cli.client import path
-from rekindle.cli.errors import CommandFailed, Exit
+from rekindle.cli.errors import CommandFailed, Exit, Misused
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import member, step, word
 from rekindle.cli.table import clean
@@ -22,15 +21,36 @@ from rekindle.cli.target import connected
 _CLOSED = ("recovered", "stopped", "handed_over")
 
 
-def _key(args: argparse.Namespace) -> str:
-    return str(args.key or secrets.token_hex(16))
-
-
 def checkpoint(args: argparse.Namespace) -> int:
     """Ask a run for a checkpoint now."""
     with connected(args, only_look=False) as client:
-        answer = client.order("POST", path("jobs", args.job, "checkpoint"), {}, key=_key(args))
-    return _taken(args, answer)
+        answer = client.order("POST", path("jobs", args.job, "checkpoint"), {}, key=key_of(args))
+    return taken(args, answer)
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Save, stop, and leave it stopped, after asking."""
+    with connected(args, only_look=False) as client:
+        job = client.get(path("jobs", args.job))
+        ask(args, _stopping(job, args))
+        body = {"checkpoint": not args.no_checkpoint}
+        answer = client.order("POST", path("jobs", args.job, "stop"), body, key=key_of(args))
+    return taken(args, answer)
+
+
+def _stopping(job: Mapping[str, Any], args: argparse.Namespace) -> str:
+    name = clean(word(job, "current_attempt"))
+    first = f"  1. ask {name} for a checkpoint, if it still runs"
+    if args.no_checkpoint:
+        first = "  1. ask for no checkpoint: what was done since the last one is lost"
+    return "\n".join(
+        [
+            f"Stop {clean(word(job, 'job_id'))}, to stay stopped:",
+            first,
+            f"  2. stop {name}",
+            "  3. start nothing in its place, whatever happens to it; `rekindle resubmit` starts it again",
+        ]
+    )
 
 
 def resubmit(args: argparse.Namespace) -> int:
@@ -40,11 +60,14 @@ def resubmit(args: argparse.Namespace) -> int:
         body["from_step"] = args.from_step
     if args.skip:
         body["skip"] = [list(window) for window in args.skip]
+    excluded = [node for nodes in args.exclude or () for node in nodes]
+    if excluded:
+        body["exclude"] = excluded
     with connected(args, only_look=False) as client:
         job = client.get(path("jobs", args.job))
-        _ask(args, _resubmission(job, args))
-        answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=_key(args))
-    return _taken(args, answer)
+        ask(args, _resubmission(job, args))
+        answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=key_of(args))
+    return taken(args, answer)
 
 
 def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
@@ -60,6 +83,9 @@ def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
         f"  3. start {following} {where}",
     ]
     lines += [f"     without the data of steps {low} to {high - 1}" for low, high in args.skip or ()]
+    excluded = [clean(node) for nodes in args.exclude or () for node in nodes]
+    if excluded:
+        lines.append(f"     not on {', '.join(excluded)}")
     if member(job, "open_incident"):
         incident = clean(word(job, "open_incident"))
         lines.append(f"  Incident {incident} is open: once it has begun to act, it goes on as it is.")
@@ -72,9 +98,9 @@ def cancel(args: argparse.Namespace) -> int:
         incident = client.get(path("incidents", args.incident))
         if member(incident, "phase") in _CLOSED:
             raise CommandFailed(f"{clean(args.incident)} is closed already: {clean(word(incident, 'phase'))}")
-        _ask(args, _cancellation(incident))
-        answer = client.order("POST", path("incidents", args.incident, "cancel"), {}, key=_key(args))
-    return _taken(args, answer)
+        ask(args, _cancellation(incident))
+        answer = client.order("POST", path("incidents", args.incident, "cancel"), {}, key=key_of(args))
+    return taken(args, answer)
 
 
 def _cancellation(incident: Mapping[str, Any]) -> str:
@@ -100,8 +126,16 @@ def register(args: argparse.Namespace) -> int:
         body["policy"] = args.policy
     if args.mailbox is not None:
         body["mailbox"] = args.mailbox
+    if args.slurm is not None and (args.alarms or args.hang_minutes or args.metric):
+        raise Misused("--alarms, --hang-minutes and --metric are for training jobs; Slurm jobs have an agent")
+    if args.alarms is not None:
+        body["alarms"] = args.alarms
+    if args.hang_minutes is not None:
+        body["hang_minutes"] = args.hang_minutes
+    if args.metric:
+        body["metrics"] = dict(args.metric)
     with connected(args, only_look=False) as client:
-        job = client.order("POST", "/jobs", body, key=_key(args))
+        job = client.order("POST", "/jobs", body, key=key_of(args))
     if wants_json(args):
         out_json(job)
     else:
@@ -112,57 +146,13 @@ def register(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def set_paused(args: argparse.Namespace) -> int:
-    """Set or lift the global pause; `args.paused` says which."""
-    with connected(args, only_look=False) as client:
-        answer = client.order("PUT", "/pause", {"paused": args.paused}, key=_key(args))
-    if wants_json(args):
-        out_json(answer)
-    elif member(answer, "paused") is True:
-        out("Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle unpause`.")
-    else:
-        out("Not paused: Incidents go on at their next look.")
-    return Exit.OK
-
-
 def redrive(args: argparse.Namespace) -> int:
     """Feed quarantined events in again. Fails if any went back, so that a script can tell."""
     with connected(args, only_look=False) as client:
-        answer = client.order("POST", "/quarantine/redrive", {}, key=_key(args))
+        answer = client.order("POST", "/quarantine/redrive", {}, key=key_of(args))
     again = member(answer, "quarantined_again")
     if wants_json(args):
         out_json(answer)
     else:
         out(f"{clean(word(answer, 'taken'))} events fed in again, {clean(again)} went back to quarantine.")
     return Exit.FAILED if again else Exit.OK
-
-
-def _ask(args: argparse.Namespace, what: str) -> None:
-    """Show what will be done and ask for it.
-
-    Raises:
-        CommandFailed: the person said no, or there is nobody to ask and no --yes.
-    """
-    if args.yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandFailed("this order is asked back on a terminal; in a script say --yes")
-    print(f"{what}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandFailed("nothing was ordered")
-
-
-def _taken(args: argparse.Namespace, answer: Mapping[str, Any]) -> int:
-    what, incident = member(answer, "what"), member(answer, "incident_id")
-    refused = what == "dropped"
-    if wants_json(args):
-        out_json(answer)
-        return Exit.FAILED if refused else Exit.OK
-    if refused:
-        raise CommandFailed(f"not taken: {clean(word(answer, 'reason'))}")
-    said = {"opened": "Ordered", "joined": "Ordered", "duplicate": "Ordered before with this key"}
-    if member(answer, "replayed") is True:
-        what = "duplicate"
-    follow = f"; follow it with: rekindle show {clean(incident)}" if incident else ""
-    out(f"{said.get(str(what), clean(word(answer, 'what')))}{follow}")
-    return Exit.OK

@@ -1,4 +1,4 @@
-"""Commands that only look: status, jobs, incidents, show, quarantine list."""
+"""Commands that only look: status, jobs, incidents, show, quarantine list. Each may be watched (watching.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rekindle.cli.client import Client, path
-from rekindle.cli.shapes import day_and_time, member, objects, short_step, windows, word
+from rekindle.cli.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
 from rekindle.cli.story import tell
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.cli.watching import finish_if
 
 PAGE = 100  # the API's largest page
 CLOSED_BESIDE = 10  # closed Incidents shown below the open ones: how yesterday ended
@@ -27,7 +28,8 @@ def out(text: str) -> None:
 
 def out_json(body: Any) -> None:
     """One JSON document. Everything beyond ASCII is escaped, so that no name can obey a terminal here either."""
-    out(json.dumps(body, indent=2))
+    text = json.dumps(body, indent=2)
+    out("".join(char if char != "\x7f" else "\\u007f" for char in text))  # ASCII's last control, which JSON leaves be
 
 
 def wants_json(args: argparse.Namespace) -> bool:
@@ -44,10 +46,12 @@ def status(args: argparse.Namespace) -> int:
         return 0
     style = Style.of(sys.stdout)
     paused = member(body, "paused") is True
+    asked = member(body, "approvals_pending")
     out(
         f"protection  {style.paint('paused', 'yellow') if paused else 'on'}\n"
         f"jobs        {clean(word(body, 'jobs_active'))} active\n"
         f"incidents   {clean(word(body, 'incidents_open'))} open"
+        + (f"\napprovals   {clean(asked)} waiting: rekindle approvals" if asked else "")
     )
     if objects(body, "incidents"):
         out("\n" + incident_table(objects(body, "incidents"), style))
@@ -59,7 +63,8 @@ def jobs(args: argparse.Namespace) -> int:
     if args.job is not None:
         return _one_job(args)
     with connected(args, only_look=True) as client:
-        found = [job for page in _pages(client, "/jobs") for job in objects(page, "jobs")]
+        only = {"active": "true"} if args.active else {}
+        found = [job for page in _pages(client, "/jobs", **only) for job in objects(page, "jobs")]
     if wants_json(args):
         out_json({"jobs": found})
         return 0
@@ -69,9 +74,30 @@ def jobs(args: argparse.Namespace) -> int:
             "either by `rekindle register`."
         )
         return 0
-    titles = ("job", "state", "attempt", "running as", "policy", "incident")
-    out(render([Column(title) for title in titles], [_job_row(job) for job in found], Style.of(sys.stdout)))
+    titles = ["job", "state", "attempt", "running as", "policy", "incident"]
+    rows = [_job_row(job) for job in found]
+    if args.wide:
+        titles += ["alarms", "silent for", "metrics"]
+        rows = [(*row, *_watch_row(job)) for row, job in zip(rows, found, strict=True)]
+    out(render([Column(title) for title in titles], rows, Style.of(sys.stdout)))
     return 0
+
+
+def _watch_row(job: Mapping[str, Any]) -> Sequence[str]:
+    """How it is watched from outside."""
+    minutes = member(job, "hang_minutes")
+    return (_alarms(job), f"{minutes} min" if isinstance(minutes, int) else NOTHING, _metrics(job))
+
+
+def _alarms(job: Mapping[str, Any]) -> str:
+    state = member(job, "alarms_state")
+    return word(job, "alarms") + (f" ({state})" if state else "")
+
+
+def _metrics(job: Mapping[str, Any]) -> str:
+    found = member(job, "metrics")
+    pairs = found.items() if isinstance(found, Mapping) else ()
+    return " ".join(f"{role}={named}" for role, named in pairs) or NOTHING
 
 
 def _job_row(job: Mapping[str, Any]) -> Sequence[str]:
@@ -93,6 +119,9 @@ def _one_job(args: argparse.Namespace) -> int:
         ("policy", word(job, "policy")),
         ("mailbox", word(job, "mailbox")),
         ("known since", day_and_time(job, "created_at")),
+        ("alarms", _alarms(job)),
+        ("silent for", f"{word(job, 'hang_minutes')} min, then its hang alarm"),
+        ("metrics", _metrics(job)),
         ("incident", word(job, "open_incident")),
     )
     out("\n".join([style.paint(clean(word(job, "job_id")), "bold"), *(f"  {k:<11}  {clean(v)}" for k, v in facts)]))
@@ -139,11 +168,13 @@ def incidents(args: argparse.Namespace) -> int:
     found: list[Mapping[str, Any]] = []
     limit = args.limit or (MAX_PAGES * PAGE if args.all else CLOSED_ALONE if args.closed else CLOSED_BESIDE)
     more = False
+    only = {"job_id": args.job, "cluster": args.cluster, "fault": args.fault, "since": args.since}
     with connected(args, only_look=True) as client:
         if not args.closed:
-            found += objects(client.get("/incidents", state="open"), "incidents")
+            pages = _pages(client, "/incidents", state="open", **only)
+            found += [one for page in pages for one in objects(page, "incidents")]
         if not args.open:
-            closed, more = _closed(client, limit)
+            closed, more = _closed(client, limit, only)
             found += closed
     if wants_json(args):
         out_json({"incidents": found})
@@ -157,10 +188,10 @@ def incidents(args: argparse.Namespace) -> int:
     return 0
 
 
-def _closed(client: Client, limit: int) -> tuple[list[Mapping[str, Any]], bool]:
+def _closed(client: Client, limit: int, only: Mapping[str, str | None]) -> tuple[list[Mapping[str, Any]], bool]:
     """The newest closed Incidents, and whether there are more."""
     closed: list[Mapping[str, Any]] = []
-    for page in _pages(client, "/incidents", state="closed"):
+    for page in _pages(client, "/incidents", state="closed", **only):
         closed += objects(page, "incidents")
         if len(closed) >= limit:
             return closed[:limit], len(closed) > limit or bool(member(page, "cursor"))
@@ -208,6 +239,7 @@ def show(args: argparse.Namespace) -> int:
         out_json(incident)
     else:
         out(tell(incident, Style.of(sys.stdout)))
+    finish_if(args, over=member(incident, "closed_at") is not None)
     return 0
 
 
@@ -228,7 +260,7 @@ def quarantine_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pages(client: Client, route: str, **query: str) -> Iterator[Mapping[str, Any]]:
+def _pages(client: Client, route: str, **query: str | None) -> Iterator[Mapping[str, Any]]:
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = client.get(route, limit=PAGE, cursor=cursor, **query)

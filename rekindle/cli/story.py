@@ -134,9 +134,9 @@ def _suspects(incident: Mapping[str, Any], style: Style) -> str:
         grounds = f"{word(item, 'said')} (rule {word(item, 'rule')}"
         grounds += f", confidence {confidence:.1f}" if isinstance(confidence, int | float) and named else ""
         grounds += f", {reports} of {world} ranks reported)" if reports else ")"
-        lines += _wrapped(grounds, style)
+        lines += wrapped(grounds, style)
         if member(item, "kept_at"):
-            lines += _wrapped(f"reports and stacks: {word(item, 'kept_at')}", style)
+            lines += wrapped(f"reports and stacks: {word(item, 'kept_at')}", style)
     return "\n".join(lines)
 
 
@@ -166,7 +166,7 @@ def _evidence(incident: Mapping[str, Any], style: Style) -> str:
     for signal in telling:
         when = _clock(moment(signal, "occurred_at"))
         lines.append(f"  {when}  {clean(word(signal, 'kind'))} from {clean(word(signal, 'source'))}")
-        lines += _wrapped(word(signal, "summary"), style)
+        lines += wrapped(word(signal, "summary"), style)
     seen = member(incident, "signals_seen")
     total = max(seen if isinstance(seen, int) else 0, len(objects(incident, "signals"))) + len(
         objects(incident, "inbox")
@@ -205,18 +205,18 @@ def _look(
     rule = style.paint(clean(word(entry, "rule")), "bold")
     gap = " " * max(_PHASE_COLUMNS - width(phase), 0)
     yield f"  {_clock(at)}  {_toned(phase, phase, style)}{gap}  {rule}  {style.paint(since, 'dim')}".rstrip()
-    yield from _wrapped(word(entry, "text"), style)
+    yield from wrapped(word(entry, "text"), style)
     if news:
-        yield from _wrapped(f"saw: {news}", style)
+        yield from wrapped(f"saw: {news}", style)
     # An Action's answer is read by the look after it, so it stands in the next line of the timeline.
     answers = objects(after, "facts", "results")
     actions = member(entry, "actions")
     for index, action in enumerate(actions if isinstance(actions, list) else []):
         answer = answers[index] if index < len(answers) and answers[index].get("action") == action else None
-        yield from _wrapped(f"-> {action}{_answer(answer)}", style)
+        yield from wrapped(f"-> {action}{_answer(answer)}", style)
     if word(entry, "rule") == "told":
         for answer in objects(entry, "facts", "results"):
-            yield from _wrapped(f"-> {word(answer, 'action')}{_answer(answer)}", style)
+            yield from wrapped(f"-> {word(answer, 'action')}{_answer(answer)}", style)
 
 
 def _answer(answer: Mapping[str, Any] | None) -> str:
@@ -243,7 +243,7 @@ def _seen(entry: Mapping[str, Any]) -> str:
     return ", ".join(parts) + (f"; failed: {reason}" if reason != NOTHING else "")
 
 
-def _wrapped(text: str, style: Style) -> list[str]:
+def wrapped(text: str, style: Style) -> list[str]:
     columns = min(style.columns or READING_WIDTH, READING_WIDTH)
     wide = max(columns - len(INDENT), 40)
     lines = textwrap.wrap(clean(text), width=wide, break_on_hyphens=False) or [""]

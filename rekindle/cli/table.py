@@ -107,15 +107,38 @@ class Column:
 def render(
     columns: Sequence[Column], rows: Sequence[Sequence[object]], style: Style, *, last_may_shrink: bool = True
 ) -> str:
-    """An aligned table. Only the last column is ever cut, and only on a terminal too narrow for it: never an id."""
+    """An aligned table. Only the last column is ever cut, and never below what a reader needs of it: never an id.
+
+    On a terminal too narrow for that each row becomes a block of its own, every cell with its title.
+    """
     cells = [[clean(cell) for cell in row] for row in rows]
     widths = [max([width(column.title), *(width(row[index]) for row in cells)]) for index, column in enumerate(columns)]
     if style.columns is not None and last_may_shrink:
         others = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+        least = min(widths[-1], MIN_LAST)
+        if others + least > style.columns and cells:
+            return "\n".join(_block(row, columns, style) for row in cells)
         widths[-1] = min(widths[-1], max(style.columns - others, MIN_LAST))
     lines = [_line([column.title.upper() for column in columns], columns, widths, style, head=True)]
     lines += [_line(row, columns, widths, style, head=False) for row in cells]
     return "\n".join(lines)
+
+
+def _block(cells: Sequence[str], columns: Sequence[Column], style: Style) -> str:
+    """One row, its first cell as a heading, the others below it as many to a line as find room."""
+    lines = [style.paint(cells[0], "bold")]
+    line, used = "", 0
+    for cell, column in zip(cells[1:], columns[1:], strict=True):
+        if cell in ("", "-"):
+            continue
+        tone = TONES.get(cell, "")
+        wide = width(column.title) + 1 + width(cell)
+        shown = f"{style.paint(column.title, 'dim')} {style.paint(cell, tone) if tone else cell}"
+        if line and used + len(GAP) + wide > (style.columns or wide):
+            lines.append(line)
+            line = ""
+        line, used = (f"{line}{GAP}{shown}", used + len(GAP) + wide) if line else (f"  {shown}", 2 + wide)
+    return "\n".join([*lines, line] if line else lines)
 
 
 def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], style: Style, *, head: bool) -> str:

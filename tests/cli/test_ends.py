@@ -210,9 +210,26 @@ def test_rows_of_any_text_are_aligned_and_never_longer_than_the_terminal_allows(
 ) -> None:
     table = render([Column("a"), Column("b")], rows, Style(columns=columns))
     lines = table.split("\n")
-    assert len(lines) == len(rows) + 1
     first = max([1, *(width(clean(row[0])) for row in rows)])
-    assert all(width(line) <= first + 2 + max(columns - first - 2, 20) for line in lines)
+    last = max([1, *(width(clean(row[1])) for row in rows)])
+    if first + 2 + min(last, 20) <= columns or not rows:
+        assert len(lines) == len(rows) + 1
+        assert all(width(line) <= max(columns, 4) for line in lines)
+        return
+    # Too narrow for a table: every row is a block, and nothing is cut.
+    assert len(lines) == len(rows) + sum(row[1] not in ("", "-") for row in rows)
+    assert all(clean(cell) in table for row in rows for cell in row if cell != "-")
+
+
+@given(st.lists(st.text(st.characters(categories=("L", "N")), min_size=1, max_size=30), min_size=2, max_size=9))
+def test_blocks_hold_each_cell_with_its_title_within_the_terminal(cells: list[str]) -> None:
+    columns = [Column(f"t{index}") for index in range(len(cells))]
+    style = Style(columns=30)
+    blocks = render(columns, [cells], style).split("\n")
+    assert blocks[0] == cells[0] or len(blocks) == 2
+    for line in blocks[1:]:
+        assert width(line) <= 30 or line.count("  ") == 1  # one cell that is too long stands alone
+    assert all(clean(cell) in "\n".join(blocks) for cell in cells)
 
 
 @given(st.text(), st.integers(1, 20))

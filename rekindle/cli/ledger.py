@@ -1,0 +1,172 @@
+"""What Incidents cost and saved: ledger (of the fleet, a Job, an Incident), postmortem."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rekindle.cli.client import path
+from rekindle.cli.errors import CommandFailed, Exit
+from rekindle.cli.reading import out, out_json, wants_json
+from rekindle.cli.shapes import day_and_time, member, objects, span, word
+from rekindle.cli.table import Column, Style, clean, render
+from rekindle.cli.target import connected
+
+DEFAULT_DAYS: Final = 7
+_TITLE_COLUMNS: Final = 18
+_SHOWN_STAGES: Final = 8
+
+
+def ledger(args: argparse.Namespace) -> int:
+    """Of one Incident, of one Job, or of the fleet."""
+    with connected(args, only_look=True) as client:
+        if args.incident is not None:
+            body = client.get(path("incidents", args.incident, "ledger"))
+        elif args.job is not None:
+            body = client.get(path("jobs", args.job, "ledger"))
+        else:
+            body = client.get("/ledger", days=args.days or DEFAULT_DAYS)
+    if wants_json(args):
+        out_json(body)
+        return Exit.OK
+    style = Style.of(sys.stdout)
+    out(_incident(body, style) if args.incident is not None else _sums(body, style))
+    return Exit.OK
+
+
+def postmortem(args: argparse.Namespace) -> int:
+    """One Incident's post-mortem, in Markdown."""
+    with connected(args, only_look=True) as client:
+        body = client.get(path("incidents", args.incident, "postmortem"))
+    if wants_json(args):
+        out_json(body)
+        return Exit.OK
+    text = member(body, "markdown")
+    if not isinstance(text, str):
+        raise CommandFailed("the service's answer holds no post-mortem")
+    # Line by line: its line breaks are its own, everything else in it is cleaned as any text from outside.
+    out("\n".join(clean(line) for line in text.split("\n")).rstrip("\n"))
+    return Exit.OK
+
+
+def _incident(body: Mapping[str, Any], style: Style) -> str:
+    heading = f"{word(body, 'incident_id')}  {word(body, 'fault')}, {word(body, 'phase')}"
+    facts = [
+        ("found after", _time(body, "mttd_s")),
+        ("recovered after", _time(body, "mttr_s")),
+        ("steps lost", _count(body, "steps_lost")),
+        ("steps saved", _count(body, "steps_saved")),
+        ("time lost", _time(body, "lost_s")),
+        ("GPU-hours lost", _count(body, "gpu_hours_lost")),
+        ("GPU-hours saved", _count(body, "gpu_hours_saved")),
+        ("dollars lost", _count(body, "dollars_lost")),
+        ("dollars saved", _count(body, "dollars_saved")),
+        (
+            "without Rekindle",
+            f"{_time(body, 'counterfactual', 'lost_s')} lost, "
+            f"{_count(body, 'counterfactual', 'gpu_hours_lost')} GPU-hours",
+        ),
+    ]
+    blocks = [_facts(heading, facts, style)]
+    stages = objects(body, "stages")
+    if stages:
+        columns = (Column("stage"), Column("began"), Column("after", right=True), Column("took", right=True))
+        rows = [
+            (word(one, "phase"), day_and_time(one, "at"), _time(one, "after_s"), _time(one, "seconds"))
+            for one in stages
+        ]
+        blocks.append(render(columns, rows, style))
+    said = [*_texts(body, "assumptions"), *_texts(member(body, "counterfactual"), "assumptions")]
+    if said:
+        blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(one)}" for one in said)]))
+    return "\n\n".join(blocks)
+
+
+def _sums(body: Mapping[str, Any], style: Style) -> str:
+    heading = word(body, "job_id") if member(body, "job_id") else f"the last {word(body, 'days')} days"
+    counts = member(body, "incidents")
+    counted = (
+        ", ".join(f"{clean(name)} {value}" for name, value in counts.items()) if isinstance(counts, Mapping) else "-"
+    )
+    facts = [
+        ("incidents", counted),
+        ("ETTR", _share(body, "ettr")),
+        ("found after", _spread(body, "mttd_s")),
+        ("recovered after", _spread(body, "mttr_s")),
+        ("time lost", _total(body, "lost_s", time=True)),
+        ("steps lost", _total(body, "steps_lost")),
+        ("steps saved", _total(body, "steps_saved")),
+        ("GPU-hours lost", _total(body, "gpu_hours_lost")),
+        ("GPU-hours saved", _total(body, "gpu_hours_saved")),
+        ("GPU-hours spared", _total(body, "spared_gpu_hours")),
+        ("dollars lost", _total(body, "dollars_lost")),
+        ("dollars spared", _total(body, "spared_dollars")),
+    ]
+    blocks = [_facts(heading, facts, style)]
+    for name, title in (("lost_by_fault_s", "fault"), ("lost_by_stage_s", "stage")):
+        parts = member(body, name)
+        if isinstance(parts, Mapping) and parts:
+            rows = [
+                (key, span(value))
+                for key, value in list(parts.items())[:_SHOWN_STAGES]
+                if isinstance(value, int | float)
+            ]
+            blocks.append(render((Column(f"lost by {title}"), Column("time", right=True)), rows, style))
+    if member(body, "said"):
+        blocks.append(clean(word(body, "said")))
+    return "\n\n".join(blocks)
+
+
+def _facts(heading: str, facts: list[tuple[str, str]], style: Style) -> str:
+    lines = [f"  {title:<{_TITLE_COLUMNS}}{clean(value)}" for title, value in facts if value]
+    return "\n".join([style.paint(clean(heading), "bold"), *lines])
+
+
+def _value(body: Any, *names: str) -> tuple[float | None, str]:
+    """The number, or the words of why there is none."""
+    value = member(body, *names)
+    if isinstance(value, Mapping):
+        known = value.get("known")
+        if isinstance(known, int | float) and not isinstance(known, bool):
+            return float(known), ""
+        return None, f"unknown ({value.get('unknown', 'no reason given')})"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value), ""
+    return None, "-"
+
+
+def _time(body: Any, *names: str) -> str:
+    number, why = _value(body, *names)
+    return span(number) if number is not None else why
+
+
+def _count(body: Any, *names: str) -> str:
+    number, why = _value(body, *names)
+    return f"{number:,.2f}".rstrip("0").rstrip(".") if number is not None else why
+
+
+def _share(body: Any, *names: str) -> str:
+    number, why = _value(body, *names)
+    return f"{number:.1%}" if number is not None else why
+
+
+def _total(body: Any, name: str, *, time: bool = False) -> str:
+    """A sum over many; how many are missing from it is said."""
+    told = _time(body, name, "sum") if time else _count(body, name, "sum")
+    return told + _missing(body, name)
+
+
+def _spread(body: Any, name: str) -> str:
+    return f"median {_time(body, name, 'median')}, p90 {_time(body, name, 'p90')}{_missing(body, name)}"
+
+
+def _missing(body: Any, name: str) -> str:
+    missing = member(body, name, "not_counted")
+    return f"; {missing} not known" if isinstance(missing, int) and missing else ""
+
+
+def _texts(body: Any, name: str) -> list[str]:
+    found = member(body, name)
+    return [str(one) for one in found] if isinstance(found, list) else []

@@ -1,0 +1,95 @@
+"""Nodes: reboot, replace, lemons."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rekindle.cli.asking import ask, key_of, taken
+from rekindle.cli.client import path
+from rekindle.cli.errors import Exit
+from rekindle.cli.reading import out, out_json, wants_json
+from rekindle.cli.shapes import day_and_time, member, objects, word
+from rekindle.cli.table import Column, Style, clean, render
+from rekindle.cli.target import connected
+
+
+def repair(args: argparse.Namespace) -> int:
+    """Reboot or replace a node; `args.do` says which."""
+    cluster, node = args.node
+    body: dict[str, Any] = {"do": args.do}
+    if args.why:
+        body["why"] = args.why
+    if args.force:
+        body["force"] = True
+    with connected(args, only_look=False) as client:
+        seen = client.get(path("clusters", cluster))
+        ask(args, _said(seen, node, args))
+        answer = client.order("POST", path("clusters", cluster, "nodes", node, "repair"), body, key=key_of(args))
+    return taken(args, answer)
+
+
+def _said(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> str:
+    name = clean(node)
+    lines = [
+        f"{args.do.capitalize()} {name} of {clean(word(cluster, 'cluster'))}:",
+        "  1. give it no more jobs; a protected run on it is saved and moved, every other job is waited for",
+        f"  2. {args.do} its instance" + (": EVERYTHING ON ITS VOLUMES IS LOST" if args.do == "replace" else ""),
+        "  3. check it, and give it jobs again",
+    ]
+    found = next((one for one in objects(cluster, "nodes") if member(one, "node") == node), None)
+    found = found or next((one for one in objects(cluster, "nodes") if member(one, "name") == node), None)
+    if found is not None:
+        lines.append(f"  now: {clean(word(found, 'state'))}")
+    elif objects(cluster, "nodes"):
+        lines.append(f"  the cluster's agent knows no node called {name}")
+    lines += [f"  {clean(word(job, 'job_id'))} runs in this cluster" for job in objects(cluster, "jobs")[:5]]
+    if args.force:
+        lines.append("  the policy's budgets of repairs are passed over")
+    return "\n".join(lines)
+
+
+_COLUMNS = (
+    Column("hardware"),
+    Column("kind"),
+    Column("faults", right=True),
+    Column("repairs", right=True),
+    Column("last seen"),
+    Column("node"),
+    Column("cluster"),
+    Column("last fault"),
+)
+
+
+def lemons(args: argparse.Namespace) -> int:
+    """Hardware that keeps failing, whatever instance or node it stands behind."""
+    with connected(args, only_look=True) as client:
+        body = client.get("/lemons")
+    found = objects(body, "lemons")
+    if wants_json(args):
+        out_json(body)
+    elif not found:
+        out("No hardware has failed repeatedly.")
+    else:
+        out(render(_COLUMNS, [_row(one) for one in found], Style.of(sys.stdout)))
+    return Exit.OK
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        _first(one, "identity", "id", "serial", "instance_id"),
+        _first(one, "kind"),
+        _first(one, "count", "faults"),
+        _first(one, "repairs"),
+        day_and_time(one, "last_seen_at") if member(one, "last_seen_at") else day_and_time(one, "last_at"),
+        _first(one, "node"),
+        _first(one, "cluster"),
+        _first(one, "fault", "last_fault", "said"),
+    )
+
+
+def _first(one: Mapping[str, Any], *names: str) -> str:
+    """The first of these members that is there."""
+    return next((word(one, name) for name in names if member(one, name) not in (None, "")), "-")

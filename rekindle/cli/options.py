@@ -1,0 +1,160 @@
+"""Arguments that several commands share: how a command is declared, and what names, steps and windows may look like."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, Final
+
+from rekindle.cli.target import add_options
+from rekindle.cli.watching import EVERY_S, MAX_EVERY_S, MIN_EVERY_S
+
+Runs = Callable[[argparse.Namespace], int]
+
+MAX_NAME_CHARS: Final = 256  # the API's own limit for texts
+MAX_STEP: Final = 2**53 - 1  # JSON's safe whole numbers
+
+
+def command(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
+    """A command with `--json` and the options that name a service."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="for machines")
+    add_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def looking(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
+    """A command that only looks, once or again and again."""
+    parser = command(commands, name, run, help_)
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        const=EVERY_S,
+        type=seconds,
+        metavar="SECONDS",
+        help=f"look again every SECONDS ({EVERY_S:g}) until Ctrl-C; on a terminal in place, else appended when changed",
+    )
+    return parser
+
+
+def order(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
+    """A command that orders something."""
+    parser = command(commands, name, run, help_)
+    parser.add_argument("--key", type=key, help="the same key twice is one order (default: a random one)")
+    return parser
+
+
+def asked(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """An order that says what it will do, and asks."""
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
+
+
+def group(commands: Any, name: str, help_: str, words: str) -> Any:
+    """A command with commands of its own."""
+    parser = commands.add_parser(name, help=help_, description=help_, allow_abbrev=False)
+    return parser.add_subparsers(dest="what", required=True, metavar=words)
+
+
+def name(text: str) -> str:
+    """Of a Job, an Incident, a policy, ..."""
+    if not 1 <= len(text) <= MAX_NAME_CHARS:
+        raise argparse.ArgumentTypeError(f"must be 1 to {MAX_NAME_CHARS} characters")
+    return text
+
+
+def key(text: str) -> str:
+    """An idempotency key: it travels in a header."""
+    if not (1 <= len(text) <= MAX_NAME_CHARS and text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError(f"must be 1 to {MAX_NAME_CHARS} printable ASCII characters")
+    return text
+
+
+def s3(text: str) -> str:
+    """A prefix in S3."""
+    if not text.startswith("s3://") or len(text) > MAX_NAME_CHARS:
+        raise argparse.ArgumentTypeError("must be an s3:// prefix")
+    return text
+
+
+def whole(text: str, low: int, high: int) -> int:
+    """A whole number within bounds."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and low <= int(text) <= high):
+        raise argparse.ArgumentTypeError(f"must be a whole number from {low} to {high}")
+    return int(text)
+
+
+def step(text: str) -> int:
+    """A training step."""
+    return whole(text, 0, MAX_STEP)
+
+
+def limit(text: str) -> int:
+    """How many rows."""
+    return whole(text, 1, 100_000)
+
+
+def days(text: str) -> int:
+    """How far back."""
+    return whole(text, 1, 90)
+
+
+def minutes(text: str) -> int:
+    """How long a metric may be silent; the service says what it allows."""
+    return whole(text, 1, 100_000)
+
+
+def seconds(text: str) -> float:
+    """How long between two looks."""
+    said = f"must be seconds from {MIN_EVERY_S:g} to {MAX_EVERY_S:g}; a name stands before --watch"
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(said) from None
+    if not MIN_EVERY_S <= value <= MAX_EVERY_S:
+        raise argparse.ArgumentTypeError(said)
+    return value
+
+
+def slurm_job(text: str) -> tuple[str, int]:
+    """CLUSTER/JOB."""
+    cluster, slash, number = text.rpartition("/")
+    if not slash or not cluster:
+        raise argparse.ArgumentTypeError("must be CLUSTER/JOB, as in ml/4211")
+    return name(cluster), whole(number, 1, 0x7FFFFFFF)
+
+
+def node(text: str) -> tuple[str, str]:
+    """CLUSTER/NODE. The cluster may be an ARN, which has a slash of its own; a node's name has none."""
+    cluster, slash, named = text.rpartition("/")
+    if not slash or not cluster or not named:
+        raise argparse.ArgumentTypeError("must be CLUSTER/NODE, as in ml/ip-10-1-2-3")
+    return name(cluster), name(named)
+
+
+def nodes(text: str) -> list[str]:
+    """Names with commas between them."""
+    found = [part.strip() for part in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError("must be NODE[,NODE...]")
+    return [name(part) for part in found]
+
+
+def window(text: str) -> tuple[int, int]:
+    """A:B, the steps A to B-1."""
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError("must be A:B, two whole numbers with A smaller than B")
+    found = (step(low), step(high))
+    if found[0] >= found[1]:
+        raise argparse.ArgumentTypeError("must be A:B with A smaller than B")
+    return found
+
+
+def metric(text: str) -> tuple[str, str]:
+    """ROLE=NAME."""
+    role, equals, named = text.partition("=")
+    if not equals or role not in ("loss", "step", "grad_norm") or not named:
+        raise argparse.ArgumentTypeError("must be loss=NAME, step=NAME or grad_norm=NAME")
+    return role, name(named)
