@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
@@ -17,11 +18,12 @@ from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, 
 WIDTH: Final = 960
 HEIGHT: Final = 300
 FLAT: Final = 130  # where there are marks and no curve
-LEFT, RIGHT, BOTTOM = 64, 16, 44
+LEFT, RIGHT, BOTTOM = 64, 30, 44
 TOP: Final = 14
 LABEL_ROW: Final = 17  # height of one row of labels above the curve
 CHAR_WIDTH: Final = 6.4  # of the labels' small type, generously: two labels never touch
 TABLE_ROWS: Final = 40
+GAP: Final = 5  # times the usual distance in time: nothing was measured in between, and no line is drawn
 
 Point = tuple[float, float]
 
@@ -123,6 +125,7 @@ class Curve:
     broken: Sequence[float] = ()  # x of values that were no finite numbers
     marks: Sequence[Mark] = ()
     why: str = ""  # why there are no points
+    height: int = HEIGHT
 
 
 def draw(curve: Curve) -> Chart | None:
@@ -135,7 +138,7 @@ def draw(curve: Curve) -> Chart | None:
     x = _x_scale(edges, curve.axis)
     marks, rows = _label_rows(curve.marks, x)
     top = TOP + LABEL_ROW * rows
-    height = (HEIGHT if finite else FLAT) + LABEL_ROW * rows
+    height = (curve.height if finite else FLAT) + LABEL_ROW * rows
     floor = height - BOTTOM
     values = [value for _, value in (*finite, *curve.low, *curve.high) if math.isfinite(value)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
@@ -148,7 +151,7 @@ def draw(curve: Curve) -> Chart | None:
         height=height,
         top=top,
         floor=floor,
-        strokes=tuple(_stroke(part, x, y, is_newest=part is parts[-1]) for part in parts),
+        strokes=tuple(_stroke(part, x, y, is_newest=curve.axis is Axis.TIME or part is parts[-1]) for part in parts),
         band=_band(curve, x, y),
         x_ticks=tuple(step_ticks(x) if curve.axis is Axis.STEP else time_ticks(x)),
         y_ticks=tuple(value_ticks(y)) if values else (),
@@ -170,10 +173,13 @@ def _x_scale(edges: Sequence[float], axis: Axis) -> Scale:
 
 
 def _unbroken(points: Sequence[Point], axis: Axis) -> list[list[Point]]:
-    """Points in the order in which they were measured; a step that goes back begins a new stroke."""
+    """Points in the order in which they were measured; a step that goes back, or a gap in time, begins a new stroke."""
     parts: list[list[Point]] = []
+    apart = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
+    widest = GAP * apart[len(apart) // 2] if apart else 0.0
     for point in points:
-        if not parts or (axis is Axis.STEP and point[0] < parts[-1][-1][0]):
+        moved = point[0] - parts[-1][-1][0] if parts else 0.0
+        if not parts or (moved < 0 if axis is Axis.STEP else moved > widest):
             parts.append([])
         parts[-1].append(point)
     return parts

@@ -61,8 +61,8 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
         y_title="steps/s",
         axis=Axis.TIME,
         points=rate_of(body),
-        marks=[],
         why=why_not(body, "step_s"),
+        height=190,
     )
     norm = Curve(
         name="grad-norm",
@@ -71,6 +71,7 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
         axis=Axis.TIME,
         points=points_of(body, "grad_norm"),
         why=why_not(body, "grad_norm"),
+        height=190,
     )
     return [
         chart for curve in (loss, rate, norm) if (chart := draw(curve)) is not None and (chart.strokes or chart.broken)
@@ -90,7 +91,7 @@ def of_incident(body: Mapping[str, Any] | None, incident: Mapping[str, Any], why
         low=by_step(points_of(read, "loss_low"), step_at),
         high=by_step(points_of(read, "loss_high"), step_at),
         broken=[x for x, count in by_step(points_of(read, "non_finite"), step_at) if count > 0],
-        marks=list(marks_of_incident(incident)),
+        marks=list(marks_of_incident(incident, step_at)),
         why=why or why_not(read, "loss") or why_not(read, "step"),
     )
     return draw(curve)
@@ -136,8 +137,8 @@ def by_step(values: Sequence[Point], steps: Sequence[Point]) -> list[Point]:
     return found
 
 
-def marks_of_incident(incident: Mapping[str, Any]) -> Iterator[Mark]:
-    """What an Incident knows by step."""
+def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()) -> Iterator[Mark]:
+    """What an Incident knows by step; `step_at` says how far an attempt really came before the next one began."""
     onset = _step(incident, "onset_step")
     if onset is not None:
         yield Mark(kind=MarkKind.FAULT, low=onset, label=f"bad since step {onset:.0f}")
@@ -152,8 +153,12 @@ def marks_of_incident(incident: Mapping[str, Any]) -> Iterator[Mark]:
         resumed = _step(one, "resume_step")
         if resumed is None:
             continue
+        began = moment(one, "at")
+        before = [value for at, value in step_at if began is not None and at <= began.timestamp()]
+        if before:
+            reached = before[-1]
         if reached is not None and reached > resumed:
-            label = f"back to {resumed:.0f}: {reached - resumed:.0f} steps again"
+            label = f"back from {reached:.0f} to {resumed:.0f}"
             yield Mark(kind=MarkKind.REDO, low=resumed, high=reached, label=label)
         else:
             yield Mark(kind=MarkKind.RESUME, low=resumed, label=f"resumed at {resumed:.0f}")

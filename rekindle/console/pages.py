@@ -11,6 +11,7 @@ from rekindle.console import curves
 from rekindle.console.charts import Chart
 from rekindle.console.reads import Panel, ask
 from rekindle.console.site import STATIC, TEXT, Answer, Asked, NoSuchPage, Site, route, static
+from rekindle.signatures.faults import FaultClass
 
 PAGE: Final = 50
 MAX_SEARCHED: Final = 20  # pages of Jobs of 100 each that a search by name goes through; it says where it ended
@@ -120,6 +121,7 @@ def incidents(site: Site, asked: Asked) -> Answer:
         cursor=panel.get("cursor"),
         state=state,
         states=STATES,
+        faults=[fault.value for fault in FaultClass],
         filters={name: value or "" for name, value in filters.items()},
     )
 
@@ -144,6 +146,7 @@ def incident(site: Site, asked: Asked, incident_id: str) -> Answer:
         ledger=read["ledger"],
         timeline=list(enumerate(timeline))[0 if is_whole else -MAX_LOOKS :],
         looks=timeline,
+        left_out=member(body, "timeline_left_out") or 0,
         is_whole=is_whole,
     )
 

@@ -1,0 +1,1 @@
+"""The console: over HTTP, and in a real Chromium."""
