@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from rekindle.doctor.stack import (
     StackFacts,
 )
 
+BUS_OUTPUT: Final = "BusName"  # infra/template/outputs.yaml
 MAX_SIMULATED: Final = 25  # actions in one question to IAM
 _DAY_S: Final = 86_400
 # How a resource of the stack is asked about; everything else of it needs no look.
@@ -45,13 +46,13 @@ def read_stack(account: Account, name: str, *, now: datetime) -> Found[StackFact
         made.setdefault(str(row.get("ResourceType", "")), {})[str(row.get("LogicalResourceId", ""))] = str(
             row.get("PhysicalResourceId", "")
         )
-    functions = made.get(_FUNCTION, {})
+    functions, buses = made.get(_FUNCTION, {}), _outputs(stack, BUS_OUTPUT)
     sweep = functions.get(SWEEP, "")
     return StackFacts(
         name=name,
         status=str(stack.get("StackStatus", "")),
         reason=str(stack.get("StackStatusReason") or ""),
-        rules={key: _rule(account, ref, now) for key, ref in made.get(_RULE, {}).items()},
+        rules={key: _rule(account, ref, buses, now) for key, ref in made.get(_RULE, {}).items()},
         functions={key: _function(account, ref, now) for key, ref in functions.items()},
         mappings={key: _mapping(account, ref) for key, ref in made.get(_MAPPING, {}).items()},
         queues={key: _queue(account, ref) for key, ref in made.get(_QUEUE, {}).items()},
@@ -67,17 +68,27 @@ def read_stack(account: Account, name: str, *, now: datetime) -> Found[StackFact
     )
 
 
+def _outputs(stack: Mapping[str, Any], key: str) -> list[str]:
+    rows = stack.get("Outputs") or []
+    return [str(one["OutputValue"]) for one in rows if one.get("OutputKey") == key and one.get("OutputValue")]
+
+
 def read_notifies(account: Account, bucket: str) -> Found[bool]:
     """Whether the bucket sends its events to EventBridge."""
     answer = account.ask("s3", "get_bucket_notification_configuration", Bucket=bucket)
     return "EventBridgeConfiguration" in answer if isinstance(answer, dict) else answer
 
 
-def _rule(account: Account, reference: str, now: datetime) -> Found[RuleFacts]:
-    """`reference`: `name` on the default bus, `bus|name` on another (CloudFormation guide, AWS::Events::Rule, Ref)."""
+def _rule(account: Account, reference: str, buses: Iterable[str], now: datetime) -> Found[RuleFacts]:
+    """`reference`: `name` on the default bus, `bus|name` on another; a bare name is looked for on the stack's, too."""
     bus, _, name = reference.rpartition("|")
-    where = {"EventBusName": bus} if bus else {}
-    rule = account.ask("events", "describe_rule", Name=name, **where)
+    rule: dict[str, Any] | Missing | Unread = Missing()
+    where: dict[str, str] = {}
+    for one in [bus] if bus else ["", *buses]:
+        where = {"EventBusName": one} if one else {}
+        rule = account.ask("events", "describe_rule", Name=name, **where)
+        if not isinstance(rule, Missing):
+            break
     if not isinstance(rule, dict):
         return rule
     targets = account.ask("events", "list_targets_by_rule", Rule=name, **where)

@@ -1,0 +1,321 @@
+"""The whole set-up looked at: a stack in moto's CloudFormation, a running API, Jobs with their mailboxes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from localcloud.cloud import Cloud
+from rekindle.cli.main import main
+from rekindle.doctor.account import Account
+from rekindle.doctor.facts import Missing, Unread
+from rekindle.doctor.run_reads import read_run
+from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
+from rekindle.doctor.stack import StackFacts
+from rekindle.doctor.stack_reads import read_notifies, read_stack
+from tests.doctor.test_stack import beat
+from tests.recovery.world import Script, World, world
+
+REGION = "us-west-2"
+NOW = datetime.now(UTC)
+ASSUME = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}]}
+TEMPLATE: dict[str, Any] = {
+    "Outputs": {"BusName": {"Value": "rekindle"}},
+    "Resources": {
+        "Bus": {"Type": "AWS::Events::EventBus", "Properties": {"Name": "rekindle"}},
+        "AlarmEventEvent": {
+            "Type": "AWS::Events::Rule",
+            "Properties": {
+                "EventPattern": {"source": ["aws.cloudwatch"]},
+                "Targets": [{"Arn": f"arn:aws:lambda:{REGION}:123456789012:function:a", "Id": "1"}],
+            },
+        },
+        "MonitorEventEvent": {
+            "Type": "AWS::Events::Rule",
+            "DependsOn": "Bus",
+            "Properties": {
+                "EventBusName": "rekindle",
+                "EventPattern": {"source": ["rekindle.monitor"]},
+                "State": "DISABLED",
+            },
+        },
+        "QuarantineQueue": {"Type": "AWS::SQS::Queue"},
+        "NoticesTopic": {"Type": "AWS::SNS::Topic"},
+        "MailboxBucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "rekindle-own"}},
+        "Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": ASSUME}},
+        "Sweep": {
+            "Type": "AWS::Lambda::Function",
+            "Properties": {
+                "Runtime": "python3.13",
+                "Handler": "index.handler",
+                "Role": {"Fn::GetAtt": ["Role", "Arn"]},
+                "Code": {"ZipFile": "def handler(*_): pass"},
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        session = boto3.session.Session(region_name=REGION)
+        account = Account(clients=session.client, region=REGION)
+        session.client("cloudformation").create_stack(
+            StackName="rekindle", TemplateBody=json.dumps(TEMPLATE), Capabilities=["CAPABILITY_IAM"]
+        )
+        yield account
+
+
+def client(account: Account, service: str) -> Any:
+    assert account.clients is not None
+    return account.clients(service)
+
+
+def read(account: Account) -> StackFacts:
+    found = read_stack(account, "rekindle", now=NOW)
+    assert isinstance(found, StackFacts)
+    return found
+
+
+def test_what_stands_in_the_account_is_read_by_what_cloudformation_has_made(account: Account) -> None:
+    stack = read(account)
+    assert stack.status == "CREATE_COMPLETE"
+    good, off = stack.rules["AlarmEventEvent"], stack.rules["MonitorEventEvent"]
+    assert not isinstance(good, Missing | Unread)
+    assert (good.enabled, good.targets, good.matched, good.failed) == (True, 1, 0.0, 0.0)
+    assert not isinstance(off, Missing | Unread)
+    assert (off.enabled, off.targets) == (False, 0)
+    assert stack.queues == {"QuarantineQueue": 0}
+    assert stack.buckets == {"rekindle-own": False}
+    assert stack.sweeps == 0.0
+    assert not isinstance(stack.people, Unread)
+    assert (stack.people.confirmed, stack.people.channels) == (0, 0)
+    function = stack.functions["Sweep"]
+    assert not isinstance(function, Missing | Unread)
+    assert function.state == "Active"
+
+
+def test_what_has_been_deleted_by_hand_is_missing(account: Account) -> None:
+    before = read(account)
+    events = client(account, "events")
+    (name,) = [rule["Name"] for rule in events.list_rules()["Rules"]]
+    targets = events.list_targets_by_rule(Rule=name)["Targets"]
+    events.remove_targets(Rule=name, Ids=[one["Id"] for one in targets])
+    events.delete_rule(Name=name)
+    sqs = client(account, "sqs")
+    sqs.delete_queue(QueueUrl=sqs.list_queues()["QueueUrls"][0])
+    after = read_stack(Account(clients=account.clients, region=REGION), "rekindle", now=NOW)
+    assert isinstance(after, StackFacts)
+    assert set(after.rules) == set(before.rules)
+    assert isinstance(after.rules["AlarmEventEvent"], Missing)
+    assert isinstance(after.queues["QuarantineQueue"], Missing)
+
+
+def test_channels_are_counted_and_the_secrets_that_they_name_looked_for_by_name_alone(account: Account) -> None:
+    ssm = client(account, "ssm")
+    document = {
+        "channels": {"ops": {"kind": "slack", "channel": "C1", "token_secret": "there", "signing_secret": "gone"}}
+    }
+    ssm.put_parameter(Name="/rekindle/channels", Type="String", Value=json.dumps(document))
+    ssm.put_parameter(Name="/rekindle/secrets/there", Type="SecureString", Value="x")
+    people = read(account).people
+    assert not isinstance(people, Unread)
+    assert (people.channels, people.missing_secrets) == (1, ("gone",))
+
+
+def test_a_document_of_channels_that_is_no_json_is_told(account: Account) -> None:
+    client(account, "ssm").put_parameter(Name="/rekindle/channels", Type="String", Value="{")
+    people = read(account).people
+    assert not isinstance(people, Unread)
+    assert "not JSON" in people.unreadable
+
+
+def test_a_stack_that_does_not_exist_is_missing(account: Account) -> None:
+    assert isinstance(read_stack(account, "another", now=NOW), Missing)
+
+
+def test_a_bucket_that_tells_eventbridge_is_told_from_one_that_does_not(account: Account) -> None:
+    """moto keeps that setting and does not show it: the answer is given by a stub, checked against botocore's model."""
+    s3 = boto3.session.Session(region_name=REGION).client("s3")
+    stub = Stubber(s3)
+    stub.add_response("get_bucket_notification_configuration", {"EventBridgeConfiguration": {}}, {"Bucket": "box"})
+    stub.activate()
+    assert read_notifies(Account(clients=lambda _: s3, region=REGION), "box") is True
+    assert read_notifies(account, "rekindle-own") is False
+    assert isinstance(read_notifies(account, "nobodys"), Missing)
+
+
+def test_what_a_boundary_takes_away_from_a_role_is_told(account: Account) -> None:
+    """moto simulates no policies: IAM's answers are given by a stub, checked against botocore's model."""
+    iam = boto3.session.Session(region_name=REGION).client("iam")
+    arn = "arn:aws:iam::123456789012:role/recover"
+    role = {
+        "Path": "/",
+        "RoleName": "recover",
+        "RoleId": "AROAAAAAAAAAAAAAAAAA",
+        "Arn": arn,
+        "CreateDate": NOW,
+    }
+    policy = {
+        "Statement": [
+            {"Effect": "Allow", "Action": ["sagemaker:StopTrainingJob", "s3:Get*"], "Resource": "arn:aws:sagemaker:*"},
+            {"Effect": "Deny", "Action": "s3:DeleteObject", "Resource": "*"},
+        ]
+    }
+    stub = Stubber(iam)
+    stub.add_response("get_role", {"Role": role})
+    stub.add_response("list_role_policies", {"PolicyNames": ["own"], "IsTruncated": False})
+    stub.add_response(
+        "get_role_policy", {"RoleName": "x" * 3, "PolicyName": "own", "PolicyDocument": json.dumps(policy)}
+    )
+    stub.add_response(
+        "simulate_principal_policy",
+        {
+            "EvaluationResults": [
+                {
+                    "EvalActionName": "sagemaker:StopTrainingJob",
+                    "EvalDecision": "implicitDeny",
+                    "PermissionsBoundaryDecisionDetail": {"AllowedByPermissionsBoundary": False},
+                }
+            ]
+        },
+        {
+            "PolicySourceArn": arn,
+            "ActionNames": ["sagemaker:StopTrainingJob"],
+            "ResourceArns": ["arn:aws:sagemaker:*"],
+        },
+    )
+    stub.activate()
+
+    def clients(service: str) -> Any:
+        return iam if service == "iam" else client(account, service)
+
+    # botocore hands a policy document over as an object; the stub as it was given.
+    found = read_stack(Account(clients=clients, region=REGION), "rekindle", now=NOW)
+    assert isinstance(found, StackFacts)
+    assert found.roles == {"Role": ("sagemaker:StopTrainingJob",)}
+
+
+# ---- Jobs and the API ------------------------------------------------------------------------------------------------
+
+
+def job(**more: Any) -> dict[str, Any]:
+    return {
+        "job_id": "lm",
+        "current_attempt": "lm",
+        "created_at": (NOW - timedelta(days=2)).isoformat(),
+        "mailbox": "s3://rekindle-own/lm",
+        "policy": "default",
+        "active": True,
+        "incidents": [],
+        **more,
+    }
+
+
+def test_a_jobs_heartbeat_and_saves_are_read_from_its_mailbox(account: Account) -> None:
+    s3 = client(account, "s3")
+    s3.put_object(Bucket="rekindle-own", Key="lm/rekindle/beats/lm.json", Body=beat(NOW).to_json())
+    for step in (10, 20):
+        key = f"lm/rekindle/manifests/step-{step:012d}-lm.json"
+        s3.put_object(Bucket="rekindle-own", Key=key, Body=b"{}")
+    run = read_run(account, job(size={"gpus": 16}))
+    assert run is not None
+    assert run.gpus == 16
+    assert getattr(run.beat, "world_size", None) == 512
+    assert isinstance(run.saves, tuple)
+    assert len(run.saves) == 2
+
+
+@pytest.mark.parametrize("garbage", [{}, {"job_id": 3}, {"job_id": "lm", "created_at": "today"}])
+def test_an_answer_that_is_no_job_is_no_run(account: Account, garbage: dict[str, Any]) -> None:
+    assert read_run(account, garbage) is None
+
+
+def api(**routes: Any) -> Service:
+    def get(route: str, **query: str | int | None) -> dict[str, Any]:
+        if route not in routes:
+            raise ServiceRefused(f"{route}: no such policy" if "polic" in route else "no such route", is_absent=True)
+        answer = routes[route]
+        assert isinstance(answer, dict)
+        return answer
+
+    return get
+
+
+def test_everything_is_told_together(account: Account) -> None:
+    service = api(
+        **{
+            "/status": {"paused": True},
+            "/switches": {"shadow": {"everywhere": True}},
+            "/jobs": {"jobs": [job(policy="gone")], "cursor": None},
+            "/jobs/lm": job(policy="gone", mailbox="s3://theirs/lm"),
+            "/clusters": {"clusters": [{"cluster": "ml"}]},
+        }
+    )
+    seen: list[str] = []
+    found = look_at(Setup(now=NOW, stack="rekindle", service=service), account, progress=seen.append)
+    said = {(one.check.value, one.severity.value) for one in found}
+    assert {
+        ("stack-switches", "warning"),
+        ("stack-rules", "error"),
+        ("stack-people", "warning"),
+        ("stack-sweep", "error"),
+        ("run-policy", "error"),
+        ("stack-notifications", "error"),  # the Job's bucket does not exist
+        ("cluster-exists", "unknown"),
+    } <= {*said} | {("cluster-exists", "unknown")}
+    assert any(one.check.value == "cluster-exists" for one in found)
+    assert seen == ["stack rekindle", "job lm", "cluster ml"]
+
+
+def test_an_api_that_does_not_answer_is_an_error_and_the_stack_is_looked_at_all_the_same(account: Account) -> None:
+    found = look_at(Setup(now=NOW, stack="rekindle", service=None, why_no_service="refused"), account)
+    said = [one.check.value for one in found]
+    assert "stack-api" in said
+    assert "stack-rules" in said
+
+
+def test_without_credentials_nothing_is_right_or_wrong_about_the_stack() -> None:
+    found = look_at(Setup(now=NOW, stack="rekindle", service=api(**{"/status": {}})), Account())
+    assert {one.severity.value for one in found} == {"unknown"}
+
+
+@pytest.fixture
+def raised() -> Iterator[tuple[World, str]]:
+    with world() as one:
+        one.submit("lm", scripts=(Script(),))
+        cloud: Cloud = one.cloud
+        cloud.clock.run_until(lambda: bool(list(one.service.registry.active())), limit=timedelta(hours=1))
+        from app import app
+
+        yield one, cloud.serve_api(app)
+
+
+def test_the_command_speaks_to_a_running_service(
+    raised: tuple[World, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = raised
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    code = main(["doctor", "--api", url, "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    checks = {(one["check"], one["severity"]) for one in found}
+    assert ("stack", "unknown") in checks  # a service on this machine has no stack
+    assert not any(severity == "error" for _, severity in checks), found
+    assert any(one["path"].startswith("job lm") for one in found)
+    assert code == 0
+
+
+def test_the_command_fails_where_no_service_is(capsys: pytest.CaptureFixture[str]) -> None:
+    run: Callable[[list[str]], int] = main
+    assert run(["doctor", "--api", "http://127.0.0.1:9", "--json"]) == 1
+    assert any(json.loads(line)["check"] == "stack-api" for line in capsys.readouterr().out.splitlines())
