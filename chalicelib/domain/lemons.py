@@ -23,11 +23,11 @@ from typing import Any, Final
 
 MAX_FAULTS: Final = 16  # kept of one piece, the newest
 MAX_MARKS: Final = 24  # of one node: 16 GPUs at most (p2), their boards or its chassis
-MAX_SERIAL: Final = 64
 _GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # nvidia-smi -L, NVRM's lines
 # Source: the kernel module's own words, "NVRM: GPU Board Serial Number: 1650923033211"
 _BOARD: Final = re.compile(r"GPU Board Serial Number:\s*([0-9A-Za-z-]{4,32})")
 _SERIAL: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{3,63}")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What firmware writes where it has no serial number: equal on every machine, so it would make strangers one.
 _NO_SERIAL: Final = frozenset(
     {
@@ -85,11 +85,11 @@ def marks_of(*, gpus: Iterable[str] = (), serial: str | None = None) -> tuple[st
 def is_serial(text: str) -> bool:
     """True for what tells one machine from another.
 
-    What DMI shows on EC2 (`ec2…`) is the instance's own UUID, which goes with the instance: no mark of the hardware.
-    Source: EC2 user guide, identify_ec2_instances.
+    What DMI shows on EC2 is the instance's own UUID, in either byte order: it goes with the instance, and is no mark of
+    the hardware. Source: EC2 user guide, identify_ec2_instances.
     """
     told = text.strip().lower()
-    is_made_up = told in _NO_SERIAL or told.startswith("ec2") or len(set(told)) == 1
+    is_made_up = told in _NO_SERIAL or told.startswith("ec2") or _UUID.fullmatch(told) or len(set(told)) == 1
     return _SERIAL.fullmatch(text.strip()) is not None and not is_made_up
 
 

@@ -36,6 +36,7 @@ from typing import Any, Final
 
 from chalicelib.domain.errors import Noise
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.lemons import marks_in
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.xids import FirstResponse, fault_of, find_xid, first_response, response_from_text
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
@@ -181,6 +182,7 @@ def _signal(record: Fields, place: _Place) -> Signal | None:
                 "group": place.group,
                 "device": finding.device,
                 "is_over": finding.is_over or None,
+                "marks": list(marks_in(finding.text)) or None,
                 "text": finding.text,
             }
         ),

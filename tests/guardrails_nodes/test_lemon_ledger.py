@@ -153,6 +153,7 @@ def test_two_pieces_with_two_faults_each_are_no_lemon() -> None:
         ("1650923033211", True),
         ("J10F7TC", True),
         ("ec2e1916-9099-7caf-fd21-012345abcdef", False),  # the instance's own UUID, which goes with it
+        ("45E12AEC-DCD1-B213-94ED-012345ABCDEF", False),  # the same, in the other byte order
         ("Default string", False),
         ("To Be Filled By O.E.M.", False),
         ("0000000000", False),

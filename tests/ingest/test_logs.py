@@ -108,6 +108,14 @@ def test_xid_154_follows_its_own_text() -> None:
     assert (signal.fault, signal.evidence["first_response"]) == (FaultClass.NODE_HARDWARE, "reboot")
 
 
+def test_a_record_that_names_a_gpu_by_itself_marks_it() -> None:
+    gpu = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
+    text = f"NVRM: GPU at PCI:0000:44:00: {gpu}; NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus"
+    signal = logs.parse(_batch({"details: ": {"reason": "XidEvent", "message": text}}))[0]
+    assert signal.evidence["marks"] == [f"gpu:{gpu}"]
+    assert "marks" not in logs.parse(_batch(_dcgm(79)))[0].evidence  # a PCI slot is alike on every node
+
+
 def test_a_batch_of_many_records_gives_one_signal_each_and_repeats_share_a_key() -> None:
     signals = logs.parse(_batch(_dcgm(79), "noise", _dcgm(79), _dcgm(48), _dcgm(79, GpuId=3)))
     keys = [signal.dedupe_key for signal in signals]

@@ -11,7 +11,7 @@ from rekindle.agent.slurm import comment, history
 from rekindle.agent.slurm.capture import environment_of
 from rekindle.agent.slurm.docs import Shown, base_of
 from rekindle.agent.slurm.jobs import Job, repointed
-from rekindle.agent.slurm.nodemap import NodeMap, gpus_of
+from rekindle.agent.slurm.nodemap import NodeMap, gpus_of, serial_of
 from rekindle.agent.slurm.nodes import Settings
 from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
@@ -115,7 +115,8 @@ class Commands:
                 instance_id=place.instance_id if place else None,
                 group=place.group if place else None,
                 jobs=self._reads.jobs_on(found.name),
-                gpus=gpus_of(found),
+                gpus=gpus_of(found, place.instance_id if place else None),
+                serial=serial_of(found, place.instance_id if place else None),
             ),
             booted_at=found.booted,
         )

@@ -4,8 +4,9 @@ On HyperPod from `resource_config.json` (shape: SageMaker developer guide, lifec
 `CustomerIpAddress`, not from `InstanceName`, and stays when the instance behind it is replaced. On AWS ParallelCluster
 and where slurmd was started with `--instance-id` from `InstanceId=` of scontrol (24.05+). Elsewhere unknown.
 
-GPU UUIDs cannot be seen from a head node by themselves. They are taken from a node's `Extra=` field where somebody puts
-them (`scontrol update nodename=<node> extra=gpus=GPU-…,GPU-…`, by a lifecycle script, say); else the list is empty.
+GPU UUIDs and serial numbers cannot be seen from a head node by themselves. They are taken from a node's `Extra=` field,
+where the node itself writes them down (rekindle.agent.identity, docs/lemons.md); else there are none. `Extra=` outlives
+the instance that wrote it, so where the instance is known it must be the one that is named there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ DEFAULT_PATH: Final = "/opt/ml/config/resource_config.json"
 MAX_BYTES: Final = 16 * 1024 * 1024
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_TOLD_BY: Final = re.compile(r"(?:\A|[,;\s])instance=(i-[0-9a-f]{8,17})(?![0-9a-f])")
+_SERIAL: Final = re.compile(r"(?:\A|[,;\s])serial=([0-9A-Za-z][0-9A-Za-z._-]{3,63})(?=[,;\s]|\Z)")
 _ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:sagemaker:[a-z0-9-]{1,32}:[0-9]{12}:cluster/[A-Za-z0-9-]{1,63}")
 
 
@@ -103,9 +106,20 @@ class NodeMap:
         return self._held
 
 
-def gpus_of(node: Node) -> tuple[str, ...]:
-    """GPU UUIDs in the node's `Extra=`; empty where nobody put them there."""
-    return tuple(dict.fromkeys(_GPU.findall(node.extra)))[:64]
+def gpus_of(node: Node, instance_id: str | None = None) -> tuple[str, ...]:
+    """GPU UUIDs in the node's `Extra=`; empty where nobody put them there for the instance that stands there."""
+    return tuple(dict.fromkeys(_GPU.findall(node.extra)))[:64] if _is_about(node, instance_id) else ()
+
+
+def serial_of(node: Node, instance_id: str | None = None) -> str | None:
+    """The machine's serial number in the node's `Extra=`; None where nobody put it there for this instance."""
+    found = _SERIAL.search(node.extra) if _is_about(node, instance_id) else None
+    return found[1] if found is not None else None
+
+
+def _is_about(node: Node, instance_id: str | None) -> bool:
+    told = _TOLD_BY.search(node.extra)
+    return instance_id is None or (told is not None and told[1] == instance_id)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rekindle.agent.slurm.docs import STARTED, clip
 from rekindle.agent.slurm.jobs import Job
-from rekindle.agent.slurm.nodemap import Resources, gpus_of
+from rekindle.agent.slurm.nodemap import Resources, gpus_of, serial_of
 from rekindle.agent.slurm.nodes import Node
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import NodeFacts
@@ -44,7 +44,8 @@ def facts_of(nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources) -
                 instance_id=place.instance_id if place else None,
                 group=place.group if place else None,
                 jobs=tuple(sorted(on.get(node.name, ()))),
-                gpus=gpus_of(node),
+                gpus=gpus_of(node, place.instance_id if place else None),
+                serial=serial_of(node, place.instance_id if place else None),
             )
         )
     return tuple(found)
