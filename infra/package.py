@@ -24,8 +24,9 @@ from infra.merge import merge_template
 ROOT: Final = Path(__file__).resolve().parent.parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"
+PURE: Final = "requirements-pure.txt"  # packages of which only the wheel for any platform may be taken (ADR 0030)
 # All that goes into the copy. Chalice packs what lies in vendor/: the parts of rekindle/ that both sides share.
-NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies", "requirements.txt")
+NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies", "requirements.txt", PURE)
 SHARED: Final = (
     "__init__.py",
     "checkpoints",
@@ -62,7 +63,10 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> None:
             (project / "requirements.txt").write_text("", encoding="utf-8")
         merge = project / "merge.json"
         merge.write_text(json.dumps(merge_template()), encoding="utf-8")
-        _chalice(project, packed, merge=merge, env=_environment(project, root, offline=offline))
+        env = _environment(project, root, offline=offline)
+        if not offline:
+            _install_pure(project, env=env)
+        _chalice(project, packed, merge=merge, env=env)
         out.mkdir(parents=True, exist_ok=True)
         _rewrite_bundle(packed / BUNDLE, out / BUNDLE)
         template = json.loads((packed / TEMPLATE).read_text(encoding="utf-8"))
@@ -96,6 +100,18 @@ def _environment(project: Path, root: Path, *, offline: bool) -> dict[str, str]:
         # requirements.txt names what we use; this fixes what those need in turn.
         env["PIP_CONSTRAINT"] = str(root / "requirements-dev.txt")
     return env
+
+
+def _install_pure(project: Path, *, env: Mapping[str, str]) -> None:
+    """Into vendor/, which Chalice packs as it is. Chalice by itself takes a compiled wheel wherever there is one."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    command += ["--no-deps", "--only-binary=:all:", "--implementation", "py", "--abi", "none", "--platform", "any"]
+    command += ["--target", str(project / "vendor"), "--requirement", str(project / PURE)]
+    done = subprocess.run(command, cwd=project, env=dict(env), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = f"{done.stdout}{done.stderr}".strip()
+        raise PackagingError(f"the packages of {PURE} are missing; is a package index reachable?\n{said}")
+    shutil.rmtree(project / "vendor" / "bin", ignore_errors=True)  # their command line tools
 
 
 def _chalice(project: Path, packed: Path, *, merge: Path, env: Mapping[str, str]) -> None:

@@ -1,26 +1,25 @@
 """Any service that Apprise knows: PagerDuty, Opsgenie, Teams, e-mail and a hundred more, by one address.
 
-Apprise is imported when the first such channel sends, in the `deliver` function and nowhere else (ADR 0030). It says
-only whether a message was taken, never why not: every failure counts as one that may pass.
+Apprise is imported when the first such channel sends, in the `deliver` function and nowhere else, and of its plug-ins
+the one that is asked for (ADR 0030). It says only whether a message was taken, never why not: every failure counts as
+one that may pass.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Final
 
 from chalicelib.domain.actions import Severity
 from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
+from chalicelib.notify.apprise_table import SERVICES
 from chalicelib.notify.channel import Secrets
 from chalicelib.notify.words import body_of, title_of
 from chalicelib.ports import Notice
 
 # Apprise's own words. Source: apprise.NotifyType.
 _TYPES: Final = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.PAGE: "failure"}
-# Schemes that speak to this machine, which is a Lambda function, or that send what stands in files.
-_NOT_HERE: Final = frozenset(
-    {"dbus", "gnome", "kde", "glib", "qt", "macosx", "windows", "syslog", "file", "lametric+usb"}
-)
 
 
 class AppriseChannel:
@@ -41,16 +40,23 @@ class AppriseChannel:
 
 
 def _service(address: str, name: str) -> Any:
+    at = f"channels.{name}.url_secret"
+    where = SERVICES.get(address.partition("://")[0].lower())
+    if where is None:
+        raise InvalidSettings(at, "is not one address of a service that Apprise knows")
     import apprise
 
-    scheme = address.partition("://")[0].lower()
-    if scheme in _NOT_HERE:
-        raise InvalidSettings(f"channels.{name}.url_secret", f"{scheme}:// leads nowhere from here")
+    module, _, word = where.partition(":")
+    plugin = getattr(import_module(f"apprise.plugins.{module}"), word)
     # No file of Apprise's own is read or written: no plug-ins, no attachments, no state between two messages.
     asset = apprise.AppriseAsset(
         app_id="Rekindle", app_desc="Rekindle", app_url="", plugin_paths=[], secure_logging=True, async_mode=False
     )
     service = apprise.Apprise(asset=asset)
-    if not service.add(address) or len(service) != 1:
-        raise InvalidSettings(f"channels.{name}.url_secret", "is not one address that Apprise knows")
+    try:
+        service.add(plugin(**(plugin.parse_url(address) | {"asset": asset})))
+    except TypeError:  # what Apprise raises, and parse_url's None, for an address with a part missing
+        raise InvalidSettings(at, "lacks what its service needs") from None
+    if len(service) != 1:
+        raise InvalidSettings(at, "is not one address")
     return service

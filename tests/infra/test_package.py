@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.package import BUNDLE, NEEDED, ROOT, SHARED, TEMPLATE, PackagingError, _rewrite_bundle, build, main
+from infra.package import BUNDLE, NEEDED, PURE, ROOT, SHARED, TEMPLATE, PackagingError, _rewrite_bundle, build, main
 
 
 def _copy_of_the_project(target: Path) -> Path:
@@ -94,6 +94,14 @@ def test_the_shell_s_own_settings_do_not_reach_the_package(
     assert (tmp_path / "out" / TEMPLATE).read_bytes() == (package / TEMPLATE).read_bytes()
 
 
+def test_what_is_packed_as_pure_wheels_is_what_the_tests_run_with() -> None:
+    pinned = set((ROOT / "requirements-dev.txt").read_text(encoding="utf-8").split())
+    lines = (ROOT / PURE).read_text(encoding="utf-8").splitlines()
+    packed = {line for line in lines if line and not line.startswith("#")}
+    assert "apprise" in {line.partition("==")[0] for line in packed}
+    assert packed <= pinned
+
+
 @pytest.fixture
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """A package index within pip's reach; only asked for when these tests are (`-m package`)."""
@@ -116,11 +124,27 @@ def test_the_full_bundle_is_pure_python_and_has_the_offline_template(
     assert json.loads((first / TEMPLATE).read_text()) == json.loads((package / TEMPLATE).read_text())
     names = zipfile.ZipFile(first / BUNDLE).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {"boto3", "botocore", "aws_lambda_powertools", "aws_durable_execution_sdk_python"} <= tops
-    assert not tops & {"moto", "numpy", "pydantic", "pytest", "localcloud"}
+    assert {"boto3", "botocore", "aws_lambda_powertools", "aws_durable_execution_sdk_python", "apprise"} <= tops
+    assert not tops & {"moto", "numpy", "pydantic", "pytest", "localcloud", "yaml", "oauthlib", "bin"}
     zipfile.ZipFile(first / BUNDLE).extractall(tmp_path / "unpacked")
     program = "import sys; sys.path.insert(0, sys.argv[1]); import app; print(sorted(app.app.handler_map))"
     command = [sys.executable, "-I", "-S", "-B", "-c", program, str(tmp_path / "unpacked")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "recover" in done.stdout
+    # Apprise works from the bundle alone, and the names of time zones are known without the machine's own.
+    program = (
+        "import sys, zoneinfo\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "zoneinfo.reset_tzpath([])\n"
+        "from chalicelib.domain.channels import ChannelConfig, ChannelKind\n"
+        "from chalicelib.notify.apprise_channel import AppriseChannel\n"
+        "class Secrets:\n"
+        "    def secret(self, name): return 'pagerduty://' + 'a' * 32 + '@' + 'b' * 32\n"
+        "config = ChannelConfig(name='x', kind=ChannelKind.APPRISE, wants=(), texts={'url_secret': 'x'})\n"
+        "AppriseChannel(config, Secrets())\n"
+        "print(zoneinfo.ZoneInfo('Europe/Zurich'))\n"
+    )
+    command[command.index("-c") + 1] = program
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "Europe/Zurich", done.stderr

@@ -1,0 +1,94 @@
+"""Apprise as a channel: against a real receiver, and loaded no further than needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from chalicelib.domain.actions import Severity
+from chalicelib.domain.channels import Channels
+from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
+from chalicelib.notify.apprise_channel import AppriseChannel
+from tests.canary import CHANNEL_PASSWORD
+from tests.notify import apprise_services
+from tests.notify.made import Secrets, notice
+from tests.notify.receiver import Receiver
+
+CONFIG = Channels.from_wire({"channels": {"pager": {"kind": "apprise", "url_secret": "address"}}}).channels["pager"]
+
+
+def test_a_notice_reaches_the_service_with_title_text_and_what_to_paste(receiver: Receiver) -> None:
+    channel = AppriseChannel(CONFIG, Secrets(address=receiver.url.replace("http", "json") + "/alerts"))
+    channel.send(notice(severity=Severity.PAGE), attempt=1)
+    (got,) = receiver.got
+    body = json.loads(got.body)
+    assert got.path == "/alerts"
+    assert (body["title"], body["type"]) == ("[page] lm-7b: a node is broken", "failure")
+    assert "rekindle show inc-1" in body["message"]
+    assert "Node: ip-10-0-0-7" in body["message"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 403])
+def test_what_the_service_does_not_take_is_tried_again(receiver: Receiver, status: int) -> None:
+    receiver.plan.append(status)
+    channel = AppriseChannel(CONFIG, Secrets(address=receiver.url.replace("http", "json")))
+    with pytest.raises(DependencyUnavailable, match="pager"):
+        channel.send(notice(), attempt=1)
+    channel.send(notice(), attempt=2)
+    assert len(receiver.got) == 2
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "nothing",
+        f"nothing://user:{CHANNEL_PASSWORD}@host",
+        f"pagerduty://{CHANNEL_PASSWORD}",
+        "syslog://",
+        "json://",
+        f"json://a:{CHANNEL_PASSWORD}@",
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_being_told(address: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        AppriseChannel(CONFIG, Secrets(address=address))
+    assert caught.value.field == "channels.pager.url_secret"
+    assert CHANNEL_PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "pagerduty://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa@bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+        "opsgenie://aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
+        "workflows://prod.westus.logic.azure.com:443/643e69f83c8944/4dd0-43c7",
+        "mailtos://user:word@example.com?to=oncall@example.com",
+        "ntfys://ntfy.example.com/topic",
+    ],
+)
+def test_the_services_that_people_page_with_are_there(address: str) -> None:
+    AppriseChannel(CONFIG, Secrets(address=address))
+
+
+def test_the_table_is_the_installed_apprise_s_own() -> None:
+    assert apprise_services.TABLE.read_text(encoding="utf-8") == apprise_services.text()
+
+
+def test_nothing_loads_apprise_before_a_channel_needs_it_nor_more_of_it_than_that_channel_s() -> None:
+    program = (
+        "import sys\n"
+        "import app\n"
+        "import chalicelib.egress.deliver, chalicelib.egress.fan_out, chalicelib.notify.makers\n"
+        "heavy = [m for m in sys.modules if m.split('.')[0] in ('apprise', 'requests', 'slack_sdk')]\n"
+        "assert not heavy, heavy\n"
+        "from tests.notify.test_apprise import AppriseChannel, CONFIG, Secrets\n"
+        "AppriseChannel(CONFIG, Secrets(address='json://127.0.0.1:9'))\n"
+        "print(len([m for m in sys.modules if m.startswith('apprise.plugins.')]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 6
