@@ -147,6 +147,7 @@ def _switches(commands: Any) -> None:
     shadow.add_argument("--job", type=name, metavar="JOB")
     shadow.add_argument("--cluster", type=name, metavar="NAME")
     shadow.add_argument("--everywhere", action="store_true")
+    asked(order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held goes on"))
 
 
 def _policies(commands: Any) -> None:

@@ -97,7 +97,7 @@ def limit(text: str) -> int:
 
 def days(text: str) -> int:
     """How far back."""
-    return whole(text, 1, 90)
+    return whole(text, 1, 366)
 
 
 def minutes(text: str) -> int:

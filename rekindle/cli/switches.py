@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.asking import ask, key_of
-from rekindle.cli.errors import Exit, Misused
+from rekindle.cli.errors import CommandFailed, Exit, Misused
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import day_and_time, member, word
 from rekindle.cli.table import Style, clean
@@ -88,4 +88,19 @@ def set_shadow(args: argparse.Namespace) -> int:
         out(f"Shadow mode on ({where}): decisions are made and told, nothing is done.")
     else:
         out(f"Shadow mode off ({where}).")
+    return Exit.OK
+
+
+def lift_breaker(args: argparse.Namespace) -> int:
+    """Let everything go on that the fleet-wide breaker holds, after asking."""
+    with connected(args, only_look=False) as client:
+        breaker = member(client.get("/switches"), "breaker")
+        if member(breaker, "open") is not True:
+            raise CommandFailed("the breaker is closed: it holds nothing")
+        ask(args, f"Lift the breaker ({clean(word(breaker, 'said'))}): every Incident that it holds goes on.")
+        answer = client.order("POST", "/breaker/lift", {}, key=key_of(args))
+    if wants_json(args):
+        out_json(answer)
+    else:
+        out("The breaker is closed again: what it held goes on.")
     return Exit.OK

@@ -103,7 +103,7 @@ class _Show:
         if len(lines) > rows:
             lines = [*lines[: rows - 1], f"... {len(lines) - rows + 1} more lines: without --watch, or a taller window"]
         first = _CLEAR if self._last is None else ""
-        body = "\r\n".join(f"{line}{_REST_OF_LINE}" for line in lines)
+        body = "\n".join(f"{line}{_REST_OF_LINE}" for line in lines)
         self._stream.write(f"{first}{_HOME}{body}{_BELOW}")
         self._stream.flush()
 
