@@ -122,11 +122,8 @@ def _slack(operation: str) -> Response:
 def as_problem(event: Any, get_response: Any) -> Response:
     """What Chalice refuses by itself, and what fails here, is told like every other problem."""
     response: Response = get_response(event)
-    told = of_framework(response.status_code, response.body)
-    if told is None:
-        return response
-    kept = {name: str(value) for name, value in response.headers.items() if name.lower() == "allow"}
-    return Response(body=told.text(), status_code=told.status, headers={**told.headers, **kept})
+    told = of_framework(response.status_code, response.body, response.headers)
+    return response if told is None else Response(body=told.text(), status_code=told.status, headers=dict(told.headers))
 
 
 @app.route("/health", methods=["GET"], authorizer=SIGNED)
@@ -355,6 +352,12 @@ def slack_actions() -> Response:
 def slack_commands() -> Response:
     """Somebody typed /rekindle in Slack. Signed by Slack, not by IAM."""
     return _slack("slack_commands")
+
+
+@app.route("/lemons", methods=["GET"], authorizer=SIGNED)
+def list_lemons() -> Response:
+    """Hardware with faults."""
+    return _answer("list_lemons")
 
 
 warm_up()

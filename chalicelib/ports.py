@@ -401,7 +401,7 @@ class PolicyShelf(Protocol):
         """Every stored document, by name."""
         ...
 
-    def read(self, name: str) -> StoredPolicy | None:
+    def stored(self, name: str) -> StoredPolicy | None:
         """None where nothing is stored under that name."""
         ...
 

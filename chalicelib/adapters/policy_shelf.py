@@ -41,7 +41,7 @@ class SsmPolicyShelf:
             if not token:
                 return tuple(sorted(found, key=lambda one: one.name))
 
-    def read(self, name: str) -> StoredPolicy | None:
+    def stored(self, name: str) -> StoredPolicy | None:
         """See ports.PolicyShelf."""
         try:
             answer = call(self._client.get_parameter, expect=("ParameterNotFound",), Name=f"{self._prefix}/{name}")
@@ -53,7 +53,7 @@ class SsmPolicyShelf:
         """See ports.PolicyShelf."""
         held = self._lease(name, now)
         try:
-            present = self.read(name)
+            present = self.stored(name)
             version = present.version if present is not None else 0
             if version != replaces:
                 raise Outdated(f"policy {name!r} is at version {version}, not {replaces}", present=version)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from chalicelib.services.curves import Curves
     from chalicelib.services.drills import Drills
     from chalicelib.services.ledgers import Ledgers
+    from chalicelib.services.lemons import Lemons
     from chalicelib.services.orders import Orders
     from chalicelib.services.outcome import Outcome
     from chalicelib.services.policy_documents import PolicyDocuments
@@ -74,6 +75,9 @@ class Parts(Protocol):
 
     @property
     def drills(self) -> Drills: ...
+
+    @property
+    def lemons(self) -> Lemons: ...
 
     @property
     def report(self) -> Callable[[Outcome], None]: ...

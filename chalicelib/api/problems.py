@@ -107,12 +107,13 @@ def from_error(err: RecoveryError) -> Answer:
             return problem(500, str(err))
 
 
-def of_framework(status: int, body: Any) -> Answer | None:
+def of_framework(status: int, body: Any, headers: Mapping[str, Any]) -> Answer | None:
     """The problem document for what Chalice refuses by itself; None for an answer that is not its own refusal."""
     if not isinstance(body, Mapping) or set(body) != {"Code", "Message"} or status not in TITLES:
         return None
-    said = "this service failed; its log says how" if status == 500 else str(body["Message"])
-    return problem(status, said)
+    told = problem(status, "this service failed; its log says how" if status == 500 else str(body["Message"]))
+    kept = {name: str(value) for name, value in headers.items() if name.lower() == "allow"}
+    return Answer(status=status, body=told.body, headers={**told.headers, **kept})
 
 
 def _finite(value: Any) -> Any:

@@ -36,6 +36,11 @@ def repair_node(parts: Parts, request: Request) -> Answer:
     return taken(parts, outcome)
 
 
+def list_lemons(parts: Parts, _: Request) -> Answer:
+    """Hardware with faults."""
+    return ok({"lemons": parts.lemons.listing()})
+
+
 OPERATIONS = (
     Operation(
         name="list_clusters",
@@ -77,5 +82,14 @@ OPERATIONS = (
         answers={202: ref("Taken")},
         is_order=True,
         example={"do": "reboot", "why": "ECC errors by the hundred"},
+    ),
+    Operation(
+        name="list_lemons",
+        method="GET",
+        path="/lemons",
+        tag="clusters",
+        summary="Hardware with faults, across Jobs, clusters and replacements; repeated ones first",
+        run=list_lemons,
+        answers={200: ref("Lemons")},
     ),
 )

@@ -350,5 +350,17 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             },
         ]
     },
+    "Lemons": record({"lemons": listing(ref("Lemon"), "at most 200")}),
+    "Lemon": record(
+        {
+            "identity": any_text("GPU UUID, serial number or instance id"),
+            "kind": any_text("which of these"),
+            "is_lemon": flag("by the built-in policy"),
+            "faults_total": whole("ever"),
+            "faults_in_window": whole("lately"),
+            "window_days": whole("what lately is"),
+            "faults": listing(free("one fault, the newest first")),
+        }
+    ),
     **LEDGER_COMPONENTS,
 }

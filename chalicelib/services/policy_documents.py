@@ -59,7 +59,7 @@ class PolicyDocuments:
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
         if len(text) > MAX_BYTES:
             raise InvalidPolicy("policy", f"is {len(text)} bytes as it is stored, {MAX_BYTES} at most")
-        present = self.shelf.read(name)
+        present = self.shelf.stored(name)
         if present is not None and present.version == replaces + 1 and present.text == text:
             return self.get(name)  # this very order was carried out before, and its answer was lost
         self.shelf.write(name, text, replaces=replaces, now=self.clock.now())
@@ -98,7 +98,7 @@ class PolicyDocuments:
 
     def _stored(self, name: str) -> StoredPolicy | None:
         """None for `default` where only the built-in one exists."""
-        stored = self.shelf.read(name)
+        stored = self.shelf.stored(name)
         if stored is None and name != DEFAULT_NAME:
             raise UnknownEntity(f"policy {name!r} is not stored")
         return stored

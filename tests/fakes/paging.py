@@ -95,17 +95,17 @@ class FakePolicyShelf:
     """ports.PolicyShelf."""
 
     def __init__(self) -> None:
-        self.stored: dict[str, StoredPolicy] = {}
+        self.kept: dict[str, StoredPolicy] = {}
 
     def listing(self) -> tuple[StoredPolicy, ...]:
-        return tuple(self.stored[name] for name in sorted(self.stored))
+        return tuple(self.kept[name] for name in sorted(self.kept))
 
-    def read(self, name: str) -> StoredPolicy | None:
-        return self.stored.get(name)
+    def stored(self, name: str) -> StoredPolicy | None:
+        return self.kept.get(name)
 
     def write(self, name: str, text: str, *, replaces: int, now: datetime) -> StoredPolicy:
-        present = self.stored[name].version if name in self.stored else 0
+        present = self.kept[name].version if name in self.kept else 0
         if present != replaces:
             raise Outdated(f"policy {name!r} is at version {present}, not {replaces}", present=present)
-        self.stored[name] = StoredPolicy(name=name, version=present + 1, text=text, modified_at=now)
-        return self.stored[name]
+        self.kept[name] = StoredPolicy(name=name, version=present + 1, text=text, modified_at=now)
+        return self.kept[name]
