@@ -225,6 +225,12 @@ GRANTS: Final = (
         resource=[_arn("ssm", f"parameter/${{AWS::StackName}}/policies{below}") for below in ("", "/*")],
     ),
     Grant(
+        sid="Prices",
+        actions=("ssm:GetParameter",),
+        resource=_arn("ssm", "parameter/${AWS::StackName}/prices"),
+        only_for=("api_handler",),
+    ),
+    Grant(
         sid="Quarantine",
         actions=("sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage"),
         resource=_own("QuarantineQueue"),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from infra import dashboard
 from infra.functions import DELIVERY_AGE_S, DELIVERY_ATTEMPTS, FUNCTIONS, SHORTEST_AGE_S, Function, Trigger
 
 INFRA: Final = Path(__file__).resolve().parent
@@ -71,6 +72,7 @@ def merge_template() -> dict[str, Any]:
     policy = json.loads((INFRA / "policies" / "training-role.json").read_text(encoding="utf-8"))
     template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = policy
     template["Resources"]["RestAPI"] = {"Properties": dict(REST_API)}
+    template["Resources"]["Dashboard"] = dashboard.resource()
     template["Globals"] = {"Function": {"Environment": {"Variables": dict(ENVIRONMENT)}}}
     for function in FUNCTIONS:
         _add(template, {"Resources": _resources(function)})

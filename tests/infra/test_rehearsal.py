@@ -30,6 +30,7 @@ from tests.infra.stack_reading import CODE, DEFAULTS, REGION, Template
 STACK = "rekindle"
 BEYOND_MOTO = {
     "AWS::CloudWatch::Alarm",
+    "AWS::CloudWatch::Dashboard",
     "AWS::Lambda::Alias",
     "AWS::Lambda::EventInvokeConfig",
     "AWS::Logs::SubscriptionFilter",  # under a condition that is false here
