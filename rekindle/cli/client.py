@@ -102,17 +102,19 @@ def signer(url: str) -> Sign | None:
     return sign
 
 
+def pool(*, connections: int = 1) -> urllib3.PoolManager:
+    """Connections that are kept open between requests."""
+    timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
+    return urllib3.PoolManager(timeout=timeout, retries=False, maxsize=connections)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     """One API."""
 
     url: str
     sign: Sign | None = None
-    http: urllib3.PoolManager = field(
-        default_factory=lambda: urllib3.PoolManager(
-            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S), retries=False
-        )
-    )
+    http: urllib3.PoolManager = field(default_factory=pool)
 
     def get(self, route: str, **query: str | int | None) -> dict[str, Any]:
         """Read. Query parameters that are None are left out."""

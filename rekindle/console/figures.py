@@ -6,12 +6,13 @@ by their ending, so that a figure that is new in the service is on the page, wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rekindle.cli.shapes import member, objects, short_step, word
 from rekindle.console import words
+from rekindle.console.words import NOTHING
 
 MAX_ROWS: Final = 500
 MAX_DEPTH: Final = 3
@@ -43,13 +44,110 @@ class Table:
     is_cut: bool = False
 
 
-def facts(body: Any, *, without: Sequence[str] = (), depth: int = 0) -> tuple[Fact, ...]:
-    """The members of an object as rows; lists of objects are left to `table_of`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A figure over several Incidents: its sum or its median, and of how many it is not known."""
+
+    name: str
+    text: str
+    high: str
+    counted: str
+    not_counted: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """One figure, part by part."""
+
+    name: str
+    parts: tuple[tuple[str, str], ...]
+
+
+# Members that a page has said already, above its ledger.
+SAID: Final = frozenset(
+    [
+        "incident_id",
+        "job_id",
+        "name",
+        "fault",
+        "phase",
+        "outcome",
+        "active",
+        "attempts",
+        "opened_at",
+        "closed_at",
+        "until",
+        "since",
+        "truncated",
+        "at",
+    ]
+)
+
+
+def measures(body: Any) -> tuple[Measure, ...]:
+    """The figures over several Incidents, each with its own unit."""
+    found = []
+    for name, value in _members(body):
+        if isinstance(value, Mapping) and "counted" in value:
+            middle = "sum" if "sum" in value else "median"
+            found.append(
+                Measure(
+                    name=title(name) + ("" if middle == "sum" else ", median"),
+                    text=text_of(name, value.get(middle)),
+                    high=text_of(name, value["p90"]) if "p90" in value else NOTHING,
+                    counted=text_of("counted", value.get("counted")),
+                    not_counted=text_of("not_counted", value.get("not_counted")),
+                )
+            )
+    return tuple(found)
+
+
+def shares(body: Any) -> tuple[Shares, ...]:
+    """The figures that are told part by part: seconds by stage, by fault."""
+    found = []
+    for name, value in _members(body):
+        parts = _parts(name, value)
+        if parts:
+            found.append(Shares(name=title(name), parts=parts))
+    return tuple(found)
+
+
+def _parts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping) or not value or _is_maybe(value) or "counted" in value:
+        return ()
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in value.values()):
+        return ()
+    # What is lost by stage or fault is time, whatever the member is called.
+    unit = f"{name}_s" if name.startswith("lost_by") else name
+    return tuple((words.plain(key), text_of(unit, one)) for key, one in value.items())
+
+
+def texts(body: Any) -> tuple[str, ...]:
+    """Sentences: assumptions, and what is said about the figures."""
+    found: list[str] = []
+    for name, value in _members(body):
+        if name == "said" and value:
+            found.append(str(value))
+        elif name == "assumptions" and isinstance(value, list):
+            found += map(str, value)
+    return tuple(found)
+
+
+def _members(body: Any) -> list[tuple[str, Any]]:
+    return [(str(name), value) for name, value in body.items()] if isinstance(body, Mapping) else []
+
+
+def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[Fact, ...]:
+    """The members of an object as rows; what the other functions here take out of it is left to them."""
     if not isinstance(body, Mapping):
         return ()
     found = []
     for name, value in body.items():
-        if name in without or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value)):
+        if name in without or name in ("said", "assumptions") or _parts(str(name), value):
+            continue
+        if isinstance(value, Mapping) and "counted" in value:
+            continue
+        if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
             continue
         if isinstance(value, Mapping) and not _is_maybe(value):
             if depth < MAX_DEPTH:
@@ -60,7 +158,7 @@ def facts(body: Any, *, without: Sequence[str] = (), depth: int = 0) -> tuple[Fa
     return tuple(found)
 
 
-def table_of(rows: Any, *, without: Sequence[str] = ()) -> Table:
+def table_of(rows: Any, *, without: Collection[str] = ()) -> Table:
     """A list of objects as a table; its columns are the members of all of them, in the order of their first sight."""
     listed = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     names = [name for name in dict.fromkeys(str(key) for row in listed for key in row) if name not in without]
@@ -89,10 +187,17 @@ def text_of(name: str, value: Any) -> str:
     if isinstance(plain, str):
         return words.when(plain) if name.endswith("_at") else plain
     if isinstance(plain, list):
-        return ", ".join(str(item) for item in plain) or "–"
+        return ", ".join(_item(item) for item in plain) or NOTHING
     if isinstance(plain, Mapping):
-        return ", ".join(f"{key} {text_of(str(key), one)}" for key, one in plain.items()) or "–"
+        return ", ".join(f"{key} {text_of(str(key), one)}" for key, one in plain.items()) or NOTHING
     return str(plain)
+
+
+def _item(item: Any) -> str:
+    """One of a list; a pair of a name and a count is told as people say it."""
+    if isinstance(item, list) and len(item) == 2:
+        return f"{item[1]} × {item[0]}"
+    return str(item)
 
 
 def _number(name: str, value: float) -> str:

@@ -6,13 +6,15 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from rekindle.cli.client import Client
+from rekindle.cli.client import Client, pool
 from rekindle.console.gate import SECURITY_HEADERS, Gate, Refusal
+from rekindle.console.reads import MAX_AT_ONCE
 from rekindle.console.site import TEXT, Answer, Asked, Site
 
 HOST: Final = "127.0.0.1"
@@ -36,7 +38,8 @@ class Console(ThreadingHTTPServer):
             token=token or secrets.token_urlsafe(32),
             session=secrets.token_urlsafe(32),
         )
-        self.site = Site(client, gate=self.gate, now=lambda: datetime.now(UTC), can_order=can_order)
+        asks = replace(client, http=pool(connections=MAX_AT_ONCE))
+        self.site = Site(asks, gate=self.gate, now=lambda: datetime.now(UTC), can_order=can_order)
         self._over = threading.Event()
 
     @property
