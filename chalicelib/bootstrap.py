@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from chalicelib.adapters.deliveries import DynamoDeliveryLog, SqsDeliveries
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.headnodes import S3HeadNodes
+    from chalicelib.adapters.hook_marks import DynamoHookMarks
     from chalicelib.adapters.incident_store import DynamoIncidentStore
     from chalicelib.adapters.job_registry import DynamoJobRegistry
-    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
     from chalicelib.adapters.lemons_dynamodb import DynamoLemons
     from chalicelib.adapters.listings_dynamo import DynamoListings
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.saves_s3 import S3Saves
     from chalicelib.adapters.settings_ssm import SsmSettings
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
+    from chalicelib.api.hooks import Hooks
     from chalicelib.api.routes import Api
     from chalicelib.api.slack import SlackHooks
     from chalicelib.domain.channels import ChannelConfig
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from chalicelib.services.drills import Drills
     from chalicelib.services.intake import Intake
     from chalicelib.services.ledgers import Ledgers
-    from chalicelib.services.lemons import Lemons
     from chalicelib.services.lemons import Lemons
     from chalicelib.services.look import Look
     from chalicelib.services.nodes import Nodes
@@ -198,13 +198,24 @@ class Service:
         """Channels."""
         from chalicelib.notify.makers import Makers
 
-        return Makers(secrets=self.written, clock=self.clock, slack=self.make_slack)
+        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel)
 
-    def make_slack(self, config: ChannelConfig, secrets: Secrets) -> Channel:
-        """One Slack channel; its library is loaded by the first that is made."""
-        from chalicelib.notify.slack_maker import SlackMaker
+    def slack_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+        """One Slack channel of the document; Slack's library is loaded by the first."""
+        from chalicelib.notify.slack import SlackChannel
+        from chalicelib.notify.slack_api import SlackApi
+        from chalicelib.notify.slack_settings import slack_settings
 
-        return SlackMaker(threads=self.chats, incidents=self.store, clock=self.clock)(config, secrets)
+        given = slack_settings(config)
+        return SlackChannel(
+            name=given.name,
+            conversation=given.conversation,
+            api=SlackApi(lambda: secrets.secret(given.token_name), url=given.api_url),
+            threads=self.chats,
+            incidents=self.store,
+            clock=self.clock,
+            can_press=given.can_press,
+        )
 
     @cached_property
     def chats(self) -> DynamoChatThreads:
@@ -248,6 +259,24 @@ class Service:
             queue=self.delivery_queue,
             log=self.delivery_log,
             makers=self.makers,
+            clock=self.clock,
+            report=self.observability.record,
+        )
+
+    @cached_property
+    def hook_marks(self) -> DynamoHookMarks:
+        """Signed requests that have been taken in."""
+        return _hook_marks(self.settings, self.clients)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        """Alerts of other people's monitoring."""
+        from chalicelib.api.hooks import Hooks
+
+        return Hooks(
+            book=self.written,
+            marks=self.hook_marks,
+            intake=self.intake,
             clock=self.clock,
             report=self.observability.record,
         )
@@ -649,12 +678,6 @@ def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:
     return DynamoLemons(clients("dynamodb"), table=settings.table)
 
 
-def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:
-    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
-
-    return DynamoLemons(clients("dynamodb"), table=settings.table)
-
-
 def _marks(settings: Settings, clients: Clients) -> DynamoSweepMarks:
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
 
@@ -689,6 +712,12 @@ def _delivery_log(settings: Settings, clients: Clients) -> DynamoDeliveryLog:
     from chalicelib.adapters.deliveries import DynamoDeliveryLog
 
     return DynamoDeliveryLog(clients("dynamodb"), table=settings.table)
+
+
+def _hook_marks(settings: Settings, clients: Clients) -> DynamoHookMarks:
+    from chalicelib.adapters.hook_marks import DynamoHookMarks
+
+    return DynamoHookMarks(clients("dynamodb"), table=settings.table)
 
 
 def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:

@@ -56,7 +56,7 @@ class Thread:
     replies: tuple[tuple[str, Post], ...] = ()
     digest: str = ""
 
-    def reply(self, token: str) -> Post | None:
+    def posted(self, token: str) -> Post | None:
         """The reply for a notice, None where it was never asked for."""
         return dict(self.replies).get(token)
 

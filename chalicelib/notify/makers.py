@@ -19,7 +19,7 @@ class Makers:
 
     secrets: Secrets
     clock: Clock
-    slack: Callable[[ChannelConfig, Secrets], Channel] | None = None
+    slack: Callable[[ChannelConfig, Secrets], Channel] | None = None  # bootstrap's: it needs the table
     total_s: float = TOTAL_S  # what one webhook's receiver may take
 
     def make(self, config: ChannelConfig) -> Channel:

@@ -178,7 +178,7 @@ class SlackChannel:
         thread = visit.thread
         if thread.root is None or (incident.version <= thread.shown and notice.kind is NoticeKind.CHANGE):
             return
-        if incident.version <= thread.shown and thread.reply(_short(notice.token)) is not None:
+        if incident.version <= thread.shown and thread.posted(_short(notice.token)) is not None:
             return
         message = incident_message(incident, said=thread.said, can_press=self.can_press)
         try:
@@ -209,7 +209,7 @@ class SlackChannel:
         if root is None:
             return
         mark = self._mark(thread.key, token)
-        known = thread.reply(token)
+        known = thread.posted(token)
         if known is not None:
             found = self._find(visit, thread.conversation, known.asked_at, thread.key, token, root.ts)
             if found is not None:
@@ -363,7 +363,7 @@ def _with_said(thread: Thread, notice: Notice) -> Thread:
 
 
 def _is_due(thread: Thread, token: str) -> bool:
-    known = thread.reply(token)
+    known = thread.posted(token)
     return known is None or not known.ts
 
 
