@@ -144,7 +144,10 @@ class NodeRepair:
         order = self.order
         if order is None:
             return None
-        is_met = any((one.at >= order.at or one.back_at is None) and one.rung.covers(order.rung) for one in self.steps)
+        is_met = any(
+            one.rung.covers(order.rung) and (one.at >= order.at or one.back_at is None or one.back_at >= order.at)
+            for one in self.steps
+        )
         return None if is_met else order
 
     @property

@@ -39,17 +39,18 @@ _COUNT_IF_REPAIRED: Final = frozenset({FindingKind.DOWN, FindingKind.SUSPECTED})
 
 
 def with_lemon(look: Look) -> Look:
-    """The look with the finding that the node's hardware is a lemon, where the ledger says so."""
-    repair = repair_of(look)
-    if look.policy.lemon_repair is not LemonRule.REPLACE or look.incident.phase not in (Phase.OPEN, Phase.HOLDING):
+    """The look with the finding that the node's hardware is a lemon exactly where the ledger and the policy say so."""
+    if look.incident.phase not in (Phase.OPEN, Phase.HOLDING):
         return look
     said = lemon_said(look)
-    if said is None or any(one.kind is FindingKind.LEMON for one in repair.findings):
+    # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
+    findings = tuple(one for one in repair_of(look).findings if one.kind is not FindingKind.LEMON)
+    if said is not None and look.policy.lemon_repair is LemonRule.REPLACE:
+        at, now_id = look.incident.opened_at, current_id(look)
+        findings += (Finding(kind=FindingKind.LEMON, at=at, said=said[:300], key="lemon", instance_id=now_id),)
+    if findings == repair_of(look).findings:
         return look
-    found = Finding(
-        kind=FindingKind.LEMON, at=look.incident.opened_at, said=said[:300], key="lemon", instance_id=current_id(look)
-    )
-    look = note(look, findings=(*repair.findings, found))
+    look = note(look, findings=findings)
     lead = leading(repair_of(look).findings)
     return look.changed(fault_rule=lead.kind.value) if lead is not None else look
 

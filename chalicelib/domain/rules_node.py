@@ -226,13 +226,15 @@ def _deferred(look: Look) -> Decision | None:
 def _allowed(look: Look) -> Decision | None:
     """Does anything ask for a repair, and does the policy allow one?"""
     lead = leading(findings_about_now(look))
-    said = lemon_said(look)
-    if said is not None and look.policy.lemon_repair is LemonRule.TELL and "node.lemon" not in repair_of(look).told:
+    said = lemon_said(look) if look.policy.lemon_repair is LemonRule.TELL else None
+    is_asked_for = lead is not None and first_rung(lead.kind) is not None
+    if said is not None and not is_asked_for and waiting_order(look) is None:
+        return _told(look, "node.lemon", f"{said}, and the policy says to tell it")
+    if said is not None and "node.lemon" not in repair_of(look).told:
         look, told = tell_once(look, "node.lemon", f"{story_of(look)} {said}. The policy says to tell it.")
         return wait(look, "node.lemon", said, *told, phase=Phase.HOLDING)
     if waiting_order(look) is None:  # the policy says what is done without anybody's order
-        is_idle_word = lead is not None and lead.kind is FindingKind.LEMON and said is None
-        if lead is None or first_rung(lead.kind) is None or is_idle_word:
+        if not is_asked_for:
             return _told(look, "node.omen", "nothing that was found asks for a repair")
         if look.policy.node_repair is Allowed.TELL:
             return _told(look, "node.tell", "the policy says to tell, and no more")

@@ -436,7 +436,7 @@ def returning(look: Look) -> Decision:
     facts, step = facts_of(look), repair_of(look).step
     assert facts is not None  # noqa: S101  unread() has just said so; this tells the type checker
     order = waiting_order(look)
-    if order is not None:
+    if order is not None and not repair_of(look).theirs:  # what others have just done is not done once more
         serial = repair_of(look).serial + 1
         cordon = CordonNode(cluster=look.incident.cluster or "", node=look.incident.node or "", why="ordered")
         reason = f"{order.said}; it gets no jobs again until that is done"

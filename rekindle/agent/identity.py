@@ -10,8 +10,8 @@ The agent on the head node reads it from there. A mark that cannot be read is le
 and runs nothing.
 
 Sources: NVIDIA driver README, "Using the /proc File System Interface" (`GPU UUID:` in gpus/*/information, shown once
-the GPUs are initialised); EC2 user guide, identify_ec2_instances (board_asset_tag is the instance id on Nitro; what else
-DMI tells there is the instance's own, so its serial number is passed over).
+the GPUs are initialised); EC2 user guide, identify_ec2_instances (board_asset_tag is the instance id on Nitro; what
+else DMI tells there is the instance's own, so its serial number is passed over).
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ class FakeLemons:
 
     def __init__(self) -> None:
         self.records: dict[str, HardwareRecord] = {}
-        self.is_down = False
+        self.is_blind = False  # nothing can be read
 
     def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
-        self._fail()
         self.records[mark] = self.records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
         return self.records[mark]
 
@@ -31,5 +30,5 @@ class FakeLemons:
         return tuple(found[:limit])
 
     def _fail(self) -> None:
-        if self.is_down:
+        if self.is_blind:
             raise DependencyUnavailable("no answer")

@@ -22,11 +22,13 @@ from chalicelib.domain.nodes import ClusterView, GroupRole, InstanceState, Insta
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Joined
+from chalicelib.services.lemons import Lemons
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.perform import Perform
 from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
+from tests.fakes.lemons import FakeLemons
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeMailbox, FakePolicies, FakeScheduler
@@ -47,6 +49,7 @@ class Machine:
     drain: str = ""  # the reason; empty: in service
     jobs: tuple[int, ...] = ()
     mapped: str = ""  # what the head node's map says; it lags
+    gpus: tuple[str, ...] = ()  # what the node itself has told of its hardware
 
     @property
     def is_up(self) -> bool:
@@ -61,6 +64,7 @@ class Site:
     machines: dict[str, Machine] = field(default_factory=dict)
     recovery: NodeRecovery = NodeRecovery.NONE
     silent: bool = False
+    role: GroupRole = GroupRole.COMPUTE
     is_plain: bool = False
     down: Exception | None = None  # what HyperPod's API answers to everything
     lost_answer: bool = False  # the next call takes effect, and its answer is lost
@@ -70,6 +74,7 @@ class Site:
     deaf: bool = False  # the agent takes no orders for now
     calls: list[tuple[str, str]] = field(default_factory=list)  # (reboot or replace, instance id) that took effect
     replaced: int = 0
+    spares: list[tuple[str, ...]] = field(default_factory=list)  # GPUs of the machines that come next
 
     # ---- ports.HeadNodes -------------------------------------------------------------------------------------------
 
@@ -101,6 +106,7 @@ class Site:
             instance_id=None if self.is_plain else machine.mapped or machine.instance_id,
             group=None if self.is_plain else "gpu",
             jobs=machine.jobs,
+            gpus=machine.gpus,
         )
 
     def order(self, order: Order) -> Answer | None:
@@ -151,7 +157,7 @@ class Site:
 
     def cluster(self, cluster: str) -> ClusterView | None:
         self._fail()
-        return ClusterView(status="InService", recovery=self.recovery, roles={"gpu": GroupRole.COMPUTE})
+        return ClusterView(status="InService", recovery=self.recovery, roles={"gpu": self.role})
 
     def instance(
         self, cluster: str, *, node: str, instance_id: str | None, logical_id: str | None
@@ -212,6 +218,7 @@ class Site:
             if machine.state is not InstanceState.PENDING:
                 self.replaced += 1
                 machine.instance_id = f"i-f{self.replaced:016x}"
+                machine.gpus = self.spares.pop(0) if self.spares else ()
             machine.until = None
             machine.state, machine.message = InstanceState.RUNNING, ""
             if self.next_failure:
@@ -239,7 +246,14 @@ class NodeWorld:
         self.store = FakeIncidentStore(self.registry)
         self.announcer = FakeAnnouncer()
         self.policy = policy
-        heads = Nodes(head_nodes=self.site, cluster_nodes=self.site, store=self.store, clock=self.clock)
+        self.ledger = FakeLemons()
+        heads = Nodes(
+            head_nodes=self.site,
+            cluster_nodes=self.site,
+            store=self.store,
+            clock=self.clock,
+            lemons=Lemons(ledger=self.ledger, clock=self.clock),
+        )
         scheduler = FakeScheduler(self.clock)
         self.look = Look(
             store=self.store,
