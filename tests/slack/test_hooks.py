@@ -31,7 +31,7 @@ from chalicelib.api.problems import PROBLEM_JSON, Answer
 from chalicelib.api.slack import SlackHooks
 from chalicelib.api.slack_request import MAX_BODY_BYTES, Unwelcome, authentic, read_command, read_press
 from chalicelib.domain.approvals import ApprovalAnswer
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.signals import SignalKind
 from chalicelib.notify.slack_blocks import Press, value_of
 from chalicelib.notify.slack_groups import SlackGroups
@@ -483,8 +483,6 @@ def test_a_closed_incident_takes_no_answer(gate: Gate) -> None:
     over = Incident.from_wire({**looked.incident.to_wire(), "phase": Phase.STOPPED.value, "closed_at": NOW.isoformat()})
     entry = gate.store.timeline(one.incident_id)
     assert entry == ()
-    from chalicelib.domain.incidents import TimelineEntry
-
     line = TimelineEntry(at=NOW, phase=Phase.STOPPED, rule="test", text="over")
     gate.store.record(
         over, expected_version=looked.incident.version, token="t", absorbed=len(looked.inbox), entry=line, look_by=None
