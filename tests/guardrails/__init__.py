@@ -1,0 +1,1 @@
+"""Each guardrail, and what tries to break it."""
