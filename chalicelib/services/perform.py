@@ -26,6 +26,8 @@ from chalicelib.domain.actions import (
 )
 from chalicelib.domain.errors import Permanent, Skip
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.guard_rules import Harm
+from chalicelib.domain.holds import is_of_the_breaker
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Unknown
@@ -34,6 +36,7 @@ from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
 from chalicelib.services.head_orders import HeadOrders
+from chalicelib.services.look import cluster_of
 from chalicelib.services.moves import TakesSignals, move_runs
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.one_mailbox import next_link
@@ -61,31 +64,50 @@ class Perform:
             Retryable: may have taken effect or not; repeat with the same token.
         """
         try:
-            match action:
-                case RequestCheckpoint():
-                    return self._ask(action, incident)
-                case StopJob():
-                    return self.scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
-                case ResubmitJob():
-                    return self._resubmit(action, incident, policy)
-                case AdoptAttempt():
-                    return self._adopt(action, incident)
-                case CordonNode() if incident.node is None:
-                    return self._ordered(action, incident)
-                case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode() | MoveRuns():
-                    return self._about_node(action, incident)
-                case ExcludeNodes() | CaptureStacks() | ResizeJob():
-                    return self._ordered(action, incident)
-                case ReportNode():
-                    return self._report(action, incident)
-                case QuarantineCheckpoint():
-                    return self._quarantine(action, incident)
-                case Notify() | AskApproval():
-                    return self._notify(action, incident, token)
-                case _:
-                    assert_never(action)
+            stopped = self._switched_off(action, incident)
+            return stopped if stopped is not None else self._do(action, incident, policy, token)
         except Permanent as err:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])
+
+    def _do(self, action: Action, incident: Incident, policy: Policy, token: str) -> ActionResult:
+        match action:
+            case RequestCheckpoint():
+                return self._ask(action, incident)
+            case StopJob():
+                return self.scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
+            case ResubmitJob():
+                return self._resubmit(action, incident, policy)
+            case AdoptAttempt():
+                return self._adopt(action, incident)
+            case CordonNode() if incident.node is None:
+                return self._ordered(action, incident)
+            case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode() | MoveRuns():
+                return self._about_node(action, incident)
+            case ExcludeNodes() | CaptureStacks() | ResizeJob():
+                return self._ordered(action, incident)
+            case ReportNode():
+                return self._report(action, incident)
+            case QuarantineCheckpoint():
+                return self._quarantine(action, incident)
+            case Notify() | AskApproval():
+                return self._notify(action, incident, token)
+            case _:
+                assert_never(action)
+
+    def _switched_off(self, action: Action, incident: Incident) -> ActionResult | None:
+        """The switches are read again right before anything that may do harm: they may have been set since the look.
+
+        What was not done then is, for the next look, an order that never arrived: it is given again, or never.
+        """
+        if action_name(action) not in list(Harm) or _ends_what_is_left(action, incident):
+            return None
+        switches = self.registry.switches()
+        shadow = switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident))
+        if not switches.paused and not shadow:
+            return None
+        said = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
+        detail = f"{said} before it was carried out"
+        return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
 
     def _ask(self, action: RequestCheckpoint, incident: Incident) -> ActionResult:
         job = self.registry.get(incident.job_id or "")
@@ -200,6 +222,12 @@ class Perform:
 
     def _notify(self, action: Notify | AskApproval, incident: Incident, token: str) -> ActionResult:
         asks = isinstance(action, AskApproval)
+        if isinstance(action, AskApproval):
+            if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
+                incident.incident_id
+            ):  # one page for the whole fleet; this question stands among the open ones all the same
+                return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
+            token = f"{incident.incident_id}.{action.approval_id}"  # the same question, whichever look asks it
         notice = Notice(
             token=token,
             severity=Severity.PAGE if isinstance(action, AskApproval) else action.severity,
@@ -216,7 +244,12 @@ class Perform:
             node=incident.node or "",
         )
         self.announcer.announce(notice)
-        return ActionResult(action=action_name(action), done=Done.DONE)
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=notice.approval_id)
+
+
+def _ends_what_is_left(action: Action, incident: Incident) -> bool:
+    """A held start beside a new submission: left there, both might run."""
+    return isinstance(action, StopJob) and any(one.leaves == action.attempt for one in incident.tries)
 
 
 def is_outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> bool:
