@@ -76,7 +76,11 @@ def is_against_the_hardware(repair: NodeRepair) -> bool:
     kinds = {one.kind for one in repair.findings}
     if any(kind.is_of_the_hardware for kind in kinds) or kinds & _COUNT_AT_ONCE:
         return True
-    return bool(kinds & _COUNT_IF_REPAIRED) and bool(repair.steps)
+    # A node that goes away for its repair is down, too: that is no fault of its own.
+    begun_at = repair.steps[0].at if repair.steps else None
+    return begun_at is not None and any(
+        one.kind in _COUNT_IF_REPAIRED and one.at <= begun_at for one in repair.findings
+    )
 
 
 def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:

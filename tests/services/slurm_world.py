@@ -394,7 +394,7 @@ class SlurmWorld(World):
         assert len(starts) <= 1
         for stop in stops:
             is_left = any(stop.attempt == item.leaves for item in before.tries)
-            is_ordered = before.order is not None
+            is_ordered = before.order is not None or decision.rule.startswith("order.stop")
             is_loop = decision.rule == "adopt.loop"
             assert stop.attempt in self.sick or is_left or is_ordered or is_loop, (
                 f"stops a healthy run: {decision.rule}: {decision.reason}"
