@@ -109,6 +109,15 @@ def _answer(operation: str, **names: str) -> Response:
     return Response(body=answer.text(), status_code=answer.status, headers=dict(answer.headers))
 
 
+def _hook(name: str) -> Response:
+    request = app.current_request
+    assert request is not None  # noqa: S101  Chalice sets it for every route; this tells the type checker
+    body = request.raw_body
+    raw = body if isinstance(body, bytes) else str(body or "").encode()
+    answer = service().hooks.answer(name, dict(request.headers), raw)
+    return Response(body=answer.text(), status_code=answer.status, headers=dict(answer.headers))
+
+
 def _slack(operation: str) -> Response:
     request = app.current_request
     assert request is not None  # noqa: S101  Chalice sets it for every route; this tells the type checker
@@ -352,6 +361,12 @@ def slack_actions() -> Response:
 def slack_commands() -> Response:
     """Somebody typed /rekindle in Slack. Signed by Slack, not by IAM."""
     return _slack("slack_commands")
+
+
+@app.route("/hooks/in/{name}", methods=["POST"], content_types=[])
+def hook_in(name: str) -> Response:
+    """Alerts of other people's monitoring. Authenticated by the source's own secret, not by IAM."""
+    return _hook(name)
 
 
 @app.route("/lemons", methods=["GET"], authorizer=SIGNED)

@@ -214,6 +214,12 @@ GRANTS: Final = (
         only_for=(*_DELIVERING, "api_handler"),
     ),
     Grant(
+        sid="Sources",
+        actions=("ssm:GetParameter",),
+        resource=_arn("ssm", "parameter/${AWS::StackName}/sources"),
+        only_for=("api_handler",),
+    ),
+    Grant(
         sid="EditPolicies",
         actions=("ssm:PutParameter",),
         resource=_arn("ssm", "parameter/${AWS::StackName}/policies/*"),

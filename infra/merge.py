@@ -51,12 +51,24 @@ ENVIRONMENT: Final[Mapping[str, Any]] = {
     "POWERTOOLS_METRICS_NAMESPACE": "Rekindle",
 }
 
-# Every request is signed with AWS credentials, whatever a route in app.py says or forgets: who may call what is
+# Other people's servers have no AWS credentials: these check a signature or a secret of their own, over the raw body,
+# before they read a word of it. Anybody can call them, so each is held to a rate.
+OPEN_PATHS: Final = ("/hooks/in/{name}", "/hooks/slack/actions", "/hooks/slack/commands")
+_OPEN_RATE: Final = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 50}  # requests a second, and at once
+
+# Every other request is signed with AWS credentials, whatever a route in app.py says or forgets: who may call what is
 # then an IAM question. The version keeps SAM from adding a second stage named "Stage".
 REST_API: Final[Mapping[str, Any]] = {
     "Auth": {"DefaultAuthorizer": "AWS_IAM"},
     "OpenApiVersion": "2.0",
-    "DefinitionBody": {"info": {"description": "Jobs, Incidents and orders of Rekindle"}},
+    "DefinitionBody": {
+        "info": {"description": "Jobs, Incidents and orders of Rekindle"},
+        "paths": {path: {"post": {"security": [{"NONE": []}]}} for path in OPEN_PATHS},  # SAM: no default authorizer
+    },
+    # Source: CloudFormation, MethodSetting, ResourcePath: slashes of the path as ~1, with one / before it.
+    "MethodSettings": [
+        {"ResourcePath": "/" + path.replace("/", "~1"), "HttpMethod": "POST", **_OPEN_RATE} for path in OPEN_PATHS
+    ],
 }
 
 

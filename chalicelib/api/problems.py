@@ -32,6 +32,7 @@ MAX_ANSWER_BYTES: Final = 5_500_000
 
 TITLES: Final[Mapping[int, str]] = {
     400: "Bad request",
+    401: "Not authenticated",
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",

@@ -28,6 +28,7 @@ NODE_KINDS: Final = frozenset(
         SignalKind.AGENT_LOG_FAULT,
         SignalKind.NODE_STATE,
         SignalKind.NODE_SUSPECT,
+        SignalKind.EXTERNAL_ALERT,
     }
 )
 # By Slurm's own names: these need no map to be about a node.
