@@ -26,7 +26,9 @@ ASKED = ActionResult(action="AskApproval", done=Done.DONE, detail="a1")
 
 def policy(base: Policy = DEFAULT_POLICY, **document: Any) -> Policy:
     """`base` with these fields of a policy document."""
-    return Policy.from_wire({**base.to_wire(), **document})
+    read = Policy.from_wire(document)
+    given = {name.removesuffix("_s") for name in document}
+    return dataclasses.replace(base, **{name: getattr(read, name) for name in given})
 
 
 def asks(*actions: str, default: str = "deny", deadline_s: float = 3600, base: Policy = DEFAULT_POLICY) -> Policy:
