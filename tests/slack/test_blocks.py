@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chalicelib.domain.approvals import ApprovalAnswer, Guard, Hold
@@ -26,6 +26,7 @@ from chalicelib.notify.slack_blocks import (
     value_of,
 )
 from chalicelib.notify.slack_text import code, escape, plain
+from tests.sizes import examples
 from tests.slack.made import NOW, approval, complaints, incident, signal, texts
 
 NASTY = "<!channel> <!here> <@U1> <#C1> <https://evil.example|ok> `*_~ & @channel \u202e\x00\n"
@@ -108,6 +109,7 @@ def test_every_phase_has_its_sentence_and_every_press_confirms() -> None:
             assert all("confirm" in one for one in block.get("elements", ()) if one["type"] == "button")
 
 
+@settings(max_examples=examples(25))
 @given(words, words, words, st.booleans())
 def test_other_peoples_words_stay_words_and_inside_the_limits(first: str, second: str, third: str, press: bool) -> None:
     holds = tuple(Hold(guard=Guard.LADDER, since=NOW, said=third) for _ in range(9))

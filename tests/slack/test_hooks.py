@@ -17,7 +17,7 @@ from urllib.parse import quote_plus, urlencode
 
 import boto3
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
@@ -45,6 +45,7 @@ from tests.adapters.conftest import make_client
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies, FakeScheduler
+from tests.sizes import examples
 from tests.slack.conftest import Watch
 from tests.slack.fake_slack import CONVERSATION, FakeSlack, Mood
 from tests.slack.made import NOW, approval, incident, signal
@@ -514,6 +515,7 @@ def test_no_body_breaks_the_readers(raw: bytes) -> None:
             read(raw)
 
 
+@settings(max_examples=examples(40))
 @given(st.binary(max_size=100), st.text(max_size=80), st.text(max_size=80))
 def test_no_header_breaks_the_check(raw: bytes, timestamp: str, signature: str) -> None:
     headers = {"content-type": FORM, "x-slack-request-timestamp": timestamp, "x-slack-signature": signature}
