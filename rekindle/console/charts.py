@@ -23,6 +23,7 @@ TOP: Final = 14
 LABEL_ROW: Final = 17  # height of one row of labels above the curve
 CHAR_WIDTH: Final = 6.4  # of the labels' small type, generously: two labels never touch
 TABLE_ROWS: Final = 40
+BEYOND: Final = 1e200  # CloudWatch holds no number beyond 2**360 (2.3e108)
 GAP: Final = 5  # times the usual distance in time: nothing was measured in between, and no line is drawn
 
 Point = tuple[float, float]
@@ -130,7 +131,7 @@ class Curve:
 
 def draw(curve: Curve) -> Chart | None:
     """The picture; None where there is nothing to be drawn at all."""
-    finite = [point for point in curve.points if math.isfinite(point[0]) and math.isfinite(point[1])]
+    finite = [point for point in curve.points if _can_be_drawn(point)]
     edges = [x for x, _ in finite] + list(curve.broken)
     edges += [place for mark in curve.marks for place in (mark.low, mark.high) if place is not None]
     if not edges:
@@ -140,7 +141,7 @@ def draw(curve: Curve) -> Chart | None:
     top = TOP + LABEL_ROW * rows
     height = (curve.height if finite else FLAT) + LABEL_ROW * rows
     floor = height - BOTTOM
-    values = [value for _, value in (*finite, *curve.low, *curve.high) if math.isfinite(value)]
+    values = [point[1] for point in (*finite, *curve.low, *curve.high) if _can_be_drawn(point)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
     parts = _unbroken(finite, curve.axis)
     return Chart(
@@ -162,6 +163,10 @@ def draw(curve: Curve) -> Chart | None:
         rows=_rows(finite, curve.axis),
         is_log=y.is_log,
     )
+
+
+def _can_be_drawn(point: Point) -> bool:
+    return all(math.isfinite(value) and abs(value) <= BEYOND for value in point)
 
 
 def _x_scale(edges: Sequence[float], axis: Axis) -> Scale:

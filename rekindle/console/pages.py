@@ -11,11 +11,14 @@ from rekindle.console import curves
 from rekindle.console.charts import Chart
 from rekindle.console.reads import Panel, ask
 from rekindle.console.site import STATIC, TEXT, Answer, Asked, NoSuchPage, Site, route, static
+from rekindle.prometheus import render
 from rekindle.signatures.faults import FaultClass
 
 PAGE: Final = 50
 MAX_SEARCHED: Final = 20  # pages of Jobs of 100 each that a search by name goes through; it says where it ended
 MAX_LOOKS: Final = 60  # newest looks of a timeline that are drawn at once
+# Source: Prometheus documentation, exposition formats
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATES: Final = ("open", "closed", "all")
 _LEDGER_DAYS: Final = (1, 7, 30, 90)
 
@@ -157,6 +160,13 @@ def postmortem(site: Site, _: Asked, incident_id: str) -> Answer:
     return Answer(body=str(member(body, "markdown") or "").encode(), kind=TEXT)
 
 
+def metrics(site: Site, _: Asked) -> Answer:
+    """The same figures for a program: Prometheus' text format."""
+    read = site.read(status=ask("/status"), ledger=ask("/ledger", days=7))
+    status = site.main(read["status"], "The service's state")
+    return Answer(body=render(status, read["ledger"].body or {}).encode(), kind=PROMETHEUS)
+
+
 def approvals(site: Site, asked: Asked) -> Answer:
     """What people are asked."""
     return site.page("approvals.html", asked, approvals=site.one(ask("/approvals")))
@@ -213,6 +223,7 @@ ROUTES: Final[tuple[tuple[Any, Callable[..., Answer]], ...]] = (
     (route("/incidents"), incidents),
     (route("/incidents/{incident_id}"), incident),
     (route("/incidents/{incident_id}/postmortem"), postmortem),
+    (route("/metrics"), metrics),
     (route("/approvals"), approvals),
     (route("/ledger"), ledger),
     (route("/nodes"), nodes),

@@ -1,0 +1,142 @@
+"""A browser sees a real run on the embedded cloud: its loss spikes and it comes back by itself. Then it turns to NaN,
+a person is asked, approves in the page, and sees it recover. Nothing is reloaded but by the page itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from localcloud.demo.stage import POLICY_DOCUMENT, SPIKE_POLICY, Stage, raised, write_dataset
+from rekindle.cli.client import Client
+from rekindle.console.server import Console, running
+from tests.console.browser import NARROW, Browser
+
+PICTURES = Path(os.environ.get("REKINDLE_PICTURES") or "build/console")
+AHEAD = 120  # steps from now to the harm: some seconds, so that it is written before the run gets there
+POLICY = {
+    **POLICY_DOCUMENT,
+    **SPIKE_POLICY,
+    "same_data_retries": 0,
+    "approvals": [{"when": {"actions": ["StopJob"], "faults": ["non_finite"]}, "deadline_s": 3600, "default": "deny"}],
+}
+
+
+@dataclass(frozen=True)
+class Show:
+    """The run, and the console in front of it."""
+
+    stage: Stage
+    console: Console
+
+    def step(self) -> int:
+        steps = self.stage.watch.trace.read()
+        return steps[-1].step if steps else 0
+
+    def attempts(self) -> int:
+        return len(self.api(f"/jobs/{self.stage.job_id}")["attempts"])
+
+    def incidents(self) -> list[dict[str, Any]]:
+        """Newest first."""
+        found: list[dict[str, Any]] = self.api("/incidents?state=all")["incidents"]
+        return found
+
+    def api(self, path: str) -> dict[str, Any]:
+        with urlopen(self.stage.api_url + path, timeout=120) as answer:  # noqa: S310  loopback
+            body: dict[str, Any] = json.load(answer)
+        return body
+
+
+@pytest.fixture(scope="module")
+def show(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Show]:
+    out = tmp_path_factory.mktemp("show")
+    write_dataset(out / "data")
+    with (
+        raised(out=out, data=out / "data", seed=7, policy=POLICY) as stage,
+        running(Client(url=stage.api_url)) as console,
+    ):
+        yield Show(stage, console)
+
+
+def test_a_run_is_watched_approved_and_seen_to_recover(show: Show, browser: Browser) -> None:
+    browser.wears()
+    browser.open(show.console)
+    browser.until(lambda: show.step() > 60, "the run's sixtieth step")
+    assert browser.one("#incidents-open").text == "0"
+    spiked = _a_spike_is_seen_and_cured(show, browser)
+    _the_job_page_draws_the_run_while_it_trains(show, browser)
+    _a_person_is_asked_and_approves(show, browser, spiked)
+    assert [line for line in browser.complaints() if "favicon" not in line] == []
+
+
+def _a_spike_is_seen_and_cured(show: Show, browser: Browser) -> str:
+    show.stage.spoil(show.step() + AHEAD)
+    browser.until(lambda: browser.one("#incidents-open").text == "1", "the Incident on the fleet's page, by itself")
+    browser.until(lambda: browser.one('[data-live="open"] tbody th a'), "its link").click()
+    browser.until(lambda: browser.one("#phase").text == "recovered", "the recovery on the Incident's page, by itself")
+    browser.until(
+        lambda: browser.all('[data-live="curve"] .zone.redo') and browser.all('[data-live="curve"] .zone.skip'),
+        "the way back and the skipped window, drawn",
+    )
+    browser.until(lambda: len(browser.all('[data-live="curve"] polyline')) >= 2, "the loss before and after")
+    said = browser.one('[data-live="curve"] svg title').get_attribute("textContent")
+    incident = show.incidents()[0]
+    detail = show.api(f"/incidents/{incident['incident_id']}")
+    assert f"bad since step {detail['onset_step']['known']}" in said
+    assert f"data of {detail['skips'][0][0]}-{detail['skips'][0][1] - 1} skipped" in said
+    assert f"to {detail['tries'][0]['resume_step']['known']}" in said
+    for entry in detail["timeline"]:
+        assert entry["rule"] in browser.text()
+    _pictures(browser, show, f"/incidents/{incident['incident_id']}", "incident")
+    return str(incident["incident_id"])
+
+
+def _the_job_page_draws_the_run_while_it_trains(show: Show, browser: Browser) -> None:
+    browser.go(show.console, f"/jobs/{show.stage.job_id}")
+    browser.until(lambda: len(browser.all('[data-live="curves"] svg')) >= 2, "loss and step rate")
+    longest = "return Math.max(...[...document.querySelectorAll('polyline.line')].map((one) => one.points.length))"
+    before = browser.run(longest)
+    browser.until(lambda: browser.run(longest) >= before + 3, "three points more, by themselves")
+    _pictures(browser, show, f"/jobs/{show.stage.job_id}", "job")
+
+
+def _a_person_is_asked_and_approves(show: Show, browser: Browser, earlier: str) -> None:
+    attempts = show.attempts()
+    browser.go(show.console, "/")
+    show.stage.poison(show.step() + AHEAD)
+    browser.until(lambda: browser.one(".card.ask"), "the question on the fleet's page, by itself")
+    (incident,) = [one for one in show.incidents() if one["incident_id"] != earlier]
+    assert show.attempts() == attempts  # nothing is stopped or submitted before a person has said so
+    assert show.api(f"/incidents/{incident['incident_id']}")["approvals"][0]["answer"] is None
+    _pictures(browser, show, "/", "fleet")
+    browser.go(show.console, f"/incidents/{incident['incident_id']}")
+    card = browser.until(lambda: browser.one(".card.ask"), "the question on the Incident's page")
+    card.find_element(By.CSS_SELECTOR, 'input[name="comment"]').send_keys("go on <b>please</b>")
+    card.find_element(By.CSS_SELECTOR, 'button[value="approve"]').click()
+    browser.until(lambda: "Approved" in browser.one(".note").text, "what came of the answer")
+    browser.until(lambda: browser.one("#phase").text == "recovered", "the recovery after the approval")
+    assert not browser.all(".card.ask")
+    answers = browser.until(lambda: browser.one('[data-live="answers"]').text, "the answer on the page")
+    assert "approved" in answers
+    assert "go on <b>please</b>" in answers  # as text
+    (approval,) = show.api(f"/incidents/{incident['incident_id']}")["approvals"]
+    assert (approval["answer"], approval["comment"]) == ("approved", "go on <b>please</b>")
+    assert show.attempts() > attempts
+
+
+def _pictures(browser: Browser, show: Show, path: str, name: str) -> None:
+    """Light, dark and narrow; and the page as it was afterwards."""
+    browser.go(show.console, path)
+    browser.picture(PICTURES / f"{name}.png")
+    browser.wears(dark=True)
+    browser.picture(PICTURES / f"{name}-dark.png")
+    browser.wears(size=NARROW)
+    browser.picture(PICTURES / f"{name}-narrow.png", size=NARROW)
+    browser.wears()
