@@ -1,9 +1,9 @@
 """Reading recordings: files and folders of events, each event with a name under which a person finds it again.
 
 A file holds one event (a JSON object), several (a JSON list, or one object per line), and an event is an EventBridge
-envelope or a CloudWatch Logs batch. In a folder only `*.json`, `*.jsonl` and `*.ndjson` are looked at, and a JSON
-object that has nothing of an event (a manifest, a list of sources) is passed over; a file named by itself is always
-taken at its word, so that what is wrong with it is told.
+envelope, a CloudWatch Logs batch or an Incident as the API gives it (replay_history.py). In a folder only `*.json`,
+`*.jsonl` and `*.ndjson` are looked at, and a JSON object that has nothing of an event (a manifest, a list of sources)
+is passed over; a file named by itself is always taken at its word, so that what is wrong with it is told.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from localcloud.replay_history import is_export
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 # Members of EventBridge's envelope. Two of them make an event, so that a broken envelope is told and not passed over.
@@ -67,7 +69,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _may_be_event(recorded: Recorded) -> bool:
     if recorded.problem is not None or not isinstance(recorded.raw, dict):
         return True
-    return "awslogs" in recorded.raw or len(_ENVELOPE & recorded.raw.keys()) >= 2
+    return "awslogs" in recorded.raw or is_export(recorded.raw) or len(_ENVELOPE & recorded.raw.keys()) >= 2
 
 
 def _events(file: Path, name: str) -> Iterator[Recorded]:

@@ -16,6 +16,7 @@ from chalicelib.domain.actions import ActionResult, action_name
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.errors import MalformedEvent, Permanent, Skip
 from chalicelib.domain.incidents import Incident
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.playbooks import FAULT_RANK
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind
@@ -26,6 +27,7 @@ from chalicelib.services.look import Look, needs_record
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.perform import Perform
 from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
+from localcloud.replay_history import UNSIZED, Exported, Sight, is_export, read_export, size_told
 from localcloud.replay_read import Recorded
 from localcloud.replay_world import (
     Foreknown,
@@ -41,6 +43,7 @@ from localcloud.replay_world import (
 # the longest default interval, beyond every default limit. It bounds a recording with a gap of months.
 MAX_IDLE_LOOKS = 5_000
 MAX_LOOKS_AT_ONCE = 50  # decide() never asks for more than three in a row; more would be a loop
+_AFTER_A_HISTORY = timedelta(minutes=30)
 _BEFORE_ANY_EVENT = datetime(2001, 1, 1, tzinfo=UTC)
 _TAKEN = (What.OPENED, What.JOINED, What.OVERFLOWED)
 
@@ -81,20 +84,26 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where one Incident stands when the recording ends; `actions` counts everything ordered in it."""
+    """Where one Incident stands when the recording ends.
+
+    `actions` counts everything ordered in it, `rules` every rule that spoke; `size` is its run's.
+    """
 
     incident: Incident
     rule: str
     actions: tuple[tuple[str, int], ...]
+    rules: tuple[tuple[str, int], ...] = ()
+    size: JobSize = UNSIZED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """One event, parsed. Exactly one of `signals` and `dropped` is there."""
+    """One event, parsed. Exactly one of `signals`, `sight` and `dropped` is there."""
 
     name: str
     at: datetime | None
     signals: tuple[Signal, ...] = ()
+    sight: Sight | None = None  # no event, but what a look of a history saw
     dropped: str | None = None
     malformed: bool = False
 
@@ -110,13 +119,23 @@ class _Case:
     turn: int = 0
     rule: str = ""
     ordered: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
 
 
 class Replay:
     """One recording under one policy. `verdicts` plays it; `standings` tells the end."""
 
     def __init__(self, recorded: Sequence[Recorded], policy: Policy) -> None:
-        self._events = _in_order([_parse(one) for one in recorded])
+        exports = [read_or_none(one) for one in recorded]
+        self._events = _in_order(
+            [event for one, export in zip(recorded, exports, strict=True) for event in _parsed(one, export)]
+        )
+        self._is_history = any(one is not None for one in exports)
+        told = [size_told(one.raw) for one in recorded if isinstance(one.raw, dict)]
+        self._sizes = dict(one for one in told if one is not None)
+        self._sizes |= {
+            one.incident.job_id: one.size for one in exports if one and one.size is not None and one.incident.job_id
+        }
         signals = [signal for event in self._events for signal in event.signals]
         foreknown = Foreknown(
             attempts=frozenset(signal.attempt for signal in signals if signal.attempt is not None),
@@ -131,6 +150,7 @@ class Replay:
         self._world = RecordedWorld(
             clock=self._clock, foreknown=foreknown, policy_name=policy.name, save_takes=policy.look_min
         )
+        self._world.saved += [item for one in exports if one is not None for item in one.checkpoints]
         self._woken = WokenLooks()
         books = Books()
         self._store, self._jobs, policies = MemoryIncidents(books), MemoryJobs(books), OnePolicy(policy)
@@ -165,7 +185,12 @@ class Replay:
         for event in self._events:
             if event.at is not None:
                 self._pass_time(event.at)
+            if event.sight is not None:
+                self._world.see(event.sight)
+                continue
             yield self._feed(event)
+        if self._is_history:  # its last look closed the Incident; ours may fall a little later
+            self._pass_time(self._clock.now() + _AFTER_A_HISTORY)
 
     def standings(self) -> list[Standing]:
         """Every Incident, in the order in which they opened."""
@@ -174,9 +199,16 @@ class Replay:
                 incident=self._store.load(incident_id).incident,
                 rule=case.rule,
                 actions=tuple(sorted(case.ordered.items())),
+                rules=tuple(sorted(case.rules.items())),
+                size=self._size(self._store.load(incident_id).incident),
             )
             for incident_id, case in self._cases.items()
         ]
+
+    def _size(self, incident: Incident) -> JobSize:
+        """Of the Job, or of its first attempt, whose name is the Job's where nothing else is told."""
+        names = [incident.job_id, *(one.name for one in self._jobs.attempts(incident.job_id or ""))]
+        return next((self._sizes[name] for name in names if name in self._sizes), UNSIZED)
 
     # --- one event ---
 
@@ -287,6 +319,7 @@ class Replay:
         case.idle = 0 if changed else case.idle + 1
         case.turn += 1
         case.rule = decision.rule
+        case.rules[decision.rule] += 1
         incident = decision.incident
         token = f"{incident_id}.{case.turn}"
         if changed:
@@ -297,6 +330,37 @@ class Replay:
         )
         case.ordered.update(action_name(action) for action in decision.actions)
         return decision
+
+
+def read_or_none(recorded: Recorded) -> Exported | None:
+    """The exported Incident that a recording's entry is, None for everything else and for what cannot be read."""
+    if not is_export(recorded.raw):
+        return None
+    try:
+        return read_export(recorded.raw)
+    except ValueError:
+        return None
+
+
+def _parsed(recorded: Recorded, export: Exported | None) -> list[_Event]:
+    if not is_export(recorded.raw):
+        return [_parse(recorded)]
+    if export is None:
+        try:
+            read_export(recorded.raw)
+        except ValueError as err:
+            return [_Event(name=recorded.name, at=None, dropped=str(err), malformed=True)]
+    if export is None or export.dropped is not None:
+        return [_Event(name=recorded.name, at=None, dropped=export.dropped if export else "cannot be read")]
+    begun = min(one.occurred_at for one in export.signals)  # what the first look saw was so when it was called for
+    seen = [
+        _Event(name=recorded.name, at=one.at if index else min(one.at, begun), sight=one)
+        for index, one in enumerate(export.sights)
+    ]
+    return seen + [
+        _Event(name=f"{recorded.name}#{index}", at=one.occurred_at, signals=(one,))
+        for index, one in enumerate(export.signals)
+    ]
 
 
 def _parse(recorded: Recorded) -> _Event:

@@ -24,6 +24,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView, Checkpoin
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Discovered, Notice
+from localcloud.replay_history import Sight
 from rekindle.mailbox import AttemptOrder
 from rekindle.reports import RankReport, ReportKind
 
@@ -115,6 +116,18 @@ class RecordedWorld:
             _take_state(run, signal)
         elif signal.source is SignalSource.MONITOR:
             self._take_monitor(run, signal)
+
+    def see(self, sight: Sight) -> None:
+        """What a look of a history saw of an attempt that we have not ended ourselves."""
+        run = self.run(sight.attempt, seen_at=sight.at)
+        if run.ours:
+            return
+        _move(run, sight.last_step)
+        run.beat_at = sight.at if sight.last_step is not None else run.beat_at
+        if run.status.has_ended and not sight.status.has_ended:
+            return
+        run.status, run.failure_reason = sight.status, sight.failure_reason
+        run.ended_at = run.ended_at or (sight.at if sight.status.has_ended else None)
 
     def _take_monitor(self, run: Run, signal: Signal) -> None:
         evidence = signal.evidence
