@@ -37,7 +37,7 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
     if is_for_people:
         request_id = forensic_request_id(look.incident.incident_id, number)
     # A person who orders a checkpoint wants one, whatever the playbook of orders leaves out.
-    span = look.policy.deadline(row) or (look.policy.checkpoint_deadline if look.ordered else timedelta(0))
+    span = look.policy.deadline(row) or (look.policy.checkpoint_deadline if look.incident.order else timedelta(0))
     deadline_at = look.now + span
     ask = CheckpointAsk(request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at)
     action = RequestCheckpoint(

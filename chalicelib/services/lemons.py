@@ -21,7 +21,9 @@ from rekindle.headnode.documents import NodeFacts, NodesDoc
 
 _LOG = logging.getLogger(__name__)
 
-LISTED: Final = 200  # shown to people, and looked for by the sweep: 4 BatchGetItem at most
+LISTED: Final = 200  # shown to people
+SOUGHT: Final = 1000  # by the sweep: the marks of about a hundred hosts; 10 BatchGetItem
+SEEN: Final = 8  # of one node, those with the most faults: a look is a durable step's result, and stays small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,8 @@ class Lemons:
     def records(self, marks: Sequence[str]) -> Maybe[tuple[HardwareRecord, ...]]:
         """What these marks have had."""
         try:
-            return Known(self.ledger.read(marks))
+            found = self.ledger.read(marks)
+            return Known(tuple(sorted(found, key=lambda one: len(one.faults), reverse=True)[:SEEN]))
         except RecoveryError as err:
             return Unknown(f"the lemon ledger cannot be read: {err}"[:200])
 
@@ -61,7 +64,7 @@ class Lemons:
         marked = [(facts, _marks(facts)) for facts in nodes.nodes]
         if not any(marks for _, marks in marked):
             return  # nobody has told whose hardware this is, so nothing can be known again
-        repeated = {one.mark: one for one in self.ledger.listing(limit=LISTED, repeated_only=True)}
+        repeated = {one.mark: one for one in self.ledger.listing(limit=SOUGHT, repeated_only=True)}
         for facts, marks in marked:
             records = [repeated[one] for one in marks if one in repeated]
             signal = _signal(cluster, facts, records, now=nodes.seen_at)

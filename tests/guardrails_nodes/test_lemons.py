@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -136,6 +137,18 @@ def test_a_ledger_that_cannot_be_read_makes_nothing_a_lemon_and_stops_no_repair(
     yard.settle()
     assert [what for what, _ in yard.site.calls] == ["reboot"]
     assert yard.incident(incident_id).phase is Phase.RECOVERED
+
+
+def test_a_look_at_a_host_full_of_faults_stays_small() -> None:
+    yard = Yard()
+    gpus = tuple(f"GPU-5c89b0a6-2d1e-6a23-9a4b-{number:012x}" for number in range(16))
+    yard.site.machines[NODE].gpus = gpus
+    for gpu in gpus:
+        yard.had(gpu, *(number * HOUR for number in range(1, 17)))
+    incident_id = yard.report(xid=79, first_response="reboot")
+    incident, seen = yard.look.observe(incident_id, generation=1, callback_id="c", quiet_limit=timedelta(minutes=1))
+    assert incident.is_open
+    assert len(json.dumps(seen.to_wire())) < 100_000  # a durable step's result holds 256 KB
 
 
 # ---- what the sweep sees ---------------------------------------------------------------------------------------------

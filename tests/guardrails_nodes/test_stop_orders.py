@@ -113,6 +113,24 @@ def test_a_run_that_has_ended_already_is_only_marked(w: World) -> None:
     nothing_follows(w)
 
 
+def test_an_ordered_checkpoint_gets_its_time_whatever_the_playbook_leaves_out() -> None:
+    row = {"operator_order": {"response": "restart", "deadline": "none"}}
+    w = World(Policy.from_wire({"playbooks": row}))
+    w.tick(600)
+    w.fail(JOB, "AlgorithmError: RuntimeError: boom")
+    for _ in range(40):
+        w.run(0.5)
+        if w.last.phase is Phase.VERIFYING and w.current is not None and w.status(w.current) is AttemptStatus.RUNNING:
+            break
+    assert w.last.phase is Phase.VERIFYING
+    w.orders.stop(JOB, who="ada", key="s", checkpoint=True)
+    w.run(30)
+    assert w.last.outcome == "order.stop", w.story()
+    assert w.last.ask is not None
+    assert w.last.ask.outcome == "saved"
+    assert w.live == []
+
+
 def test_the_same_order_twice_is_one_order(w: World) -> None:
     w.orders.stop(JOB, who="ada", key="s", checkpoint=False)
     assert w.orders.stop(JOB, who="ada", key="s", checkpoint=False).what is What.DUPLICATE
