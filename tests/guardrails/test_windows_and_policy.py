@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chalicelib.domain.approvals import Guard
@@ -54,6 +54,7 @@ def test_a_window_holds_when_it_says(row: dict[str, Any], now: datetime, until: 
     assert window(**row).holds_until(now) == until
 
 
+@settings(max_examples=50)
 @given(
     st.integers(0, 1439),
     st.integers(0, 1439),
