@@ -62,7 +62,7 @@ class Play:
     left_out: int = 0
     guards: list[dict[str, Any]] = field(default_factory=list)
     stages: list[tuple[Phase, str, datetime]] = field(default_factory=list)
-    asks: list[tuple[datetime, AskApproval]] = field(default_factory=list)
+    asks: list[datetime] = field(default_factory=list)
     last: Decision | None = None
     sent: tuple[Decision, ResubmitJob, Maybe[tuple[CheckpointView, ...]]] | None = None
     _told: tuple[str, Phase] | None = None
@@ -82,7 +82,9 @@ class Play:
                 self.sent = (decision, action, checkpoints)
         for begins, guard in _GUARD_RULES:
             if decision.rule.startswith(begins) and self._told != (decision.rule, phase):
-                self._guard(guard, decision.reason, now, lifted=False)
+                # Where people are asked, they are assumed to say yes at once.
+                asks = any(isinstance(action, AskApproval) for action in decision.actions)
+                self._guard(guard, decision.reason, now, lifted=asks)
         if self._told == (decision.rule, phase) and not decision.actions:
             return
         self._told = (decision.rule, phase)
@@ -103,10 +105,9 @@ class Play:
         """A switch that would hold everything back; the play went on without it."""
         self._guard(guard, decision.reason, now, lifted=True)
 
-    def asked(self, action: AskApproval, now: datetime) -> None:
-        """People would be asked; they are assumed to say yes at once."""
-        self.asks.append((now, action))
-        self._guard(Guard.APPROVAL, action.text, now, lifted=True)
+    def asked(self, now: datetime) -> None:
+        """People would be asked; how long they take nobody knows."""
+        self.asks.append(now)
 
     def _guard(self, guard: Guard, said: str, now: datetime, *, lifted: bool) -> None:
         if any(one["guard"] == guard.value and one["said"] == said[:MAX_TEXT] for one in self.guards):
@@ -203,7 +204,7 @@ def _stages(seen: Seen, play: Play, world: DrillWorld | None) -> list[dict[str, 
 
 def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: DrillWorld | None) -> Maybe[float]:
     whys = [one.why for one in (world.guessed if world is not None else []) if one.began < until and one.ended > began]
-    if any(began <= at < until or at == began for at, _ in play.asks):
+    if any(began <= at < until for at in play.asks):
         whys.append("how long people take to answer")
     is_paced = phase in (Phase.VERIFYING, Phase.WATCHING)
     if is_paced and world is not None and world.run.step_s is None and world.run.beat_at is not None:

@@ -15,7 +15,7 @@ from chalicelib.domain.drill_world import DrillWorld
 from chalicelib.domain.errors import RecoveryError, UnknownEntity
 from chalicelib.domain.evidence import Need
 from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.jobs import Job
+from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
@@ -119,6 +119,7 @@ class Stage:
     first: Observation
     policy: Policy
     lifted: set[Guard] = field(default_factory=set)
+    attempts: tuple[Attempt, ...] | None = None
 
     def play(self, incident: Incident, signal: Signal, *, now: datetime) -> Play:
         """Look, decide, assume, let time pass."""
@@ -140,7 +141,7 @@ class Stage:
             if decision.look_again_in is None:
                 break
             news = self._approved(incident, decision, now, play)
-            now += self._wait(decision.look_again_in, now)
+            now += LOOK_TIME if news else self._wait(decision, now)  # an answer wakes it
         play.ended = now
         return play
 
@@ -154,6 +155,7 @@ class Stage:
             new_signals=news,
             results=results,
             paused=self.first.paused and Guard.PAUSE not in self.lifted,
+            shadow="" if Guard.SHADOW in self.lifted else self.first.shadow,
             suspicion=Unknown("in a drill no rank reports"),
         )
         world = self.world
@@ -171,7 +173,9 @@ class Stage:
         if incident.ask is not None and incident.ask.outcome is None:
             changes["reply"] = world.answer(now)
         if not incident.tries and view.status.has_ended:
-            best, fruitless = reached_before(self.registry.attempts(incident.job_id or ""), view.name)
+            if self.attempts is None:
+                self.attempts = self.registry.attempts(incident.job_id or "")
+            best, fruitless = reached_before(self.attempts, view.name)
             changes |= {"best_before": best, "fruitless_before": fruitless}
         if incident.phase is Phase.RESUBMITTING or view.status.has_ended or Need.CHECKPOINTS in incident.needs:
             changes["checkpoints"] = self._checkpoints(incident, world)
@@ -203,8 +207,7 @@ class Stage:
         asked = [action for action in decision.actions if isinstance(action, AskApproval)]
         if not asked or self.world is None:
             return ()
-        for action in asked:
-            play.asked(action, now)
+        play.asked(now)
         return tuple(
             Signal(
                 kind=SignalKind.ORDER_APPROVAL,
@@ -224,10 +227,14 @@ class Stage:
             for action in asked
         )
 
-    def _wait(self, again: timedelta, now: datetime) -> timedelta:
+    def _wait(self, decision: Decision, now: datetime) -> timedelta:
         """Until the next look, or until something comes about that would wake the Incident."""
+        again = decision.look_again_in or timedelta(0)
         if again <= timedelta(0):
             return timedelta(0)
         wait = max(timedelta(seconds=round(again.total_seconds())), LOOK_TIME)
+        ends = [end for row in self.policy.windows if (end := row.holds_until(now)) is not None]
+        if decision.rule == "guard.window" and ends:
+            wait = min(ends) - now  # the looks until then see the same
         event = self.world.next_event(now) if self.world is not None else None
         return min(wait, max(event - now, timedelta(0))) if event is not None else wait

@@ -24,14 +24,21 @@ def stored(made: World) -> list[str]:
     return [item["Key"] for item in found["Contents"]]
 
 
+# Virtual time begins at midnight: it holds then, and ends at noon.
+NIGHTS = {"windows": [{"name": "frozen", "from": "20:00", "to": "12:00"}]}
+
+
 @pytest.fixture(scope="module")
 def one() -> Iterator[World]:
     """Runs that train, with heartbeats and a few checkpoints. Shared: a drill leaves nothing behind."""
-    with world(policies={"mine": {"shadow": True}}) as made:
+    asks = {"approvals": [{"when": {"actions": ["StopJob"]}, "deadline_s": 600, "default": "deny"}], "shadow": True}
+    with world(policies={"asks": asks, "nights": NIGHTS}) as made:
         made.submit()
-        made.submit("quiet", policy="mine")
-        until_step(made, "lm", 25)
-        until_step(made, "quiet", 5)
+        made.submit("asking", policy="asks")
+        made.submit("sleeping", policy="nights")
+        until_step(made, "lm", 15)
+        for name in ("asking", "sleeping"):
+            until_step(made, name, 5)
         yield made
 
 
@@ -57,7 +64,7 @@ def test_no_fault_of_all_is_rehearsed_with_any_write_but_the_record(one: World, 
     job = one.service.registry.get("lm")
     assert (job.open_incident, job.current_attempt, len(one.service.registry.attempts("lm"))) == (None, "lm", 1)
     assert stored(one) == objects
-    assert sorted(one.jobs()) == ["lm", "quiet"]
+    assert sorted(one.jobs()) == ["asking", "lm", "sleeping"]
 
 
 def test_a_part_gives_a_drill_its_reads_alone(one: World) -> None:
@@ -71,7 +78,7 @@ def test_it_resumes_where_a_real_checkpoint_is_and_says_what_an_emergency_checkp
     drills: Drills,
 ) -> None:
     crash = drills.start("lm", "software_crash", who="ann", key="a")["resume"]
-    assert crash["step"] == {"known": 20}
+    assert crash["step"] == {"known": 10}
     assert crash["emergency"] is False
     assert crash["from"].startswith(f"s3://{STACK}-mailbox/jobs/lm")
     node = drills.start("lm", "node_hardware", who="ann", key="b")
@@ -80,7 +87,7 @@ def test_it_resumes_where_a_real_checkpoint_is_and_says_what_an_emergency_checkp
     assert resume["emergency"] is True
     assert resume["step"] == resume["struck_step"]
     assert resume["steps_lost_at_strike"] == {"known": 0}
-    assert resume["without_emergency"]["step"] == {"known": 20}
+    assert resume["without_emergency"]["step"] == {"known": 10}
     assert resume["without_emergency"]["steps_lost_at_strike"]["known"] >= 5
     # How long it trains on before it is stopped is not known, so neither is what that costs.
     assert "saving and stopping" in resume["steps_lost"]["unknown"]
@@ -88,7 +95,7 @@ def test_it_resumes_where_a_real_checkpoint_is_and_says_what_an_emergency_checkp
 
 def test_a_pause_and_shadow_mode_are_told_and_played_through(one: World, drills: Drills) -> None:
     one.service.registry.set_paused(True, who="ann", now=one.cloud.clock.now())
-    result = drills.start("quiet", "node_hardware", who="ann", key="k")
+    result = drills.start("asking", "node_hardware", who="ann", key="paused")
     assert one.service.registry.is_paused()  # in truth it still is
     one.service.registry.set_paused(False, who="ann", now=one.cloud.clock.now())
     held = {item["guard"]: item for item in result["guards"]}
@@ -96,6 +103,42 @@ def test_a_pause_and_shadow_mode_are_told_and_played_through(one: World, drills:
     assert held["shadow"]["lifted"]
     assert result["outcome"]["phase"] == "recovered"
     assert "goes on as though pause did not hold it" in result["assumptions"]
+
+
+def test_a_switch_that_puts_one_job_into_shadow_mode_is_told_too(one: World, drills: Drills) -> None:
+    one.service.switches.set_shadow("job", "lm", True, who="ann")
+    result = drills.start("lm", "node_hardware", who="ann", key="shadowed")
+    one.service.switches.set_shadow("job", "lm", False, who="ann")
+    assert [item["guard"] for item in result["guards"]] == ["shadow"]
+    assert result["outcome"]["phase"] == "recovered"
+
+
+def test_a_question_to_people_is_assumed_to_be_answered_with_yes_and_its_time_is_not_known(drills: Drills) -> None:
+    result = drills.start("asking", "node_hardware", who="ann", key="k")
+    (asked,) = [item for item in result["guards"] if item["guard"] == "approval"]
+    assert asked["lifted"]
+    assert "May Rekindle" in asked["said"]
+    assert "AskApproval" in result["would_do"]
+    assert result["outcome"]["phase"] == "recovered"
+    assert any("how long people take" in item["seconds"].get("unknown", "") for item in result["stages"])
+
+
+def test_a_window_holds_a_step_until_it_ends(drills: Drills) -> None:
+    result = drills.start("sleeping", "software_crash", who="ann", key="k")
+    (held,) = [item for item in result["guards"] if item["guard"] == "window"]
+    assert not held["lifted"]
+    assert "frozen" in held["said"]
+    assert next(item["seconds"]["known"] for item in result["stages"]) > 3600
+    assert result["outcome"]["phase"] == "recovered"
+    assert result["would_do"] == ["ResubmitJob"]
+
+
+def test_an_open_breaker_is_told_as_the_question_that_it_is(one: World, drills: Drills) -> None:
+    one.service.registry.trip("inc-other", now=one.cloud.clock.now(), said="6 Incidents would have acted")
+    result = drills.start("lm", "node_hardware", who="ann", key="broken")
+    one.service.registry.lift(who="ann", now=one.cloud.clock.now())
+    assert "breaker" in {item["guard"] for item in result["guards"]}
+    assert result["outcome"]["phase"] == "recovered"
 
 
 def test_a_loop_of_deaths_ends_at_the_retry_budget_with_its_back_off(drills: Drills) -> None:
