@@ -52,9 +52,11 @@ class Approvals:
         digest = hashlib.sha256(key.encode()).hexdigest()[:24]
         dedupe_key = f"order:approval:{incident_id}:{approval_id}:{digest}"[:200]
         waiting = [one for one in looked.inbox if _is_about(one, approval_id)]
-        if not any(one.dedupe_key == dedupe_key for one in waiting):
-            _refuse_late(looked.incident, approval_id, waiting, self.clock)
         approval = _find(looked.incident, approval_id)
+        taken_in = (*waiting, *(one for one in looked.incident.signals if _is_about(one, approval_id)))
+        if any(one.dedupe_key == dedupe_key for one in taken_in):  # this very answer, once more
+            return Outcome(what=What.DUPLICATE, incident_id=incident_id, job_id=looked.incident.job_id)
+        _refuse_late(looked.incident, approval_id, waiting, self.clock)
         signal = Signal(
             kind=SignalKind.ORDER_APPROVAL,
             source=SignalSource.OPERATOR,

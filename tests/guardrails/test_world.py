@@ -14,6 +14,7 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import NoticeKind
 from chalicelib.services.approvals import Approvals
+from chalicelib.services.outcome import What
 from chalicelib.services.switches import Switches
 from tests.guardrails.made import asks, harmful, policy
 from tests.services.world import JOB, World
@@ -89,6 +90,7 @@ def test_whoever_answers_what_is_settled_is_told_so() -> None:
     with pytest.raises(AlreadyDone, match="denied by ada already"):
         service.answer(incident_id, "a1", answer="approve", who="ben", key="other")
     w.settle()
+    assert service.answer(incident_id, "a1", answer="deny", who="ada", key="k").what is What.DUPLICATE
     with pytest.raises(AlreadyDone, match="denied by ada already"):
         service.answer(incident_id, "a1", answer="approve", who="ben", key="third")
     assert service.pending() == []
