@@ -30,7 +30,7 @@ NAMES: Final[Mapping[str, Schema]] = {
     "job_id": text("the Job's id", pattern=r"^[^\x00-\x1f\x7f/]*$"),
     "incident_id": text("the Incident's id", high=64, pattern=r"^[a-z0-9-]+$"),
     "approval_id": text("the question's id", high=128, pattern=r"^[A-Za-z0-9._:-]+$"),
-    "cluster": text("the cluster's name, as its agent was told", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
+    "cluster": text("its name, as its agent was told", high=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"),
     "node": text("the node's name in Slurm", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
     "name": text("the policy's name", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
     "drill_id": text("the drill's id", high=64, pattern=r"^[a-z0-9-]+$"),

@@ -96,6 +96,8 @@ class Orders:
             name = first_attempt(cluster, slurm_job).name
         except MailboxError as err:
             raise InvalidRequest(f"slurm_job.{err.field}", err.problem) from err
+        if self.head_nodes is not None and cluster not in self.head_nodes.clusters():
+            raise UnknownEntity(f"no agent of cluster {cluster!r} has ever reported")
         for _ in range(MAX_RESTARTS):
             successor = self.scheduler.describe(name).successor
             if successor is None:
