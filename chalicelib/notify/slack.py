@@ -99,10 +99,13 @@ class SlackChannel:
 
     def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  the protocol's
         """See notify.channel.Channel. `attempt` is not needed: what was posted is on record, or is looked for."""
-        if not notice.incident_id or not self._is_known(notice.incident_id):
+        if not notice.incident_id:
             self._alone(notice)
             return
         thread = self.threads.peek(self.name, notice.incident_id)
+        if thread.root is None and not thread.digest and not self._is_known(notice.incident_id):
+            self._alone(notice)
+            return
         if not thread.digest:
             if thread.root is None and notice.kind is NoticeKind.CHANGE:
                 return  # nobody was told of this Incident here, so nobody follows it here
