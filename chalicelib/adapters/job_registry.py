@@ -260,8 +260,6 @@ def job_item(job: Job) -> Item:
         item["watch"] = items.pack(job.watch.to_wire())
     if job.halted_by:
         item["halted_by"] = items.text(job.halted_by)
-    if job.halted_by:
-        item["halted_by"] = items.text(job.halted_by)
     if job.limits:
         item["limits"] = items.pack(list(job.limits))
     if job.size != JobSize():
@@ -289,7 +287,6 @@ def job_of(stored: Item) -> Job:
         version=items.read_number(stored, "version"),
         watch=WatchPlan.from_wire(items.unpack(stored["watch"])) if "watch" in stored else WatchPlan(),
         limits=tuple(items.unpack(stored["limits"])) if "limits" in stored else (),
-        halted_by=items.read_text(stored, "halted_by") or "",
         size=JobSize.from_wire(items.unpack(stored["size"])) if "size" in stored else JobSize(),
         halted_by=items.read_text(stored, "halted_by") or "",
     )
