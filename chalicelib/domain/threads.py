@@ -146,7 +146,9 @@ def _post_to_wire(post: Post | None) -> dict[str, Any] | None:
 
 
 def _post_from_wire(wire: Mapping[str, Any] | None) -> Post | None:
-    return None if wire is None else Post(asked_at=datetime.fromisoformat(wire["asked_at"]), ts=wire["ts"], of=wire["of"])
+    return (
+        None if wire is None else Post(asked_at=datetime.fromisoformat(wire["asked_at"]), ts=wire["ts"], of=wire["of"])
+    )
 
 
 def _said_to_wire(said: Said | None) -> dict[str, Any] | None:
