@@ -1,9 +1,9 @@
 """Exported Incidents as a recording: what `rekindle show ID --json` prints, one a file or several in a list.
 
-An Incident keeps its newest forty Signals and its timeline; from these its story is played again. A member `ledger`, as
-`rekindle ledger ID --json` gives it, may stand in the same object: it tells how big the run is. What each look saw of
+An Incident keeps its newest forty Signals and its timeline; from these its story is played again. What each look saw of
 the run is brought to the world at the time of that look, and the checkpoints that were resumed from lie there from the
-beginning, but for emergency ones, which are made anew where they are asked for.
+beginning, but for emergency ones, which are made anew where they are asked for. A member `ledger`, as
+`rekindle ledger --incident ID --json` gives it, may stand in the same object: it tells how big the run is.
 """
 
 from __future__ import annotations

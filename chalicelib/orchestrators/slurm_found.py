@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Orchestrator
+from chalicelib.domain.known import Known, Unknown
 from chalicelib.ports import Discovered
 from rekindle.headnode.documents import AttemptDoc
 from rekindle.headnode.names import is_slurm, parse_attempt, relay_prefix
@@ -36,7 +38,15 @@ def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
         limits=limits_of(doc, bucket=bucket),
         number=1 + parts.restart,
         user=doc.user,
+        size=size_of(doc),
     )
+
+
+def size_of(doc: AttemptDoc) -> JobSize:
+    """Slurm tells GPUs, where it does, and no instance types."""
+    if doc.gpu_count is None:
+        return JobSize(gpus=Unknown("Slurm does not tell how many GPUs the job has"))
+    return JobSize(gpus=Known(doc.gpu_count))
 
 
 def service_mailbox(doc: AttemptDoc, job_id: str, *, bucket: str) -> str:

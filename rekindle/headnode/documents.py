@@ -83,7 +83,8 @@ class AttemptDoc(Message):
     tuple that it would. `mailbox` and `checkpoints` are URIs; a `file://` one lies on a shared path. `signal` is what
     its script traps in order to save (None: nothing that is known). `is_ready` tells whether a signal would be
     understood: steps run and their processes catch it; None where it cannot be told. `node_count` is how many nodes it
-    has, or the fewest that it asks for while it waits; `min_nodes` how few its comment says that it can do with.
+    has, or the fewest that it asks for while it waits; `min_nodes` how few its comment says that it can do with;
+    `gpu_count` all its GPUs, None where Slurm does not tell.
     """
 
     attempt: str
@@ -101,6 +102,7 @@ class AttemptDoc(Message):
     nodes: tuple[str, ...] = ()
     node_count: int = 0
     min_nodes: int | None = None
+    gpu_count: int | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -142,6 +144,7 @@ class AttemptDoc(Message):
             "nodes": list(self.nodes),
             "node_count": self.node_count,
             "min_nodes": self.min_nodes,
+            "gpu_count": self.gpu_count,
             "submitted_at": _at(self.submitted_at),
             "started_at": _at(self.started_at),
             "ended_at": _at(self.ended_at),
@@ -190,6 +193,7 @@ class AttemptDoc(Message):
             nodes=_nodes(reader, "nodes"),
             node_count=reader.optional_whole("node_count", 0, 10**6) or 0,
             min_nodes=reader.optional_whole("min_nodes", 1, 10**6),
+            gpu_count=reader.optional_whole("gpu_count", 1, 10**7),
             submitted_at=_moment(reader, "submitted_at"),
             started_at=_moment(reader, "started_at"),
             ended_at=_moment(reader, "ended_at"),

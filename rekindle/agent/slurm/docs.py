@@ -12,7 +12,7 @@ from rekindle.agent.slurm.comment import Comment
 from rekindle.agent.slurm.jobs import ENDED, Job, dependencies
 from rekindle.agent.slurm.options import expand
 from rekindle.agent.slurm.run import Unreadable
-from rekindle.agent.slurm.sizes import said_min, wanted
+from rekindle.agent.slurm.sizes import gpus_in, said_min, wanted
 from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.headnode.names import SlurmAttempt, first_attempt, parse_attempt
 from rekindle.headnode.orders import check_node
@@ -85,6 +85,7 @@ def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
         nodes=valid_nodes(job.nodes()) if is_its_own else (),
         node_count=min(_count(job, detail), 10**6),
         min_nodes=said_min(shown.said),
+        gpu_count=gpus_in(detail),
         submitted_at=job.submitted,
         started_at=job.started if is_its_own else None,
         ended_at=job.ends if has_ended else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,6 +11,8 @@ from rekindle.agent.slurm.comment import Comment
 
 MIN_NODES: Final = "min_nodes"  # the comment's key: the run's script can do with so many
 MAX_COUNT: Final = 10**6
+MAX_GPUS: Final = 10**7
+_GPU: Final = re.compile(r"gres[:/]gpu(?:[:=]|\Z)")
 # A requeued job runs with the environment of its submission, and there its number of tasks stands once and for all:
 # srun would start all of them on the nodes that are left.
 _TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
@@ -29,6 +32,33 @@ def wanted(detail: Mapping[str, str]) -> int | None:
             if name == "node" and text.is_number(given) and int(given) <= MAX_COUNT:
                 return int(given)
     return None
+
+
+def gpus_in(detail: Mapping[str, str]) -> int | None:
+    """All GPUs of the job; None where Slurm does not tell, which is not "none".
+
+    Slurm counts `gres/gpu` of a whole job only where AccountingStorageTRES names it (slurm.conf manual page); else what
+    it asks for on each node is told (`TresPerNode`), times its nodes.
+    """
+    for key in ("AllocTRES", "ReqTRES", "TRES"):  # 23.02 and later, before that
+        for part in detail.get(key, "").split(","):
+            name, _, given = part.partition("=")
+            if name == "gres/gpu" and text.is_number(given) and 0 < int(given) <= MAX_GPUS:
+                return int(given)
+    nodes = wanted(detail)
+    each = [_gpus_each(part) for part in detail.get("TresPerNode", "").split(",") if _GPU.match(part.strip())]
+    if not nodes or not each or None in each:
+        return None
+    total = nodes * sum(count for count in each if count is not None)
+    return total if 0 < total <= MAX_GPUS else None
+
+
+def _gpus_each(part: str) -> int | None:
+    """`gres:gpu:8`, `gres/gpu:8`, `gres/gpu:h100:8`, `gres/gpu=8`; a bare `gres/gpu` is one."""
+    last = part.strip().replace("=", ":").split(":")[-1]
+    if last in ("gpu", "gres/gpu"):
+        return 1
+    return int(last) if text.is_number(last) and len(last) <= 6 else None
 
 
 def cpus_for(detail: Mapping[str, str], nodes: int) -> int | None:
