@@ -134,6 +134,17 @@ def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
         registry.reactivate("nobody")
 
 
+def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) -> None:
+    registry.register(job("a"), attempt(of="a"))
+    registry.deactivate("a", now=at(1), halted_by="ada")
+    registry.deactivate("a", now=at(2))  # its late end is news of the same
+    assert (registry.get("a").halted_by, registry.get("a").active) == ("ada", False)
+    registry.reactivate("a")
+    assert (registry.get("a").halted_by, registry.get("a").active) == ("", True)
+    registry.register(replace(job("b"), halted_by="bob"), attempt(of="b"))
+    assert registry.get("b").halted_by == "bob"
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 50])
 def test_jobs_are_listed_active_first_page_by_page(registry: JobRegistry, limit: int) -> None:
     for name in "abcde":
