@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, TimeoutException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -38,6 +39,10 @@ _FLAGS: Final = (
 )
 
 
+_STATE: Final = """return JSON.stringify({hidden: document.hidden, at_ms: performance.now(),
+    asked: performance.getEntriesByType('resource').slice(-8).map((e) => [e.name, e.startTime, e.duration])})"""
+
+
 @dataclass(frozen=True)
 class Browser:
     """Hands and eyes."""
@@ -55,7 +60,6 @@ class Browser:
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait for it. An element that is exchanged under our eyes is looked for again."""
-        from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 
         wait = WebDriverWait(
             self.driver,
@@ -63,7 +67,12 @@ class Browser:
             poll_frequency=0.2,
             ignored_exceptions=(NoSuchElementException, StaleElementReferenceException),
         )
-        return wait.until(lambda _: condition(), f"{what} did not come; the page says:\n{self.text()[-3000:]}")
+
+        try:
+            return wait.until(lambda _: condition())
+        except TimeoutException:
+            state = self.run(_STATE)
+            raise AssertionError(f"{what} did not come; {state}; the page says:\n{self.text()[-3000:]}") from None
 
     def text(self) -> str:
         return str(self.driver.execute_script("return document.body ? document.body.innerText : ''"))

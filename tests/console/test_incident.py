@@ -38,7 +38,7 @@ class Show:
 
     def step(self) -> int:
         steps = self.stage.watch.trace.read()
-        return steps[-1].step if steps else 0
+        return max(steps, key=lambda one: one.at).step if steps else 0  # read attempt by attempt, in no order of time
 
     def attempts(self) -> int:
         return len(self.api(f"/jobs/{self.stage.job_id}")["attempts"])

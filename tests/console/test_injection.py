@@ -18,6 +18,7 @@ from chalicelib.domain.incidents import TimelineEntry
 from chalicelib.domain.known import Unknown
 from rekindle.cli.client import path
 from rekindle.console import charts, curves
+from tests.console.axe import violations
 from tests.console.browser import Browser
 from tests.console.world import NOW, Visitor, World, a_job, a_signal, an_incident, an_item, raised
 
@@ -203,3 +204,12 @@ def test_a_post_mortem_is_text_and_never_a_page(evil: World) -> None:
     got = Visitor(evil.console).get(f"{path('incidents', INCIDENT)}/postmortem")
     assert (got.status, got.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert got.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_where_people_are_asked(evil: World, browser: Browser, dark: bool) -> None:
+    browser.wears(dark=dark)
+    browser.open(evil.console, path("incidents", INCIDENT))
+    assert browser.all(".card.ask")
+    assert violations(browser) == []
+    browser.wears()
