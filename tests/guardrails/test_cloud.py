@@ -31,7 +31,7 @@ def test_asked_approved_recovered_on_the_embedded_cloud() -> None:
         approvals.answer(
             question["incident"]["incident_id"], question["approval_id"], answer="approve", who="ada", key="k"
         )
-        incident = w.recover()
+        incident = w.recover(limit=timedelta(hours=2))
         assert incident.phase is Phase.RECOVERED
         assert list(w.jobs()) == ["lm", "lm-r2"]
         assert incident.approvals[0].by == "ada"
@@ -45,6 +45,6 @@ def test_a_run_in_shadow_mode_is_told_of_and_left_as_it_is() -> None:
         w.submit(scripts=(Script(faults=(crash_at(45),)),))
         w.cloud.clock.run_for(timedelta(seconds=60))
         w.service.switches.set_shadow("job", "lm", True, who="ada")
-        incident = w.recover()
+        incident = w.recover(limit=timedelta(hours=2))
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "guard.shadow")
         assert list(w.jobs()) == ["lm"]
