@@ -401,6 +401,8 @@ class Service:
             head_nodes=self.head_nodes,
             intake=self.intake,
             nodes=self.nodes,
+            changes=self.announcer,
+            region=self.settings.region,
         )
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chalicelib.adapters.errors import call, meaning_of
 from chalicelib.domain.errors import Permanent, RecoveryError, Retryable
-from chalicelib.ports import Notice
+from chalicelib.ports import Notice, NoticeKind
 
 SOURCE: Final = "rekindle"
 DETAIL_TYPE: Final = "Rekindle Notice"
@@ -34,7 +34,7 @@ class BusAnnouncer:
         A repetition says the same again, with the same id: neither channel removes duplicates.
         """
         channels: list[Callable[[Notice], None]] = [self._put]
-        if self._sns is not None and self._topic:
+        if self._sns is not None and self._topic and notice.kind is not NoticeKind.CHANGE:
             channels.append(self._publish)
         failures = []
         for tell in channels:

@@ -103,7 +103,7 @@ def run_recovery(
         decision = decide(before, observation, now=observation.observed_at, policy=policy)
         token = f"{incident_id}.{generation}.{turn}"
         changed = needs_record(before, decision, observation, quiet_limit=policy.look_max)
-        if changed and not _record(context, look, before, decision, observation, token, turn, report):
+        if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
         if decision.look_again_in is None:
@@ -137,6 +137,7 @@ def _observe(
 def _record(
     context: DurableContext,
     look: Look,
+    perform: Perform,
     before: Incident,
     decision: Decision,
     seen: Observation,
@@ -165,6 +166,7 @@ def _record(
                 },
             )
         )
+        perform.tell_change(before, stored, why=decision.reason, token=token)
         if not stored.is_open:
             report(closed(stored, registry=look.registry, clock=look.clock))
         return True

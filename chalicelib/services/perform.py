@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from chalicelib.domain.actions import (
@@ -24,14 +25,15 @@ from chalicelib.domain.actions import (
     StopJob,
     action_name,
 )
-from chalicelib.domain.errors import Permanent, Skip
+from chalicelib.domain.errors import Permanent, RecoveryError, Skip
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_rules import Harm
 from chalicelib.domain.holds import is_of_the_breaker
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt, Job
-from chalicelib.domain.known import Unknown
+from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.node_actions import CheckNode, MoveRuns, NodeAction, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.paste import needs_arn, paste_of
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
@@ -40,6 +42,8 @@ from chalicelib.services.look import cluster_of
 from chalicelib.services.moves import TakesSignals, move_runs
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.one_mailbox import next_link
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,19 @@ class Perform:
     head_nodes: HeadNodes | None = None
     intake: TakesSignals | None = None
     nodes: Nodes | None = None
+    changes: Announcer | None = None  # who keeps up to date what was shown of an Incident
+    region: str = ""
+
+    def tell_change(self, before: Incident, after: Incident, *, why: str, token: str) -> None:
+        """Say that the Incident stands elsewhere now. Best effort: the next change says it all anew."""
+        if self.changes is None or not stands_elsewhere(before, after):
+            return
+        title = f"{after.job_id or after.node or after.cluster}: {after.phase}"
+        notice = self._notice(after, token=f"{token}.change", severity=Severity.INFO, title=title, text=why)
+        try:
+            self.changes.announce(replace(notice, kind=NoticeKind.CHANGE))
+        except RecoveryError as err:
+            _LOG.warning("a change was not told", extra={"incident_id": after.incident_id, "error": f"{err}"[:300]})
 
     def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
         """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
@@ -220,6 +237,31 @@ class Perform:
         job = self.registry.get(incident.job_id or "")
         return self.mailbox.quarantine(job, action, by=incident.incident_id, now=self.clock.now())
 
+    def _notice(self, incident: Incident, *, token: str, severity: Severity, title: str, text: str) -> Notice:
+        return Notice(
+            token=token,
+            severity=severity,
+            title=title,
+            text=text,
+            incident_id=incident.incident_id,
+            job_id=incident.job_id,
+            at=self.clock.now(),
+            fault=incident.fault.value,
+            phase=incident.phase.value,
+            cluster=incident.cluster or "",
+            node=incident.node or "",
+        )
+
+    def _cluster_arn(self, incident: Incident) -> str:
+        """For the address of a node's shell, where the Incident's own Signals do not name it."""
+        if self.head_nodes is None or not incident.cluster or not needs_arn(incident):
+            return ""
+        try:
+            agent = self.head_nodes.agent(incident.cluster)
+        except RecoveryError:
+            return ""
+        return agent.value.cluster_arn if isinstance(agent, Known) else ""
+
     def _notify(self, action: Notify | AskApproval, incident: Incident, token: str) -> ActionResult:
         asks = isinstance(action, AskApproval)
         if isinstance(action, AskApproval):
@@ -228,23 +270,25 @@ class Perform:
             ):  # one page for the whole fleet; this question stands among the open ones all the same
                 return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
             token = f"{incident.incident_id}.{action.approval_id}"  # the same question, whichever look asks it
-        notice = Notice(
-            token=token,
-            severity=Severity.PAGE if isinstance(action, AskApproval) else action.severity,
-            title=action.title,
-            text=action.text,
-            incident_id=incident.incident_id,
-            job_id=incident.job_id,
-            at=self.clock.now(),
+        severity = Severity.PAGE if isinstance(action, AskApproval) else action.severity
+        notice = replace(
+            self._notice(incident, token=token, severity=severity, title=action.title, text=action.text),
             kind=NoticeKind.APPROVAL if asks else NoticeKind.NEWS,
             approval_id=action.approval_id if isinstance(action, AskApproval) else "",
-            fault=incident.fault.value,
-            phase=incident.phase.value,
-            cluster=incident.cluster or "",
-            node=incident.node or "",
+            paste=paste_of(incident, region=self.region, cluster_arn=self._cluster_arn(incident)),
         )
         self.announcer.announce(notice)
         return ActionResult(action=action_name(action), done=Done.DONE, detail=notice.approval_id)
+
+
+def stands_elsewhere(before: Incident, after: Incident) -> bool:
+    """What is shown of an Incident has changed."""
+    return (before.phase, before.fault, before.approvals, before.holds) != (
+        after.phase,
+        after.fault,
+        after.approvals,
+        after.holds,
+    )
 
 
 def _ends_what_is_left(action: Action, incident: Incident) -> bool:
