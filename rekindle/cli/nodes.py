@@ -54,42 +54,39 @@ def _said(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> st
 _COLUMNS = (
     Column("hardware"),
     Column("kind"),
-    Column("faults", right=True),
-    Column("repairs", right=True),
-    Column("last seen"),
-    Column("node"),
-    Column("cluster"),
+    Column("lemon"),
+    Column("lately", right=True),
+    Column("ever", right=True),
     Column("last fault"),
+    Column("seen in"),
+    Column("what"),
 )
 
 
 def lemons(args: argparse.Namespace) -> int:
-    """Hardware that keeps failing, whatever instance or node it stands behind."""
+    """Hardware that has failed, whatever instance or node it stands behind; what failed more than once first."""
     with connected(args, only_look=True) as client:
         body = client.get("/lemons")
     found = objects(body, "lemons")
     if wants_json(args):
         out_json(body)
     elif not found:
-        out("No hardware has failed repeatedly.")
+        out("No hardware is known to have failed.")
     else:
         out(render(_COLUMNS, [_row(one) for one in found], Style.of(sys.stdout)))
     return Exit.OK
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    newest = next(iter(objects(one, "faults")), {})
+    node = f"{word(newest, 'cluster')}/{word(newest, 'node')}" if member(newest, "node") else word(newest, "cluster")
     return (
-        _first(one, "identity", "id", "serial", "instance_id"),
-        _first(one, "kind"),
-        _first(one, "count", "faults"),
-        _first(one, "repairs"),
-        day_and_time(one, "last_seen_at") if member(one, "last_seen_at") else day_and_time(one, "last_at"),
-        _first(one, "node"),
-        _first(one, "cluster"),
-        _first(one, "fault", "last_fault", "said"),
+        word(one, "identity"),
+        word(one, "kind"),
+        word(one, "is_lemon"),
+        word(one, "faults_in_window"),
+        word(one, "faults_total"),
+        day_and_time(newest, "at"),
+        node,
+        word(newest, "said") if member(newest, "said") else word(newest, "kind"),
     )
-
-
-def _first(one: Mapping[str, Any], *names: str) -> str:
-    """The first of these members that is there."""
-    return next((word(one, name) for name in names if member(one, name) not in (None, "")), "-")

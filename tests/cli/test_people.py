@@ -127,6 +127,15 @@ def test_a_cluster_may_be_an_arn(rekindle: Run, service: FakeService) -> None:
     assert "cluster%2Fabc/nodes/ip-1/repair" in service.requests[-1].path
 
 
+def test_hardware_that_failed_is_listed_with_what_befell_it_last(rekindle: Run, service: FakeService) -> None:
+    fault = {"at": "2026-11-20T09:00:00+00:00", "cluster": "ml", "node": "ip-1", "kind": "node_hardware", "said": ""}
+    lemon = {"identity": "GPU-1f2e", "kind": "gpu", "is_lemon": True, "faults_total": 4, "faults_in_window": 3}
+    given(service, {"lemons": [lemon | {"window_days": 30, "faults": [fault]}]}, {"lemons": []})
+    out = rekindle("lemons").out
+    assert all(text in out for text in ("GPU-1f2e", "yes", "3", "4", "ml/ip-1", "09:00:00Z", "node_hardware"))
+    assert "No hardware" in rekindle("lemons").out
+
+
 # --- switches -------------------------------------------------------------------------------------------------------
 
 
