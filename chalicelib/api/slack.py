@@ -94,6 +94,7 @@ class SlackHooks:
     switches: Switches
     clock: Clock
     report: Callable[[Outcome], None]
+    answer_s: float = ANSWER_S
 
     def answer(self, operation: str, headers: Mapping[str, str], raw: bytes) -> Answer:
         """`operation` is slack_actions or slack_commands."""
@@ -189,7 +190,9 @@ class SlackHooks:
         body = json.dumps(ephemeral(message)).encode()
         is_here = settings.api_url.startswith("http://")
         try:
-            post(pressed.response_url, body, {"Content-Type": "application/json"}, private=is_here, total_s=ANSWER_S)
+            post(
+                pressed.response_url, body, {"Content-Type": "application/json"}, private=is_here, total_s=self.answer_s
+            )
         except RecoveryError as err:
             _LOG.warning("whoever pressed could not be told", extra={"error": str(err)})
 

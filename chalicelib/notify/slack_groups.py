@@ -20,6 +20,7 @@ class SlackGroups:
 
     secrets: Secrets
     clock: Clock
+    timeout_s: float = TIMEOUT_S
     _known: dict[tuple[str, str], tuple[datetime, frozenset[str]]] = field(default_factory=dict)
 
     def members(self, settings: SlackSettings, group: str) -> frozenset[str]:
@@ -29,6 +30,8 @@ class SlackGroups:
         if found is None or not timedelta(0) <= now - found[0] < MEMORY:
             from chalicelib.notify.slack_api import SlackApi
 
-            api = SlackApi(lambda: self.secrets.secret(settings.token_name), url=settings.api_url, timeout_s=TIMEOUT_S)
+            api = SlackApi(
+                lambda: self.secrets.secret(settings.token_name), url=settings.api_url, timeout_s=self.timeout_s
+            )
             found = self._known[key] = (now, api.group_members(group))
         return found[1]

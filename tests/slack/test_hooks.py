@@ -194,7 +194,7 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
         book=settings,
         secrets=settings,
         presses=DynamoChatThreads(dynamo, table=name),
-        groups=SlackGroups(secrets=settings, clock=clock),
+        groups=SlackGroups(secrets=settings, clock=clock, timeout_s=60),
         store=store,
         listings=DynamoListings(dynamo, table=name),
         approvals=Approvals(store=store, intake=intake, registry=registry, clock=clock),
@@ -209,6 +209,7 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
         switches=Switches(registry=registry, clock=clock),
         clock=clock,
         report=outcomes.append,
+        answer_s=60,
     )
     return Gate(hooks, slack, clock, store, registry, executions, outcomes, calls, name, dynamo)
 
