@@ -12,6 +12,7 @@ PARTS = {
     "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",
     "sweep": "benchmarks.bench_sweep",
+    "api": "benchmarks.bench_api",
     "agent": "benchmarks.agent",
     "detectors": "benchmarks.detectors",
     "signatures": "benchmarks.signatures",

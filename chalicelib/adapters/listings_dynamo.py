@@ -31,9 +31,10 @@ _RECORDED_END: Final = "T#A"  # recorded lines are T#000001 …, appended ones T
 class DynamoListings:
     """ports.Listings; `client` is a boto3 DynamoDB client."""
 
-    def __init__(self, client: Any, *, table: str) -> None:
+    def __init__(self, client: Any, *, table: str, max_read: int = MAX_READ) -> None:
         self._client = client
         self._table = table
+        self._max_read = max_read
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
@@ -42,7 +43,7 @@ class DynamoListings:
         sources = self._of_job(wanted) if wanted.job_id is not None else self._of_index(wanted)
         place, start = _read_cursor(cursor, places=tuple(sources))
         found: list[Incident] = []
-        left = MAX_READ
+        left = self._max_read
         names = list(sources)
         for name in names[names.index(place) :] if place else names:
             request = sources[name]
