@@ -22,7 +22,7 @@ from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
 from rekindle.mailbox import ReplyOutcome
 from tests.fakes.world import FakeClock, FakeMailbox, FakeScheduler
 from tests.ledger.books import at, incident
-from tests.recovery.world import Script, crash_at, freeze_at, nan_at, world
+from tests.recovery.world import Script, crash_at, freeze_at, world
 
 
 def test_a_crash_on_the_embedded_cloud_has_the_ledger_that_its_own_events_give() -> None:
@@ -58,13 +58,19 @@ def test_a_crash_on_the_embedded_cloud_has_the_ledger_that_its_own_events_give()
         json.dumps([book, job, fleet])
 
 
-def test_a_hang_that_saved_nothing_and_an_order_that_saved_first() -> None:
+def test_a_hang_that_saved_nothing_and_an_order_that_saved_first_at_the_users_own_prices() -> None:
+    document = {"instances": {"ml.p5.48xlarge": 90.0}, "source": "our contract", "as_of": "2026-11-01"}
     with world() as w:
+        w.cloud.client("ssm").put_parameter(Name=f"/{STACK}/prices", Value=json.dumps(document), Type="String")
         w.submit(scripts=(Script(faults=(freeze_at(15),), reply=ReplyOutcome.CANNOT), Script(), Script()))
         hang = w.recover()
         book = w.service.ledgers.incident(hang.incident_id)
         assert (book["fault"], book["steps_lost"], book["steps_saved"]) == ("hang", 4, 0)  # stuck after 14, back at 10
         assert "20 s of silence" in book["onset_from"]
+        assert book["dollars_lost"] == pytest.approx(book["lost_s"] / 3600 * 4 * 90.0, abs=0.001)
+        assert any("our contract, as of 2026-11-01" in said for said in book["assumptions"])
+        with pytest.raises(UnknownEntity):
+            w.service.ledgers.incident("inc-nobody")
         assert [stage["phase"] for stage in book["stages"]][:3] == ["detect", "checkpointing", "stopping"]
         w.service.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
         order = w.recover(count=2)
@@ -73,19 +79,6 @@ def test_a_hang_that_saved_nothing_and_an_order_that_saved_first() -> None:
         assert kept.kind == "emergency"
         assert book["steps_saved"] == kept.resume_step.value - kept.periodic_step.value > 0  # type: ignore[union-attr]
         assert book["counterfactual"]["lost_s"] == {"unknown": "a person ordered it"}
-
-
-def test_prices_are_the_users_own_where_they_are_set() -> None:
-    with world() as w:
-        w.submit(scripts=(Script(faults=(nan_at(15),)), Script(), Script()))
-        document = {"instances": {"ml.p5.48xlarge": 90.0}, "source": "our contract", "as_of": "2026-11-01"}
-        w.cloud.client("ssm").put_parameter(Name=f"/{STACK}/prices", Value=json.dumps(document), Type="String")
-        one = w.recover()
-        book = w.service.ledgers.incident(one.incident_id)
-        assert book["dollars_lost"] == pytest.approx(book["lost_s"] / 3600 * 4 * 90.0, abs=0.001)
-        assert any("our contract, as of 2026-11-01" in said for said in book["assumptions"])
-        with pytest.raises(UnknownEntity):
-            w.service.ledgers.incident("inc-nobody")
 
 
 @dataclass
