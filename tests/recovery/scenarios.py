@@ -40,7 +40,7 @@ def _spike(w: World) -> None:
 def _order(w: World) -> None:
     w.submit()
     w.cloud.clock.run_for(timedelta(seconds=80))
-    w.service.api.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
+    w.service.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
 
 
 def _capacity(w: World) -> None:

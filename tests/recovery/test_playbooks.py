@@ -75,7 +75,7 @@ def test_an_operators_resubmission_saves_first_and_loses_nothing() -> None:
     with world() as w:
         w.submit()
         w.cloud.clock.run_for(timedelta(seconds=80))
-        w.service.api.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
+        w.service.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
         incident = w.recover()
         assert incident.phase is Phase.RECOVERED, w.story()
         assert incident.ask is not None
@@ -87,7 +87,7 @@ def test_an_operators_checkpoint_stops_nothing() -> None:
     with world() as w:
         w.submit()
         w.cloud.clock.run_for(timedelta(seconds=80))
-        w.service.api.orders.checkpoint("lm", who="ada", key="k1")
+        w.service.orders.checkpoint("lm", who="ada", key="k1")
         incident = w.recover(limit=timedelta(minutes=10))
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "order.checkpoint"), w.story()
         assert w.jobs()["lm"].status == "InProgress"
@@ -202,7 +202,7 @@ def test_a_cancel_at_any_point_ends_the_incident_and_leaves_the_world_consistent
         w.run_until(lambda: bool(w.incidents()))
         w.cloud.clock.run_for(timedelta(seconds=after))
         incident_id = w.incidents()[0].incident_id
-        w.service.api.orders.cancel(incident_id, who="ada", key="k")
+        w.service.orders.cancel(incident_id, who="ada", key="k")
         incident = w.recover()
         assert incident.outcome in ("order.cancel", "verify.passed"), w.story()
         live = [name for name, job in w.jobs().items() if job.status == "InProgress"]
@@ -215,7 +215,7 @@ def test_a_cancel_at_any_point_ends_the_incident_and_leaves_the_world_consistent
 def test_a_lost_event_costs_a_minute_not_the_run() -> None:
     with world() as w:
         w.cloud.events.rules.clear()
-        w.service.api.orders.register(training_job=_submit_quietly(w), policy=None, mailbox=None)
+        w.service.orders.register(training_job=_submit_quietly(w), policy=None, mailbox=None)
         incident = w.recover()
         assert incident.phase is Phase.RECOVERED, w.story()
         ended = w.jobs()["lm"].ended_at
