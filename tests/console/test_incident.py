@@ -123,7 +123,7 @@ def _a_person_is_asked_and_approves(show: Show, browser: Browser, earlier: str) 
     browser.until(lambda: "Approved" in browser.one(".note").text, "what came of the answer")
     browser.until(lambda: browser.one("#phase").text == "recovered", "the recovery after the approval")
     assert not browser.all(".card.ask")
-    answers = browser.until(lambda: browser.one('[data-live="answers"]').text, "the answer on the page")
+    answers = browser.until(lambda: browser.one("#answered").text, "the answer on the page")
     assert "approved" in answers
     assert "go on <b>please</b>" in answers  # as text
     (approval,) = show.api(f"/incidents/{incident['incident_id']}")["approvals"]
