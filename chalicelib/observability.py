@@ -9,6 +9,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from chalicelib.adapters.errors import drain_unlisted
+from chalicelib.notify.quiet import quieten
 from chalicelib.services import closing
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep import Swept
@@ -65,6 +66,7 @@ class Observability:
     """Logger and metrics of one function. Powertools binds stdout when made, so it is made once, in bootstrap."""
 
     def __init__(self, *, service: str, level: str) -> None:
+        quieten()
         self.logger = Logger(service=service, level=level)
         self.metrics = Metrics(namespace=NAMESPACE, service=service)
 

@@ -15,6 +15,7 @@ from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.notify.apprise_table import SERVICES
 from chalicelib.notify.channel import Secrets
+from chalicelib.notify.quiet import quieten
 from chalicelib.notify.words import body_of, title_of
 from chalicelib.ports import Notice
 
@@ -46,6 +47,7 @@ def _service(address: str, name: str) -> Any:
         raise InvalidSettings(at, "is not one address of a service that Apprise knows")
     import apprise
 
+    quieten()  # its warnings quote the address
     module, _, word = where.partition(":")
     plugin = getattr(import_module(f"apprise.plugins.{module}"), word)
     # No file of Apprise's own is read or written: no plug-ins, no attachments, no state between two messages.

@@ -26,8 +26,23 @@ TOTAL_S: Final = 10.0  # from the connection to the answer's headers, however sl
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Never reached, whatever a channel allows. Source: EC2 and ECS user guides (instance metadata, task credentials: link
-# local, and fd00:ec2::/32); RFC 6052 and RFC 3056 (IPv6 addresses that carry an IPv4 one which nobody has looked at).
-_NEVER: Final = tuple(ipaddress.ip_network(one) for one in ("fd00:ec2::/32", "64:ff9b::/96", "2002::/16"))
+# local, and fd00:ec2::/32); RFC 6052, 8215, 3056, 4380, 2765 and 4291 (IPv6 addresses that carry an IPv4 one which
+# nobody has looked at); RFC 3879 (site local, which Python takes for public).
+_NEVER: Final = tuple(
+    ipaddress.ip_network(one)
+    for one in (
+        "fd00:ec2::/32",
+        "64:ff9b::/96",
+        "64:ff9b:1::/48",
+        "2002::/16",
+        "2001::/32",
+        "::ffff:0:0:0/96",
+        "::/96",
+        "fec0::/10",
+    )
+)
+# Special, though Python up to 3.11.9 takes it for public. Source: IANA, IPv4 special-purpose address registry.
+_SPECIAL: Final = ipaddress.ip_network("192.0.0.0/24")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +97,10 @@ def may_reach(address: _Address, *, private: bool) -> bool:
         return may_reach(address.ipv4_mapped, private=private)
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
-    if any(address in network for network in _NEVER if network.version == address.version):
-        return False
-    return private or (address.is_global and not address.is_reserved)
+    if not address.is_loopback and any(address in one for one in _NEVER if one.version == address.version):
+        return False  # ::1 lies in ::/96
+    is_special = address.version == _SPECIAL.version and address in _SPECIAL
+    return private or (address.is_global and not address.is_reserved and not is_special)
 
 
 def _checked(url: str) -> SplitResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from chalicelib.domain.actions import Severity
 from chalicelib.domain.channels import Channels
 from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.notify.apprise_channel import AppriseChannel
+from chalicelib.notify.words import body_of, title_of
 from tests.canary import CHANNEL_PASSWORD
 from tests.notify import apprise_services
 from tests.notify.made import Secrets, notice
@@ -72,6 +74,34 @@ def test_an_address_that_cannot_be_used_is_refused_without_being_told(address: s
 )
 def test_the_services_that_people_page_with_are_there(address: str) -> None:
     AppriseChannel(CONFIG, Secrets(address=address))
+
+
+def test_what_a_library_would_log_of_a_secret_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Apprise quotes the account that it does not like in a warning."""
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(InvalidSettings):
+        AppriseChannel(CONFIG, Secrets(address=f"twilio://{CHANNEL_PASSWORD}:b@c/d"))
+    assert CHANNEL_PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("@everyone look", "@\u2060everyone look"),
+        ("Hi @Here, @channel", "Hi @\u2060Here, @\u2060channel"),
+        ("<!channel> <@U123> <#C1>", "<\u2060!channel> <\u2060@U123> <\u2060#C1>"),
+        ("<https://evil.example|rekindle>", "<\u2060https://evil.example|rekindle>"),
+        ("[approve](https://evil.example)", "[approve]\u2060(https://evil.example)"),
+        ("a\x1b[31mb\u202ec", "a[31mbc"),
+        ("@\u200beveryone", "@\u2060everyone"),
+        ("ops@example.com", "ops@example.com"),
+    ],
+)
+def test_other_people_s_words_ping_nobody_and_disguise_no_link(said: str, shown: str) -> None:
+    one = notice(title=said, text=said, job_id=said, paste=())
+    assert title_of(one) == f"[page] {shown}"
+    lines = body_of(one).split("\n")
+    assert (lines[0], lines[2]) == (shown, f"Job: {shown}")
 
 
 def test_the_table_is_the_installed_apprise_s_own() -> None:
