@@ -52,7 +52,7 @@ def console(args: argparse.Namespace) -> int:
                 print(f"Rekindle's console: {site.link}\nWhoever has this link may do what you may. Ctrl-C ends it.")
                 sys.stdout.flush()
                 if not args.no_browser:
-                    webbrowser.open(site.link)
+                    webbrowser.open(site.link_for_once())
                 site.wait()
         except OSError as err:
             raise Misused(f"--port {args.port}: {err.strerror or err}") from err

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from rekindle.cli.client import Client, pool
-from rekindle.console.gate import SECURITY_HEADERS, Gate, Refusal
+from rekindle.console.gate import OPEN, SECURITY_HEADERS, Gate, Refusal
 from rekindle.console.reads import MAX_AT_ONCE
 from rekindle.console.site import TEXT, Answer, Asked, Site
 
@@ -41,6 +41,24 @@ class Console(ThreadingHTTPServer):
         asks = replace(client, http=pool(connections=MAX_AT_ONCE))
         self.site = Site(asks, gate=self.gate, now=lambda: datetime.now(UTC), can_order=can_order)
         self._over = threading.Event()
+        self._tickets: set[str] = set()
+
+    def link_for_once(self) -> str:
+        """A link that opens the console one time. What a browser is started with, every user of this machine can read
+        in the list of processes; once the browser has been there, it is worth nothing."""
+        ticket = secrets.token_urlsafe(32)
+        self._tickets.add(ticket)
+        return f"http://{HOST}:{self.gate.port}{OPEN}{ticket}"
+
+    def opens(self, path: str) -> bool:
+        """The path is the printed link's, or a link's that has not been used."""
+        if self.gate.opens(path):
+            return True
+        try:
+            self._tickets.remove(path.removeprefix(OPEN))  # of two at once, one finds it
+        except KeyError:
+            return False
+        return True
 
     @property
     def link(self) -> str:
@@ -125,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         if refusal is not None:
             return _refused(refusal)
         parts = urlsplit(self.path)
-        if self.command != "POST" and gate.opens(parts.path):
+        if self.command == "GET" and self.server.opens(parts.path):
             return Answer(status=303, headers={"Location": "/", "Set-Cookie": gate.set_cookie})
         refusal = gate.check_session(self.headers.get_all("Cookie") or [], self.headers.get("Authorization") or "")
         if refusal is None and self.command == "POST":

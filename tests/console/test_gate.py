@@ -52,6 +52,21 @@ def test_the_link_gives_the_key_and_a_wrong_one_gives_nothing(visitor: Visitor) 
         assert (got.status, "set-cookie" in got.headers) == (403, False)
 
 
+def test_a_link_for_once_opens_once(visitor: Visitor) -> None:
+    """A browser is started with it as an argument, which every user of the machine can read."""
+    console = visitor.console
+    link = console.link_for_once()
+    assert console.gate.token not in link
+    path = link.removeprefix(f"http://127.0.0.1:{visitor.port}")
+    assert visitor.ask("HEAD", path, headers={"Cookie": None}).status == 403  # whoever only looks uses nothing up
+    assert visitor.get(path, Cookie=None, Host="evil.example").status == 421
+    first = visitor.get(path, Cookie=None)
+    assert (first.status, "set-cookie" in first.headers) == (303, True)
+    again = visitor.get(path, Cookie=None)
+    assert (again.status, "set-cookie" in again.headers) == (403, False)
+    assert visitor.get("/", Cookie=None, Authorization=f"Bearer {link.rpartition('/')[2]}").status == 403
+
+
 def test_a_bearer_reads_and_orders_nothing_without_the_forms_own_mark(visitor: Visitor) -> None:
     bearer = f"Bearer {visitor.console.gate.token}"
     assert visitor.get("/", Cookie=None, Authorization=bearer).status == 200
