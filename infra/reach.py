@@ -56,7 +56,13 @@ _PURE: Final = ("chalicelib.domain", "chalicelib.ingest", "chalicelib.config", "
 _BY_NAME: Final = frozenset({"get_paginator", "get_waiter"})
 _NOTHING: Final = ast.Module(body=[], type_ignores=[])
 # Names that objects of the standard library have too: an unknown receiver of these is no finding.
-_COMMON: Final = frozenset(dir(dict) + dir(list) + dir(str) + dir(set) + dir(bytes)) | {"load", "now", "open", "put", "read"}
+_COMMON: Final = frozenset(dir(dict) + dir(list) + dir(str) + dir(set) + dir(bytes)) | {
+    "load",
+    "now",
+    "open",
+    "put",
+    "read",
+}
 # Methods of a port that fields of documents and Signals have for names: an unknown object's is a field.
 _FIELDS: Final = frozenset({"attempt", "checkpoints", "cluster", "clusters", "nodes"})
 

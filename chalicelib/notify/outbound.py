@@ -158,7 +158,7 @@ def _exchange(
 ) -> Answer:
     # A socket's own timeout counts from byte to byte: a server that sends one a second would hold us for ever.
     over = threading.Event()
-    watch = threading.Timer(total_s, _shut, args=(connection.sock, over))
+    watch = _Watch(total_s, _shut, args=(connection.sock, over))
     watch.daemon = True
     watch.start()
     try:
@@ -173,6 +173,10 @@ def _exchange(
     finally:
         watch.cancel()
         connection.close()
+
+
+class _Watch(threading.Timer):
+    """Ends what takes too long."""
 
 
 def _shut(sock: Any, over: threading.Event) -> None:
