@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rekindle.cli.shapes import member, objects, short_step, word
 from rekindle.console import words
+from rekindle.console.titles import HEADINGS, TITLES
 from rekindle.console.words import NOTHING
 
 MAX_ROWS: Final = 500
@@ -19,19 +20,19 @@ MAX_DEPTH: Final = 3
 _SMALL_WORDS: Final[Mapping[str, str]] = {
     "mttd": "time to detect",
     "mttr": "time to recover",
-    "ettr": "effective training time (ETTR)",
+    "ettr": "ETTR",
     "gpu": "GPU",
-    "id": "id",
+    "gpus": "GPUs",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One row: a name, its value as text, and whether it is unknown. `inner` are the rows of an object."""
+    """One row: a name, its value as text; where it is not known, why. `inner` are the rows under a heading."""
 
     name: str
     text: str = ""
-    is_unknown: bool = False
+    why: str = ""
     inner: tuple[Fact, ...] = ()
 
 
@@ -41,6 +42,7 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    is_number: tuple[bool, ...] = ()
     is_cut: bool = False
 
 
@@ -93,8 +95,9 @@ def measures(body: Any) -> tuple[Measure, ...]:
             found.append(
                 Measure(
                     name=title(name) + ("" if middle == "sum" else ", median"),
-                    text=text_of(name, value.get(middle)),
-                    high=text_of(name, value["p90"]) if "p90" in value else NOTHING,
+                    # None of them is known: a sum of nothing is no zero.
+                    text=text_of(name, value.get(middle)) if value.get("counted") != 0 else NOTHING,
+                    high=text_of(name, value["p90"]) if "p90" in value and value.get("counted") != 0 else NOTHING,
                     counted=text_of("counted", value.get("counted")),
                     not_counted=text_of("not_counted", value.get("not_counted")),
                 )
@@ -128,6 +131,8 @@ def texts(body: Any) -> tuple[str, ...]:
     for name, value in _members(body):
         if name == "said" and value:
             found.append(str(value))
+        elif name == "prices" and isinstance(value, Mapping):
+            found.append(f"Prices: {word(value, 'source')}, as of {word(value, 'as_of')}.")
         elif name == "assumptions" and isinstance(value, list):
             found += map(str, value)
     return tuple(found)
@@ -141,9 +146,11 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     """The members of an object as rows; what the other functions here take out of it is left to them."""
     if not isinstance(body, Mapping):
         return ()
-    found = []
+    found: list[Fact] = []
+    headed: dict[str, list[Fact]] = {}
+    under: list[Fact] = []
     for name, value in body.items():
-        if name in without or name in ("said", "assumptions") or _parts(str(name), value):
+        if name in without or name in ("said", "assumptions", "prices") or _parts(str(name), value):
             continue
         if isinstance(value, Mapping) and "counted" in value:
             continue
@@ -151,11 +158,28 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
             continue
         if isinstance(value, Mapping) and not _is_maybe(value):
             if depth < MAX_DEPTH:
-                found.append(Fact(name=title(str(name)), inner=facts(value, depth=depth + 1)))
+                under.append(Fact(name=title(str(name)), inner=facts(value, depth=depth + 1)))
             continue
-        unknown = _is_maybe(value) and "unknown" in value
-        found.append(Fact(name=title(str(name)), text=text_of(str(name), value), is_unknown=unknown))
-    return tuple(found)
+        why = str(value["unknown"]) if _is_maybe(value) and "unknown" in value else ""
+        fact = Fact(name=title(str(name)), text=text_of(str(name), value), why=why)
+        heading = HEADINGS.get(str(name)) if depth == 0 else None
+        if heading is None:
+            found.append(fact)
+        else:
+            headed.setdefault(heading, []).append(fact)
+    return (*found, *(Fact(name=name, inner=tuple(rows)) for name, rows in headed.items()), *under)
+
+
+def missing(rows: Collection[Fact]) -> tuple[tuple[str, str], ...]:
+    """What is not known: the names, and why; a reason that several share is told once."""
+    found: dict[str, dict[str, None]] = {}
+    waiting = list(rows)
+    while waiting:
+        fact = waiting.pop(0)
+        if fact.why:
+            found.setdefault(fact.why, {})[fact.name] = None
+        waiting += fact.inner
+    return tuple((", ".join(names), why) for why, names in found.items())
 
 
 def table_of(rows: Any, *, without: Collection[str] = ()) -> Table:
@@ -163,16 +187,28 @@ def table_of(rows: Any, *, without: Collection[str] = ()) -> Table:
     listed = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     names = [name for name in dict.fromkeys(str(key) for row in listed for key in row) if name not in without]
     drawn = [tuple(text_of(name, row.get(name)) for name in names) for row in listed[:MAX_ROWS]]
-    return Table(columns=tuple(title(name) for name in names), rows=tuple(drawn), is_cut=len(listed) > MAX_ROWS)
+    return Table(
+        columns=tuple(title(name) for name in names),
+        rows=tuple(drawn),
+        is_number=tuple(any(_is_number(row.get(name)) for row in listed) for name in names),
+        is_cut=len(listed) > MAX_ROWS,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def title(name: str) -> str:
     """A member's name for people: without underscores, units in words."""
+    if name in TITLES:
+        return TITLES[name]
     for ending in ("_s", "_at", "_percent"):
         if name.endswith(ending) and len(name) > len(ending) + 1:
             name = name.removesuffix(ending)
             break
-    return " ".join(_SMALL_WORDS.get(part, part) for part in name.split("_"))
+    text = " ".join(_SMALL_WORDS.get(part, part) for part in name.split("_"))
+    return text[:1].upper() + text[1:]
 
 
 def text_of(name: str, value: Any) -> str:
@@ -185,7 +221,7 @@ def text_of(name: str, value: Any) -> str:
     if isinstance(plain, int | float):
         return _number(name, plain)
     if isinstance(plain, str):
-        return words.when(plain) if name.endswith("_at") else plain
+        return words.when(plain) if name == "at" or name.endswith("_at") else plain
     if isinstance(plain, list):
         return ", ".join(_item(item) for item in plain) or NOTHING
     if isinstance(plain, Mapping):
@@ -202,7 +238,7 @@ def _item(item: Any) -> str:
 
 def _number(name: str, value: float) -> str:
     if name.endswith("_s") or name == "seconds":
-        return words.duration(value)
+        return _span(name, value)
     if "dollars" in name:
         return words.dollars(value)
     if name == "ettr" or name.endswith(("_share", "_ettr")) or name.startswith("ettr"):
@@ -210,6 +246,13 @@ def _number(name: str, value: float) -> str:
     if name.endswith("_percent"):
         return f"{value:.1f} %"
     return words.figure(value, 2) if isinstance(value, float) and not value.is_integer() else words.figure(value)
+
+
+def _span(name: str, value: float) -> str:
+    """Of a step, which takes milliseconds, two digits that tell; of everything else at most a tenth of a second."""
+    if 0 < value < 1:
+        return f"{value:.2g} s" if name == "step_s" else f"{value:.1f} s"
+    return words.duration(value)
 
 
 def _is_maybe(value: Any) -> bool:

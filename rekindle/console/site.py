@@ -200,6 +200,8 @@ def _environment() -> Environment:
         "link": path,
         "facts": figures.facts,
         "measures": figures.measures,
+        "missing": figures.missing,
+        "title": figures.title,
         "shares": figures.shares,
         "texts": figures.texts,
         "said_already": figures.SAID,

@@ -1,0 +1,65 @@
+"""What the figures of the ledger and the like are called on a page, and under which heading they stand. Only data.
+
+A name that is not here is shown as the service writes it, with spaces for underscores: a figure that is new in the
+service is on the page before the console knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+TIMES: Final = "Times"
+COST: Final = "Lost and saved"
+RUN: Final = "The run"
+
+# Source: docs/ledger.md. Name on the wire -> what it is called.
+TITLES: Final[Mapping[str, str]] = {
+    "onset_at": "Began",
+    "onset_from": "Began, according to",
+    "mttd_s": "Time to detect",
+    "mttr_s": "Time to recover",
+    "elapsed_s": "From its onset to its end",
+    "lost_s": "Training time lost",
+    "steps_lost": "Steps lost",
+    "steps_saved": "Steps saved by an emergency checkpoint",
+    "gpu_hours_lost": "GPU-hours lost",
+    "gpu_hours_saved": "GPU-hours saved",
+    "dollars_lost": "US dollars lost",
+    "dollars_saved": "US dollars saved",
+    "step_s": "Time of one step",
+    "instances": "Instances",
+    "gpus": "GPUs",
+    "began_at": "First attempt began",
+    "wall_s": "Wall time",
+    "ettr": "Effective training time (ETTR)",
+    "ettr_at_most": "ETTR, at most",
+    "ettr_by_steps": "ETTR, by steps",
+    "counterfactual": "Without Rekindle: a time-out and a person",
+    "waiting_s": "Waiting",
+    "recompute_s": "Training again",
+    "spared_s": "Training time spared",
+    "spared_gpu_hours": "GPU-hours spared",
+    "spared_dollars": "US dollars spared",
+    "lost_by_stage_s": "Training time lost, by stage",
+    "lost_by_fault_s": "Training time lost, by fault",
+    "lost_stages": "Training time lost, by stage",
+    "stages": "Stages",
+    "phase": "Stage",
+    "at": "At",
+    "after_s": "After its onset",
+    "seconds": "Time",
+    "jobs": "Active Jobs",
+    "is_builtin": "Built in",
+    "modified_at": "Stored",
+}
+
+# Source: docs/ledger.md, the figures of one Incident in the order in which they are told there.
+HEADINGS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("onset_at", "onset_from", "mttd_s", "mttr_s", "elapsed_s"), TIMES),
+    **dict.fromkeys(
+        ("steps_lost", "steps_saved", "lost_s", "gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved"),
+        COST,
+    ),
+    **dict.fromkeys(("step_s", "instances", "gpus", "began_at", "wall_s"), RUN),
+}

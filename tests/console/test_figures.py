@@ -1,0 +1,74 @@
+"""Figures of the service as people read them: words, units, headings, and nothing unknown that looks like a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rekindle.console.figures import Fact, facts, measures, missing, table_of, texts, title
+from rekindle.console.titles import HEADINGS, TITLES
+
+WHY = "the table of GPUs does not hold 'ml.c7i.large'"
+LEDGER: dict[str, Any] = {
+    "onset_at": "2026-11-20T10:00:00+00:00",
+    "step_s": 0.0321,
+    "elapsed_s": 46.2,
+    "gpus": {"unknown": WHY},
+    "gpu_hours_lost": {"unknown": WHY},
+    "counterfactual": {"lost_s": 3901.0, "gpu_hours_lost": {"unknown": WHY}, "spared_dollars": {"unknown": "no price"}},
+    "prices": {"source": "our contract", "as_of": "2026-11-01"},
+    "brand_new_figure_s": 120,
+}
+
+
+def _all(rows: tuple[Fact, ...]) -> dict[str, Fact]:
+    return {row.name: row for row in rows} | {inner.name: inner for row in rows for inner in _all(row.inner).values()}
+
+
+def test_figures_stand_under_headings_in_words_with_units() -> None:
+    rows = facts(LEDGER)
+    assert [row.name for row in rows if row.inner] == [
+        "Times",
+        "The run",
+        "Lost and saved",
+        "Without Rekindle: a time-out and a person",
+    ]
+    told = {name: row.text for name, row in _all(rows).items()}
+    assert told["Began"] == "2026-11-20 10:00:00Z"
+    assert told["Time of one step"] == "0.032 s"
+    assert told["From its onset to its end"] == "46 s"
+    assert told["Training time lost"] == "65 min 1 s"
+    assert told["Brand new figure"] == "2 min 0 s"  # what the console does not know yet is there all the same
+
+
+def test_what_is_not_known_is_told_once_for_each_reason() -> None:
+    assert missing(facts(LEDGER)) == (("GPUs, GPU-hours lost", WHY), ("US dollars spared", "no price"))
+
+
+def test_a_sum_of_nothing_known_is_no_zero() -> None:
+    (lost, saved) = measures(
+        {
+            "gpu_hours_lost": {"sum": 0.0, "counted": 0, "not_counted": 3},
+            "gpu_hours_saved": {"sum": 0.0, "counted": 3, "not_counted": 0},
+        }
+    )
+    assert (lost.text, lost.not_counted) == ("–", "3")
+    assert saved.text == "0"
+
+
+def test_a_table_reads_its_times_and_sets_its_numbers_right() -> None:
+    table = table_of([{"phase": "detect", "at": "2026-11-20T10:00:00+00:00", "after_s": 0, "seconds": 0.7}])
+    assert table.columns == ("Stage", "At", "After its onset", "Time")
+    assert table.rows == (("detect", "2026-11-20 10:00:00Z", "0 s", "0.7 s"),)
+    assert table.is_number == (False, False, True, True)
+
+
+def test_prices_are_a_sentence() -> None:
+    assert texts(LEDGER) == ("Prices: our contract, as of 2026-11-01.",)
+
+
+@pytest.mark.parametrize("name", sorted(HEADINGS))
+def test_what_has_a_heading_has_a_title(name: str) -> None:
+    assert name in TITLES
+    assert title(name) == TITLES[name]
