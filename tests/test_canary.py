@@ -13,6 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LEAKS = {
     "stdout": "print(SLACK_TOKEN)",
     "stderr": "print(SLACK_TOKEN, file=sys.stderr)",
+    "base64": "print(base64.b64encode(('user:' + SLACK_TOKEN).encode()).decode())",
+    "base64, one further": "print(base64.b64encode(('user1:' + SLACK_TOKEN).encode()).decode())",
+    "base64, two further": "print(base64.b64encode(('user12:' + SLACK_TOKEN).encode()).decode())",
+    "hex": "print(SLACK_TOKEN.encode().hex())",
     "a log line": "logging.getLogger('x').warning('sent with %s', SLACK_TOKEN)",
 }
 
@@ -21,7 +25,9 @@ LEAKS = {
 @pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS)
 def test_a_secret_that_a_test_prints_fails_it(leak: str, pytester: pytest.Pytester) -> None:
     pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text(encoding="utf-8"))
-    pytester.makepyfile(f"import logging, sys\nfrom tests.canary import SLACK_TOKEN\ndef test_it():\n    {leak}\n")
+    pytester.makepyfile(
+        f"import base64, logging, sys\nfrom tests.canary import SLACK_TOKEN\ndef test_it():\n    {leak}\n"
+    )
     pytester.syspathinsert(ROOT)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
