@@ -29,9 +29,10 @@ class Clusters:
     clock: Clock
 
     def listing(self) -> list[dict[str, Any]]:
-        """Every cluster that has a whiteboard, in brief."""
-        jobs = self._jobs()
-        return [self._brief(name, jobs.get(name, [])) for name in self.head_nodes.clusters()]
+        """Every cluster that has a whiteboard, in brief. Where there is none, no Job is read."""
+        names = list(self.head_nodes.clusters())
+        jobs = self._jobs() if names else {}
+        return [self._brief(name, jobs.get(name, [])) for name in names]
 
     def one(self, cluster: str) -> dict[str, Any]:
         """One cluster with its nodes and runs.

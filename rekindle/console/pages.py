@@ -21,6 +21,7 @@ MAX_LOOKS: Final = 60  # newest looks of a timeline that are drawn at once
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATES: Final = ("open", "closed", "all")
 _LEDGER_DAYS: Final = (1, 7, 30, 90)
+_FLEET_DAYS: Final = 7
 
 
 def fleet(site: Site, asked: Asked) -> Answer:
@@ -29,12 +30,15 @@ def fleet(site: Site, asked: Asked) -> Answer:
         status=ask("/status"),
         approvals=ask("/approvals"),
         switches=ask("/switches"),
-        ledger=ask("/ledger", days=7),
         clusters=ask("/clusters"),
         closed=ask("/incidents", state="closed", limit=8),
     )
     return site.page(
-        "fleet.html", asked, status_=site.main(read["status"], "The service's state"), **_rest(read, "status")
+        "fleet.html",
+        asked,
+        status_=site.main(read["status"], "The service's state"),
+        ledger=site.kept.there(ask("/ledger", days=_FLEET_DAYS)),
+        **_rest(read, "status"),
     )
 
 
@@ -162,9 +166,9 @@ def postmortem(site: Site, _: Asked, incident_id: str) -> Answer:
 
 def metrics(site: Site, _: Asked) -> Answer:
     """The same figures for a program: Prometheus' text format."""
-    read = site.read(status=ask("/status"), ledger=ask("/ledger", days=7))
-    status = site.main(read["status"], "The service's state")
-    return Answer(body=render(status, read["ledger"].body or {}).encode(), kind=PROMETHEUS)
+    ledger = site.kept.wait_for(ask("/ledger", days=_FLEET_DAYS))
+    status = site.main(site.one(ask("/status")), "The service's state")
+    return Answer(body=render(status, ledger.body or {}).encode(), kind=PROMETHEUS)
 
 
 def approvals(site: Site, asked: Asked) -> Answer:
@@ -175,7 +179,8 @@ def approvals(site: Site, asked: Asked) -> Answer:
 def ledger(site: Site, asked: Asked) -> Answer:
     """What faults cost, and what recoveries saved."""
     days = _choice(asked, "days", dict.fromkeys(_LEDGER_DAYS, "")) or 7
-    return site.page("ledger.html", asked, ledger=site.one(ask("/ledger", days=days)), days=days, choices=_LEDGER_DAYS)
+    figures = site.kept.wait_for(ask("/ledger", days=days))
+    return site.page("ledger.html", asked, ledger=figures, days=days, choices=_LEDGER_DAYS)
 
 
 def nodes(site: Site, asked: Asked) -> Answer:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.cli.client import Client
 from rekindle.cli.errors import CliError, NotFound
 
 MAX_AT_ONCE: Final = 8
+# A sum over a thousand Incidents is some thirty calls to AWS, and a page refreshes itself every few seconds.
+KEPT_FOR: Final = timedelta(minutes=1)
+TRIED_AGAIN_AFTER: Final = timedelta(seconds=10)
 # What API Gateway says to a path that it does not have.
 # Source: its developer guide, gateway response MISSING_AUTHENTICATION_TOKEN
 _NO_ROUTE: Final = "Missing Authentication Token"
@@ -18,11 +23,13 @@ _NO_ROUTE: Final = "Missing Authentication Token"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One answer. `body` is None where there is none; `why` then says so, and `is_absent` that it was never offered."""
+    """One answer. `body` is None where there is none; `why` then says so, `is_absent` that it was never offered, and
+    `is_coming` that it is on its way."""
 
     body: Mapping[str, Any] | None = None
     why: str = ""
     is_absent: bool = False
+    is_coming: bool = False
 
     def __bool__(self) -> bool:
         return self.body is not None
@@ -59,3 +66,65 @@ def read_all(client: Client, pool: ThreadPoolExecutor, questions: Mapping[str, Q
     """All answers, by name."""
     asked = {name: pool.submit(read_one, client, question) for name, question in questions.items()}
     return {name: future.result() for name, future in asked.items()}
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What is kept for one question, since when, and its reading under way."""
+
+    panel: Panel | None = None
+    read_at: datetime | None = None
+    coming: Future[Panel] | None = None
+
+
+class Kept:
+    """Answers that cost the service many reads and change slowly. One is read at most once in KEPT_FOR, however many
+    pages show it, and never twice at the same time. Thread-safe."""
+
+    def __init__(
+        self, read: Callable[[Question], Panel], pool: ThreadPoolExecutor, now: Callable[[], datetime]
+    ) -> None:
+        self._read = read
+        self._pool = pool
+        self._now = now
+        self._slots: dict[str, _Slot] = {}
+        self._lock = threading.Lock()
+
+    def there(self, question: Question) -> Panel:
+        """What is known by now, without waiting; a newer answer is fetched behind the page's back."""
+        with self._lock:
+            slot = self._slots.setdefault(_name(question), _Slot())
+            if slot.coming is None and self._is_old(slot):
+                self._fetch(slot, question)
+            return slot.panel if slot.panel is not None else Panel(why="it is being read", is_coming=True)
+
+    def wait_for(self, question: Question) -> Panel:
+        """The answer, at most KEPT_FOR old."""
+        with self._lock:
+            slot = self._slots.setdefault(_name(question), _Slot())
+            if slot.panel is not None and not self._is_old(slot):
+                return slot.panel
+            coming = slot.coming or self._fetch(slot, question)
+        return coming.result()
+
+    def _is_old(self, slot: _Slot) -> bool:
+        if slot.panel is None or slot.read_at is None:
+            return True
+        return self._now() - slot.read_at >= (KEPT_FOR if slot.panel else TRIED_AGAIN_AFTER)
+
+    def _fetch(self, slot: _Slot, question: Question) -> Future[Panel]:
+        def read() -> Panel:
+            panel = Panel(why="it could not be read")
+            try:
+                panel = self._read(question)
+            finally:
+                with self._lock:
+                    slot.panel, slot.read_at, slot.coming = panel, self._now(), None
+            return panel
+
+        slot.coming = self._pool.submit(read)
+        return slot.coming
+
+
+def _name(question: Question) -> str:
+    return f"{question.route}?{sorted(question.query.items())}"

@@ -20,7 +20,7 @@ from rekindle.cli.client import Client, path
 from rekindle.cli.shapes import member, objects, short_step, span, step, windows
 from rekindle.console import figures
 from rekindle.console.gate import Gate
-from rekindle.console.reads import MAX_AT_ONCE, Panel, Question, read_all, read_one
+from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one
 from rekindle.console.words import FILTERS, tidy, word
 
 HTML: Final = "text/html; charset=utf-8"
@@ -86,6 +86,7 @@ class Site:
         self.now = now
         self.can_order = can_order
         self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="console-read")
+        self.kept = Kept(self.one, self._pool, now)
         self._notes: OrderedDict[str, Note] = OrderedDict()
         self._templates = _environment()
 

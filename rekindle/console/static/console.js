@@ -56,6 +56,7 @@
       const answer = await fetch(location.href.replace(/[?&]note=[0-9a-f]+/, ""), { credentials: "same-origin", headers: { Accept: "text/html" } });
       if (!answer.ok) { throw new Error(String(answer.status)); }
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!isLive) { return; }  // whoever has stopped it meanwhile is reading
       const changed = exchange(next);
       const now = next.getElementById("fresh");
       if (now) { fresh.textContent = now.textContent; }
