@@ -112,7 +112,13 @@ class Stage:
 
 @contextmanager
 def raised(
-    *, out: Path, data: Path, seed: int, workers: int = WORKERS, policy: Mapping[str, Any] = POLICY_DOCUMENT
+    *,
+    out: Path,
+    data: Path,
+    seed: int,
+    workers: int = WORKERS,
+    policy: Mapping[str, Any] = POLICY_DOCUMENT,
+    monitor: Mapping[str, str] = MONITOR,
 ) -> Iterator[Stage]:
     """Raise the cloud, deploy Rekindle, submit the job; take everything down again, processes first."""
     if str(PROJECT) not in sys.path:  # app.py stands in no package: found from wherever the demo is called
@@ -129,7 +135,7 @@ def raised(
             processes = cloud.run_processes(out / "jobs", grace=STOP_GRACE)
             job_id = f"numpy-lm-{seed}"
             cloud.client("sagemaker").create_training_job(
-                **training_job(job_id, data=data, trace=out / "trace", seed=seed, workers=workers)
+                **training_job(job_id, data=data, trace=out / "trace", seed=seed, workers=workers, monitor=monitor)
             )
             watch = Watch(
                 job_id=job_id,
@@ -151,7 +157,9 @@ def write_dataset(data: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(data), str(MAX_STEPS)], cwd=EXAMPLE, check=True)
 
 
-def training_job(name: str, *, data: Path, trace: Path, seed: int, workers: int) -> dict[str, Any]:
+def training_job(
+    name: str, *, data: Path, trace: Path, seed: int, workers: int, monitor: Mapping[str, str] = MONITOR
+) -> dict[str, Any]:
     """The request for CreateTrainingJob, as a user of SageMaker writes it; the tag is what asks for protection."""
     mailbox = f"s3://{STACK}-mailbox/{name}"
     return {
@@ -176,7 +184,7 @@ def training_job(name: str, *, data: Path, trace: Path, seed: int, workers: int)
             "NUMPY_LM_PACE_S": str(PACE_S),
             "REKINDLE_MAILBOX": mailbox,
             "REKINDLE_BUS": STACK,
-            **MONITOR,
+            **monitor,
         },
         "Tags": [{"Key": "rekindle:policy", "Value": POLICY}],
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, TimeoutException
+from selenium.common.exceptions import ElementClickInterceptedException, TimeoutException, WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from localcloud.chromium_install import Installation
 from rekindle.console.server import Console
 
-PATIENCE_S: Final = 120
+PATIENCE_S: Final = 240
 WIDE: Final = (1280, 860)
 NARROW: Final = (390, 844)
 TALLEST: Final = 2600  # pixels of one picture
@@ -59,14 +59,8 @@ class Browser:
         self.driver.get(f"http://127.0.0.1:{console.gate.port}{path}")
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
-        """Wait for it. An element that is exchanged under our eyes is looked for again."""
-
-        wait = WebDriverWait(
-            self.driver,
-            PATIENCE_S,
-            poll_frequency=0.2,
-            ignored_exceptions=(NoSuchElementException, StaleElementReferenceException),
-        )
+        """Wait for it. An element that is exchanged under our eyes, or a page that is left, is looked at again."""
+        wait = WebDriverWait(self.driver, PATIENCE_S, poll_frequency=0.2, ignored_exceptions=(WebDriverException,))
 
         try:
             return wait.until(lambda _: condition())
@@ -82,6 +76,28 @@ class Browser:
 
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    def click(self, css: str, what: str) -> None:
+        """Click the first such element once it is there."""
+        self.until(lambda: self._clicked(css), what)
+
+    def _clicked(self, css: str) -> bool:
+        try:
+            self.one(css).click()
+        except ElementClickInterceptedException:
+            return False
+        return True
+
+    def write(self, css: str, text: str, what: str) -> None:
+        """Type into the first such field once it is there; from then on the page's refresh leaves it alone."""
+
+        def written() -> bool:
+            field = self.one(css)
+            field.clear()
+            field.send_keys(text)
+            return True
+
+        self.until(written, what)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

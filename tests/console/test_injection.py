@@ -145,6 +145,7 @@ def test_no_text_becomes_an_element_an_attribute_or_a_link(evil: World, page: st
 
 @pytest.mark.parametrize("page", PAGES)
 def test_nothing_of_it_runs_in_a_browser(evil: World, browser: Browser, page: str) -> None:
+    browser.complaints()  # of pages before this one
     browser.open(evil.console, page)
     browser.until(lambda: browser.one("main"), "the page")
     assert browser.run(
