@@ -11,6 +11,7 @@ from chalicelib.api.problems import Answer, ok, problem
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, record, ref, whole
 from chalicelib.domain.errors import InvalidRequest
+from chalicelib.services.policy_documents import DEFAULT_NAME
 
 _DOCUMENT: Final[Schema] = {
     "type": "object",
@@ -18,6 +19,8 @@ _DOCUMENT: Final[Schema] = {
 }
 _ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
 MAX_VERSION: Final = 10**15 - 1
+MAX_NAME_CHARS: Final = NAMES["name"]["maxLength"]
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # a policy's name in a path, NAMES["name"]
 
 
 def list_policies(parts: Parts, _: Request) -> Answer:
@@ -44,7 +47,10 @@ def put_policy(parts: Parts, request: Request) -> Answer:
 def validate_policy(parts: Parts, request: Request) -> Answer:
     """Every problem of a document, with its field."""
     body = request.body
-    return ok(parts.policy_documents.validate(body["document"], name=body.get("name", "default")))
+    own = body["document"].get("name")
+    # A document that says its own name is tried under that one: a person who asks has no other in mind.
+    name = own if isinstance(own, str) and len(own) <= MAX_NAME_CHARS and _NAME.fullmatch(own) else DEFAULT_NAME
+    return ok(parts.policy_documents.validate(body["document"], name=body.get("name", name)))
 
 
 def diff_policy(parts: Parts, request: Request) -> Answer:

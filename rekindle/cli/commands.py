@@ -18,6 +18,7 @@ from rekindle.cli.options import (
     node,
     order,
     s3,
+    since,
     slurm_job,
     step,
     window,
@@ -58,8 +59,10 @@ def _reading(commands: Any) -> None:
     incidents.add_argument("--limit", type=limit, metavar="N", help="at most N closed ones")
     incidents.add_argument("--job", type=name, metavar="JOB", help="only this Job's")
     incidents.add_argument("--cluster", type=name, metavar="NAME", help="only this cluster's")
-    incidents.add_argument("--fault", choices=sorted(FaultClass), metavar="FAULT", help="only with this fault")
-    incidents.add_argument("--since", type=name, metavar="TIME", help="opened then or later, as in 2026-11-20T10:00Z")
+    incidents.add_argument(
+        "--fault", choices=sorted(fault.value for fault in FaultClass), metavar="FAULT", help="only with this fault"
+    )
+    incidents.add_argument("--since", type=since, metavar="TIME", help="opened then or later, as in 2026-11-20T10:00Z")
     seen = looking(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
     seen.add_argument("cluster", nargs="?", type=name, metavar="NAME")
     show = looking(commands, "show", reading.show, "one Incident's story; with --watch until it closes")
@@ -162,7 +165,7 @@ def _policies(commands: Any) -> None:
     put.add_argument("--replaces", type=step, metavar="VERSION", help="refuse if another version is stored")
     validate = order(inner, "validate", policies.validate, "every problem of a document; nothing is stored")
     validate.add_argument("file", metavar="FILE", help="JSON; - is standard input")
-    validate.add_argument("--name", type=name, metavar="NAME", help="as which policy (default: default)")
+    validate.add_argument("--name", type=name, metavar="NAME", help="as which policy (default: the one it names)")
     diff = order(inner, "diff", policies.diff, "what a document would change")
     diff.add_argument("name", type=name, metavar="NAME")
     diff.add_argument("file", metavar="FILE", help="JSON; - is standard input")
@@ -181,7 +184,7 @@ def _ledger(commands: Any) -> None:
 
 def _drill(commands: Any) -> None:
     rehearse = order(commands, "drill", drill.drill, "rehearse a fault on a living Job: nothing is done to it")
-    faults = sorted(set(FaultClass) - {FaultClass.OPERATOR_ORDER})
+    faults = sorted(fault.value for fault in FaultClass if fault is not FaultClass.OPERATOR_ORDER)
     rehearse.add_argument("fault", nargs="?", choices=faults, metavar="FAULT", help=", ".join(faults))
     rehearse.add_argument("--job", type=name, metavar="JOB")
     rehearse.add_argument("--show", type=name, metavar="DRILL", help="an earlier rehearsal, by its id")

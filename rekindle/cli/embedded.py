@@ -20,6 +20,7 @@ from rekindle.cli.table import clean
 
 START_LIMIT_S = 90.0  # importing moto and reading a store takes a few seconds; a loaded machine needs many more
 STOP_LIMIT_S = 15.0
+FACTS = "cloud.sqlite"  # what every store holds
 
 
 @contextmanager
@@ -31,6 +32,8 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
     """
     if not store.is_dir():
         raise Unreachable(f"{store}: no such store (make demo leaves one in build/demo)")
+    if not (store / FACTS).exists() and any(store.iterdir()):
+        raise Unreachable(f"{store}: is no store, it holds no {FACTS}")  # nothing is written among other files
     spec = importlib.util.find_spec("localcloud")
     if spec is None or not spec.submodule_search_locations:
         raise Unreachable("the embedded cloud is not installed: pip install 'rekindle[local]', or name an --api")

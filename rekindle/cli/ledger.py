@@ -153,7 +153,9 @@ def _share(body: Any, *names: str) -> str:
 
 
 def _total(body: Any, name: str, *, time: bool = False) -> str:
-    """A sum over many; how many are missing from it is said."""
+    """A sum over many; how many are missing from it is said. Where all are missing, there is no sum."""
+    if member(body, name, "counted") == 0 and member(body, name, "not_counted"):
+        return f"not known ({word(body, name, 'not_counted')} Incidents)"
     told = _time(body, name, "sum") if time else _count(body, name, "sum")
     return told + _missing(body, name)
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any
 
 from rekindle.cli import checkpoints, classify, commands, completion, console, detect, doctor, run
@@ -41,6 +41,11 @@ def main(argv: list[str] | None = None) -> int:
         # Whoever read us has seen enough. Python would complain at exit when it flushes into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
+    except OSError as err:
+        # A full disk, an unwritable terminal. What is still waiting to be written would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"rekindle: {clean(err.filename or 'output')}: {clean(err.strerror or err)}", file=sys.stderr)
+        return int(Exit.FAILED)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -53,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_options(parser)
+    parser.add_argument("--version", action="version", version=f"rekindle {_version()}")
     known = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.register(known)
     checkpoints.register(known)
@@ -65,6 +71,13 @@ def build_parser() -> argparse.ArgumentParser:
     for entry in {entry.name: entry for entry in entry_points(group=COMMANDS)}.values():
         _add_foreign(known, entry)
     return parser
+
+
+def _version() -> str:
+    try:
+        return version("rekindle")
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 def _add_foreign(known: Any, entry: EntryPoint) -> None:

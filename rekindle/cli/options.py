@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from rekindle.cli.target import add_options
@@ -13,6 +15,8 @@ Runs = Callable[[argparse.Namespace], int]
 
 MAX_NAME_CHARS: Final = 256  # the API's own limit for texts
 MAX_STEP: Final = 2**53 - 1  # JSON's safe whole numbers
+# What the API takes; Python itself reads more.
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 def command(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
@@ -103,6 +107,18 @@ def days(text: str) -> int:
 def minutes(text: str) -> int:
     """How long a metric may be silent; the service says what it allows."""
     return whole(text, 1, 100_000)
+
+
+def since(text: str) -> str:
+    """A time, as the API takes it. Only ASCII: Python reads other scripts' digits too."""
+    said = "must be a time as in 2026-11-20, 2026-11-20T10:00Z or 2026-11-20T10:00+01:00"
+    if not (text.isascii() and _MOMENT.fullmatch(text)):
+        raise argparse.ArgumentTypeError(said)
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(said) from None
+    return text
 
 
 def seconds(text: str) -> float:

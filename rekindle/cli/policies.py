@@ -124,14 +124,16 @@ def _document(name: str) -> dict[str, Any]:
     """
     try:
         text = sys.stdin.read(MAX_BYTES + 1) if name == "-" else _read(Path(name))
-    except (OSError, UnicodeDecodeError) as err:
-        raise Misused(f"{clean(name)}: {clean(err)}") from err
+    except OSError as err:
+        raise Misused(f"{clean(name)}: {clean(err.strerror or err)}") from err
+    except UnicodeDecodeError as err:
+        raise Misused(f"{clean(name)}: is not UTF-8 text") from err
     if len(text) > MAX_BYTES:
         raise Misused(f"{clean(name)}: larger than {MAX_BYTES} bytes is no policy")
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as err:
-        raise Misused(f"{clean(name)}: is not JSON ({clean(err)[:200]})") from err
+        raise Misused(f"{clean(name)}: is not usable JSON ({clean(err)[:200]})") from err
     if not isinstance(document, dict):
         raise Misused(f"{clean(name)}: must be a JSON object")
     return document
@@ -140,3 +142,17 @@ def _document(name: str) -> dict[str, Any]:
 def _read(file: Path) -> str:
     with file.open(encoding="utf-8") as opened:
         return opened.read(MAX_BYTES + 1)
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON lets the last of two equal names win, and nobody sees which number counts.
+
+    Raises:
+        ValueError: a name stands twice.
+    """
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if name in found:
+            raise ValueError(f"{name!r} stands twice")
+        found[name] = value
+    return found

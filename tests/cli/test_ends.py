@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -380,3 +381,57 @@ def test_the_command_never_imports_the_service() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )
     assert answer.stdout == "[]\n"
+
+
+# --- what a first-time user types ---
+
+
+@pytest.mark.parametrize("command", [("incidents", "--fault", "bogus"), ("drill", "bogus", "--job", "lm")])
+def test_a_fault_that_does_not_exist_is_answered_with_those_that_do(run: Run, command: tuple[str, ...]) -> None:
+    ended = run(*command)
+    assert ended.code == 2
+    assert "'loss_spike'" in ended.err
+    assert "FaultClass" not in ended.err
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-13-01", "2026-11-20T10", "2026-11-20T10:00 ", "٢٠٢٦-11-20", ""])
+def test_a_time_that_is_none_is_wrong_usage_told_in_words(rekindle: Run, service: FakeService, since: str) -> None:
+    ended = rekindle("incidents", "--since", since)
+    assert ended.code == 2
+    assert "must be a time as in 2026-11-20" in ended.err
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    "since", ["2026-11-20", "2026-11-20T10:00Z", "2026-11-20T10:00:01.5+01:00", "2026-11-20 10:00"]
+)
+def test_the_service_takes_every_time_that_the_command_line_takes(rekindle: Run, since: str) -> None:
+    assert rekindle("incidents", "--since", since).code == 0
+
+
+def test_the_version_is_told(run: Run) -> None:
+    ended = run("--version")
+    assert ended.code == 0
+    assert re.fullmatch(r"rekindle \d+\.\d+\S*\n", ended.out)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_told_in_one_line(service: FakeService) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "rekindle.cli.main", "--api", service.url, "status"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "rekindle: output: No space left on device\n"
+
+
+def test_a_folder_of_other_files_is_no_store_and_nothing_is_written_there(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("root")
+    ended = run("--store", str(tmp_path), "status")
+    assert ended.code == 4
+    assert "is no store" in ended.err
+    assert [file.name for file in tmp_path.iterdir()] == ["passwd"]

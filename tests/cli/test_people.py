@@ -212,7 +212,25 @@ def test_every_problem_of_a_policy_is_told_with_its_field(rekindle: Run, tmp_pat
     assert "colour: is not a policy field" in ended.out
 
 
-@pytest.mark.parametrize("text", ["[]", "not json", "", "\udcff"])
+def test_a_policy_is_tried_under_the_name_that_it_gives_itself(rekindle: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('{"name": "night-runs", "max_attempts": 20}')
+    assert rekindle("policy", "validate", str(file)).code == 0
+    ended = rekindle("policy", "validate", str(file), "--name", "day-runs")
+    assert ended.code == 1
+    assert "night-runs" in ended.out
+    file.write_text('{"name": "../night", "max_attempts": 20}')  # none that a policy can be stored under
+    assert rekindle("policy", "validate", str(file)).code == 1
+
+
+def test_a_file_that_cannot_be_read_is_told_in_words(rekindle: Run, tmp_path: Path) -> None:
+    ended = rekindle("policy", "validate", str(tmp_path / "none.json"))
+    assert ended.err == f"rekindle: {tmp_path / 'none.json'}: No such file or directory\n"
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text" in rekindle("policy", "validate", str(tmp_path / "bytes.json")).err
+
+
+@pytest.mark.parametrize("text", ["[]", "not json", "", "\udcff", '{"look_min_s": 2, "look_min_s": 9}'])
 def test_what_is_no_document_is_not_even_sent(rekindle: Run, service: FakeService, tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.json"
     file.write_bytes(text.encode(errors="surrogateescape"))
@@ -472,3 +490,19 @@ def test_every_command_that_speaks_to_the_service_has_json_and_help() -> None:
         text = command.format_help()
         if name not in ("completion", "console", "run", "policy", "quarantine", "doctor"):
             assert "--json" in text, name
+
+
+def test_a_sum_of_which_nothing_is_known_is_no_zero(rekindle: Run, service: FakeService) -> None:
+    given(
+        service,
+        {
+            "days": 7,
+            "gpu_hours_lost": {"sum": 0.0, "counted": 0, "not_counted": 3},
+            "gpu_hours_saved": {"sum": 0.0, "counted": 3, "not_counted": 0},
+            "steps_lost": {"sum": 12.0, "counted": 1, "not_counted": 2},
+        },
+    )
+    lines = {line.strip() for line in rekindle("ledger").out.splitlines()}
+    assert "GPU-hours lost    not known (3 Incidents)" in lines
+    assert "GPU-hours saved   0" in lines
+    assert "steps lost        12; 2 not known" in lines
