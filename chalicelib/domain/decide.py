@@ -29,12 +29,12 @@ from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.rules_node import decide_node
 from chalicelib.domain.rules_open import decide_open
-from chalicelib.domain.rules_order import decide_order
+from chalicelib.domain.rules_order import decide_order, stops_for_good
 from chalicelib.domain.rules_resubmit import decide_resubmitting
 from chalicelib.domain.rules_slurm import platform_restarted
 from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
 from chalicelib.domain.rules_verify import decide_verifying
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.verdict import Decision, Look, newest, state_of_the_run, story, subject
 
 __all__ = ["Decision", "decide"]
@@ -85,7 +85,8 @@ def _of_a_run(look: Look) -> Decision:
     look = dataclasses.replace(look, incident=base.unheld(now=look.now))
     common = _common(look)
     if common is not None:
-        return common
+        is_kept = common.incident.is_open and look.incident.order is not ordered_before
+        return common if is_kept else _with_orders_answered(look, common)
     decision = decide_order(look) or platform_restarted(look) or _by_phase(look)
     decision = _carried_on(look, guarded(look, decision, base=base))
     decision = told_of_nodes(
@@ -134,7 +135,7 @@ def _carried_on(look: Look, decision: Decision) -> Decision:
 
 def _common(look: Look) -> Decision | None:
     cancel = newest(look.seen.new_signals, SignalKind.ORDER_CANCEL)
-    if cancel is not None:
+    if cancel is not None and not _stopped_since(look, cancel):
         who = str(cancel.evidence.get("who", "an operator"))
         return look.close(
             "order.cancel",
@@ -149,6 +150,12 @@ def _common(look: Look) -> Decision | None:
     if not look.seen.has_job:
         return _no_job(look)
     return None
+
+
+def _stopped_since(look: Look, cancel: Signal) -> bool:
+    """Whoever cancels a recovery and then orders the run stopped wants both: the stop ends the recovery as well."""
+    stop = newest(look.seen.new_signals, SignalKind.ORDER_STOP)
+    return stop is not None and stops_for_good(look.incident) and stop.occurred_at >= cancel.occurred_at
 
 
 def _no_job(look: Look) -> Decision:
@@ -188,6 +195,12 @@ def _with_orders_answered(look: Look, decision: Decision) -> Decision:
     told = Notify(
         severity=Severity.WARNING,
         title=f"{subject(look)}: an order was not taken",
-        text=f"{order.summary}: a recovery from {look.incident.fault} is under way ({decision.rule}).",
+        text=f"{order.summary}: {_why_not(look, decision)} ({decision.rule}).",
     )
     return dataclasses.replace(decision, actions=(*decision.actions, told))
+
+
+def _why_not(look: Look, decision: Decision) -> str:
+    if not decision.incident.is_open:
+        return "the Incident has just ended; give it again, if it is still wanted"
+    return f"a recovery from {look.incident.fault} is under way"

@@ -61,6 +61,13 @@ def is_ordered(incident: Incident) -> bool:
     return order is not None and (not incident.tries or order.get("do") == "stop")
 
 
+def was_ordered(before: Incident, after: Incident) -> bool:
+    """The same of what has been decided: the order as it stands now, but none of what was just put on record."""
+    tries, steps = before.tries, before.repair.steps if before.repair is not None else ()
+    repair = dataclasses.replace(after.repair, steps=steps) if after.repair is not None else None
+    return is_ordered(dataclasses.replace(after, tries=tries, repair=repair))
+
+
 def would_hold(look: Look, action: Action) -> bool:
     """Something would hold `action` back, if it were proposed; nothing that was approved is asked for."""
     if is_ordered(look.incident):
@@ -131,8 +138,12 @@ def _breaker(look: Look, decision: Decision, base: Incident, steps: tuple[Step, 
     if tripped_at is None:
         return None
     own = _newest(look.incident, BREAKER_KEY)
-    if own is not None and own.covers and own.answered_at is not None and own.answered_at >= tripped_at:
-        return None
+    if own is not None and own.covers and own.answered_at is not None:
+        if own.answered_at >= tripped_at:
+            return None
+        # It has tripped once more since: that yes was about the time before, and people are asked anew.
+        over = dataclasses.replace(own, lapsed_at=look.now)
+        look, base = _with_approval(look, over), _put(base, over)
     said = look.seen.breaker.said if look.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {said}"
     rule = ApprovalRule(deadline=look.policy.breaker_deadline, default=ApprovalAnswer.DENIED)
@@ -189,7 +200,12 @@ def _question(
     """Ask, wait, or act upon the answer."""
     own = _newest(look.incident, key)
     what = _whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
-    if own is not None and own.is_pending and look.now >= own.deadline_at:
+    is_due = own is not None and own.is_pending and look.now >= own.deadline_at
+    if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.told:
+        # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
+        own, is_due = dataclasses.replace(own, deadline_at=look.now + rule.deadline), False
+        look, base = _with_approval(look, own), _put(base, own)
+    if own is not None and is_due:
         own = dataclasses.replace(own, answer=own.default, by=POLICY, answered_at=look.now)
         look = _with_approval(look, own)
         if own.covers:

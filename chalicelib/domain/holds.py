@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
@@ -17,7 +17,7 @@ from chalicelib.domain.incidents import Incident
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.signals import Signal, SignalKind
 
-MAX_HOLDS: Final = 30  # newest kept on the Incident; the timeline has them all
+MAX_HOLDS: Final = 30  # kept on the Incident, the open one and the newest; the timeline has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +117,18 @@ def heard(incident: Incident, seen: Observation) -> Incident:
     given = [one for one in seen.new_signals if one.kind is SignalKind.ORDER_APPROVAL]
     if not incident.approvals or not (asked or given):
         return incident
+    # A pause takes no time from a question: its deadline moves on only when the pause ends (Incident.unpaused).
+    extra = max(seen.observed_at - (incident.paused_since or seen.observed_at), timedelta(0))
     known = (dataclasses.replace(one, told=one.told or one.approval_id in asked) for one in incident.approvals)
-    return dataclasses.replace(incident, approvals=tuple(_answered(one, given) for one in known))
+    return dataclasses.replace(incident, approvals=tuple(_answered(one, given, extra) for one in known))
 
 
-def _answered(approval: Approval, given: list[Signal]) -> Approval:
+def _answered(approval: Approval, given: list[Signal], extra: timedelta) -> Approval:
     """The first answer in time counts; whoever comes later is told so where he gives it (services.approvals)."""
     for signal in given:
         answer = signal.evidence.get("answer")
         is_about = signal.evidence.get("approval_id") == approval.approval_id and answer in list(ApprovalAnswer)
-        if approval.is_pending and is_about and signal.occurred_at <= approval.deadline_at:
+        if approval.is_pending and is_about and signal.occurred_at <= approval.deadline_at + extra:
             return dataclasses.replace(
                 approval,
                 answer=ApprovalAnswer(str(answer)),
@@ -157,13 +159,20 @@ def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, no
         if _is_stale(signal, after):
             said = f"of {signal.attempt}, which has been succeeded: {signal.summary}"
             holds = (*holds, Hold(guard=Guard.STALE, since=now, said=said[:400], until=now))
-    holds = holds[-MAX_HOLDS:]
+    holds = _bounded(holds)
     approvals = after.approvals
     if not after.is_open:
         approvals = tuple(dataclasses.replace(one, lapsed_at=now) if one.is_pending else one for one in approvals)
     if holds == after.holds and approvals == after.approvals:
         return after
     return dataclasses.replace(after, holds=holds, approvals=approvals)
+
+
+def _bounded(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+    """The oldest that are over give way. One that still holds stays: no limit runs because it says since when."""
+    over = [index for index, one in enumerate(holds) if one.until is not None]
+    gone = set(over[: max(0, len(holds) - MAX_HOLDS)])
+    return tuple(one for index, one in enumerate(holds) if index not in gone)
 
 
 def _is_stale(signal: Signal, incident: Incident) -> bool:

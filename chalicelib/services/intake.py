@@ -33,6 +33,7 @@ from chalicelib.services.registration import Registration
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
 HANDED_OVER_RESPITE = timedelta(hours=1)  # about what a called person needs to see and to say something
+LEFT_ALONE = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
 _STATES = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})
 _OVER = frozenset({"Completed", "Stopped"})
 _ENDED = _OVER | {"Failed"}
@@ -309,11 +310,12 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
     """True for more of what the Job's newest Incident has just left to a person: the same trouble of the same attempt.
 
     Each rank of a stuck run reports its own stall; one page is enough. What was cancelled stays so while the attempt
-    lives, because somebody may be looking into it with a debugger; what was handed over may be told anew after a while.
+    lives, because somebody may be looking into it with a debugger, and so does what was denied, because a question that
+    is put again might be answered by its default; what was handed over may be told anew after a while.
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
-    if before.outcome == "order.cancel":
+    if before.outcome in LEFT_ALONE:
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
     return before.phase is Phase.HANDED_OVER and is_fresh

@@ -14,6 +14,7 @@ from chalicelib.domain.errors import Permanent, RecoveryError, VersionConflict
 from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_steps import new_steps
+from chalicelib.domain.guards import was_ordered
 from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
@@ -229,9 +230,12 @@ class Look:
         """Before the first step of anything: how many act now, over all Jobs? The one too many trips the breaker.
 
         Noted first and counted then, so that of any number at once no more get through than may. A breaker that this
-        look saw open has been judged by the guards already.
+        look saw open has been judged by the guards already. What people order is theirs, however much of it: it neither
+        counts nor trips.
         """
         if seen.breaker is not None or not new_steps(before, decision) or decision.incident.policy_document is None:
+            return
+        if was_ordered(before, decision.incident):
             return
         policy = Policy.from_wire(decision.incident.policy_document)
         if not policy.breaker_incidents:

@@ -17,7 +17,7 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
-from chalicelib.services.outcome import Outcome
+from chalicelib.services.outcome import Outcome, What
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.names import check_cluster, first_attempt, is_slurm, parse_attempt
 from rekindle.headnode.orders import check_node
@@ -215,7 +215,7 @@ class Orders:
         )
         signal = replace(signal, cluster=cluster, node=facts.name, fault=FaultClass.OPERATOR_ORDER)
         # A person's order is authority enough where the cluster names no policy of its own.
-        return self.intake.receive_for_node(signal, of_run="default")
+        return _kept(self.intake.receive_for_node(signal, of_run="default"))
 
     def _node(self, cluster: str, node: str) -> NodeFacts:
         try:
@@ -241,16 +241,15 @@ class Orders:
     def cancel(self, incident_id: str, *, who: str, key: str) -> Outcome:
         """End an Incident at its next look; what has been done stays done and is told."""
         signal = self._signal(SignalKind.ORDER_CANCEL, incident_id, who=who, key=key, evidence={}, said="cancel")
-        return self.intake.cancel(incident_id, signal)
+        return _kept(self.intake.cancel(incident_id, signal))
 
     def _order(
         self, job_id: str, kind: SignalKind, *, who: str, key: str, evidence: dict[str, Any], said: str
     ) -> Outcome:
         job = self.registry.get(job_id)
         signal = self._signal(kind, job_id, who=who, key=key, evidence=evidence, said=said)
-        return self.intake.receive(
-            replace(signal, job_id=job_id, attempt=job.current_attempt, fault=FaultClass.OPERATOR_ORDER)
-        )
+        signal = replace(signal, job_id=job_id, attempt=job.current_attempt, fault=FaultClass.OPERATOR_ORDER)
+        return _kept(self.intake.receive(signal))
 
     def _signal(
         self, kind: SignalKind, target: str, *, who: str, key: str, evidence: dict[str, Any], said: str
@@ -264,3 +263,10 @@ class Orders:
             summary=f"{who} ordered: {said}"[:400],
             evidence={"who": who[:128], **evidence},
         )
+
+
+def _kept(outcome: Outcome) -> Outcome:
+    """Whoever ordered must not believe that it was taken. Raises: DependencyUnavailable, where there was no room."""
+    if outcome.what is What.OVERFLOWED:
+        raise DependencyUnavailable("the Incident's inbox is full; order again in a minute")
+    return outcome

@@ -35,7 +35,7 @@ from chalicelib.ports import (
     SweepMarks,
 )
 from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
+from chalicelib.services.intake import LEFT_ALONE, Intake
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep_clusters import SweepClusters
 from chalicelib.services.sweep_metrics import (
@@ -308,11 +308,11 @@ class Sweep:
         return signal_from_saves(job, saved_at.value, now=self.clock.now()) if isinstance(saved_at, Known) else None
 
     def _is_with_a_person(self, job: Job) -> bool:
-        """The newest Incident about this very attempt was handed over or cancelled: a person has it in hand."""
+        """The newest Incident about this very attempt was handed over, cancelled or denied: a person has it in hand."""
         newest = self.store.list_for_job(job.job_id, limit=1)
         if not newest or newest[0].attempt != job.current_attempt:
             return False
-        return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome == "order.cancel"
+        return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome in LEFT_ALONE
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
