@@ -72,7 +72,8 @@ class Console(ThreadingHTTPServer):
     def server_close(self) -> None:
         """Listen no more."""
         super().server_close()
-        self.site.close()
+        if "site" in vars(self):  # it is closed before it has one where its port is taken
+            self.site.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle is no news, and nothing of a request is ever printed."""
