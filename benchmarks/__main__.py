@@ -13,6 +13,7 @@ PARTS = {
     "monitor": "benchmarks.bench_monitor",
     "sweep": "benchmarks.bench_sweep",
     "api": "benchmarks.bench_api",
+    "console": "benchmarks.bench_console",
     "agent": "benchmarks.agent",
     "detectors": "benchmarks.detectors",
     "signatures": "benchmarks.signatures",
