@@ -110,8 +110,10 @@ class Look:
     def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
         """End the Incident and tell people."""
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
-        reason += suspects_said(self.incident) + held_said(self)
-        reason += cordons_said(self) if phase is not Phase.RECOVERED else ""
+        more = suspects_said(self.incident) + held_said(self)
+        more += cordons_said(self) if phase is not Phase.RECOVERED else ""
+        if more:
+            reason = (reason if reason.endswith((".", "!", "?")) else f"{reason}.") + more
         told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
         return self.decided(rule, reason, incident, (*actions, told), None)
 

@@ -18,3 +18,10 @@ def test_a_hang_whose_new_attempt_is_slow_stays_a_hang() -> None:
     passed = look(told.incident, seen(view(name="lm-r2", step=101, beat_at=NOW + MINUTE)))
     assert passed.rule == "verify.passed"
     assert (passed.incident.phase, passed.incident.fault) == (Phase.RECOVERED, FaultClass.HANG)
+
+
+def test_what_is_added_to_the_last_word_is_a_sentence_of_its_own() -> None:
+    case = incident(Phase.VERIFYING, FaultClass.NON_FINITE, conclusion="the data or the model: non-finite again")
+    passed = look(case, seen(view(name="lm-r2", step=101, beat_at=NOW)))
+    assert passed.rule == "verify.passed"
+    assert passed.reason.endswith("ended. Conclusion: the data or the model: non-finite again.")
