@@ -71,6 +71,9 @@ def decide_node(look: Look) -> Decision:
     if cancel is not None:
         who = str(cancel.evidence.get("who", "an operator"))
         reason = f"cancelled by {who} while {look.incident.phase}. {state_of_the_node(look)}"
+        order = waiting_order(look)
+        if order is not None and any(one.kind is SignalKind.ORDER_NODE for one in look.seen.new_signals):
+            reason += f" With it ends what came beside the cancel: {order.said}; order it again if it is still wanted."
         return look.close("order.cancel", reason, Phase.STOPPED, severity=Severity.WARNING)
     if look.seen.paused:
         since = look.incident.paused_since or look.now

@@ -16,6 +16,7 @@ from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules_slurm import suspended, waiting_in_queue
+from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.verdict import (
     Decision,
     Look,
@@ -146,6 +147,10 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
         return shadow(look, f"{row.response} for {look.incident.fault}")
     if _came_back_from_repair(look, attempt):
         return _after_repair(look, attempt)
+    if look.incident.fault is FaultClass.HANG and look.incident.fault_rule == f"signal.{SignalKind.EXTERNAL_ALERT}":
+        weighed = _weighed(look, attempt)  # other monitoring says so, not the run's own: its steps are asked first
+        if weighed is not None:
+            return weighed
     if row.response in ROLL_BACKS:
         return roll_back(look, attempt, "playbook.roll_back", story(look))
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
@@ -199,6 +204,12 @@ def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
         return begin_stop(look, "playbook.restart", story(look))
     if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
         return _wait_for_the_state(look, attempt)
+    return _weighed(look, attempt) or begin_stop(look, "playbook.restart", story(look))
+
+
+def _weighed(look: Look, attempt: AttemptView) -> Decision | None:
+    """A Decision while the claim is weighed; None once the run has stood still for so long."""
+    incident = look.incident
     reason = f"{story(look)} {attempt.name} is {attempt.status}: watching whether it moves past "
     reason += step_word(incident.target_step)
     if incident.phase in _UNTOLD:
@@ -207,7 +218,7 @@ def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
     since = max(incident.phase_entered_at, min(said_at, look.now)) if said_at else incident.phase_entered_at
     if look.now - since < confirm_limit(look):
         return look.stay("defer.confirm", reason, until=since + confirm_limit(look))
-    return begin_stop(look, "playbook.restart", story(look))
+    return None
 
 
 def confirm_limit(look: Look) -> timedelta:

@@ -8,15 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, UnknownEntity
+from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, RecoveryError, UnknownEntity
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.node_repair import Rung
+from chalicelib.domain.observations import AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
+from chalicelib.services.look import node_count
 from chalicelib.services.outcome import Outcome, What
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.names import check_cluster, first_attempt, is_slurm, parse_attempt
@@ -178,7 +180,21 @@ class Orders:
                 raise InvalidRequest(f"exclude[{index}]", err.problem) from err
             if known is not None and name not in known:
                 raise InvalidRequest(f"exclude[{index}]", f"Slurm of {cluster} has no node {name}")
+        needed = self._nodes_of(job)
+        if known is not None and len(known) - len(names) < needed:  # it would be stopped, and could not be started
+            raise InvalidRequest(
+                "exclude", f"leaves {len(known) - len(names)} nodes of {cluster}, and the run is on {needed}"
+            )
         return names
+
+    def _nodes_of(self, job: Job) -> int:
+        """On how many nodes the run is; at least one."""
+        try:
+            seen: Maybe[AttemptView] = Known(self.scheduler.describe(job.current_attempt))
+        except RecoveryError as err:
+            seen = Unknown(str(err)[:200])
+        count = node_count(job, seen)
+        return max(count.value, 1) if isinstance(count, Known) else 1
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.domain.approvals import ApprovalAnswer, Guard
-from chalicelib.domain.errors import DependencyUnavailable
+from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.holds import MAX_HOLDS
 from chalicelib.domain.incidents import Phase
@@ -18,8 +18,10 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.switches import Breaker
 from chalicelib.services.outcome import What
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, signal, view
+from tests.domain.node_looks import NODE, node_incident, node_view, observed
 from tests.guardrails.made import HOUR, answer_of, asks, look_on, names, only, open_hold, policy, said
 from tests.guardrails.test_world import Storm, approvals_of
+from tests.services.slurm_world import SlurmWorld
 from tests.services.world import JOB, World
 
 POINTS = Known((checkpoint(90), checkpoint(80)))
@@ -240,3 +242,64 @@ def test_an_order_for_which_there_is_no_room_is_refused_to_whoever_gives_it() ->
 def _filler(number: int) -> Signal:
     made = ordered(SignalKind.ORDER_CHECKPOINT)
     return dataclasses.replace(made, dedupe_key=f"filler-{number}", job_id=JOB, attempt=JOB)
+
+
+def test_a_node_order_that_came_beside_a_cancel_is_not_forgotten_in_silence() -> None:
+    reboot = dataclasses.replace(
+        ordered(SignalKind.ORDER_NODE, at=NOW + timedelta(seconds=2), do="reboot"), job_id=None, attempt=None, node=NODE
+    )
+    decision = look_on(node_incident(), observed(node_view()), policy(), new_signals=(CANCEL, reboot))
+    assert (decision.rule, names(decision)) == ("order.cancel", ["Notify"])
+    assert "order it again" in decision.reason
+
+
+def test_a_resubmission_that_leaves_too_few_nodes_is_refused_before_the_run_is_stopped() -> None:
+    w = SlurmWorld()
+    for _ in range(4):
+        w.breathe()
+    w.orders = dataclasses.replace(w.orders, head_nodes=w.head)
+    listed = w.head.nodes("pod")
+    assert isinstance(listed, Known)
+    every = [one.name for one in listed.value.nodes]
+    run_on = len(w.running[0].nodes)
+    for nodes in (every, every[: len(every) - run_on + 1]):
+        with pytest.raises(InvalidRequest) as refused:
+            w.orders.resubmit(w.job_id, who="ada", key="r", from_step=None, skip=[], exclude=nodes)
+        assert refused.value.field == "exclude"
+    assert (w.open_incidents, len(w.running)) == ([], 1)
+
+
+# ---- alerts of others ------------------------------------------------------------------------------------------------
+
+
+def alert(w: World, fault: FaultClass) -> Signal:
+    return Signal(
+        kind=SignalKind.EXTERNAL_ALERT,
+        source=SignalSource.WEBHOOK,
+        occurred_at=w.clock.now(),
+        dedupe_key=f"external:prom:{w.clock.now().isoformat()}",
+        summary="prom: RunStandsStill is firing",
+        job_id=JOB,
+        fault=fault,
+        evidence={},
+    )
+
+
+def test_an_alert_that_calls_a_moving_run_stuck_stops_nothing_however_often_it_flaps() -> None:
+    w = World()
+    w.run(5)
+    for _ in range(4):
+        w.intake.receive(alert(w, FaultClass.HANG))
+        w.run(10)
+    assert w.live == [JOB], w.story()
+    assert {one.outcome for one in w.incidents} == {"healed"}
+
+
+def test_an_alert_that_calls_a_stuck_run_stuck_is_acted_upon_once_its_steps_agree() -> None:
+    w = World()
+    w.run(5)
+    w.sims[JOB].hung = True
+    w.intake.receive(alert(w, FaultClass.HANG))
+    w.settle()
+    assert w.last.phase is Phase.RECOVERED, w.story()
+    assert w.live != [JOB]
