@@ -19,9 +19,9 @@ from localcloud.cloud import Cloud
 from localcloud.stack import deploy_rekindle
 
 INCIDENTS = 10_000
-OPEN = 200
+OPEN = 100
 JOBS = 1_000
-SMALL = (150, 100)
+SMALL = (500, 50)  # as many Incidents for each Job, and pages as full
 ROUNDS = 200
 ASKED = (
     ("status", {}, {}),
@@ -129,7 +129,6 @@ def measure(count: int, jobs: int) -> list[Row]:
 
 def main() -> None:
     """Print the table."""
-    # Three pages' worth are "an empty store": the pages themselves are as full, the table is not.
     small, large = measure(*SMALL), measure(INCIDENTS, JOBS)
     print(f"{INCIDENTS:,d} Incidents ({OPEN} open) of {JOBS:,d} Jobs, against {SMALL[0]} of {SMALL[1]}: own CPU time")
     print(
