@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,18 @@ import pytest
 
 from chalicelib import bootstrap
 from chalicelib.notify.makers import Makers
+from chalicelib.notify.quiet import quieten
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle
 from tests.notify.made import OLDER, SECRET
 from tests.notify.receiver import Receiver
+
+
+@pytest.fixture(autouse=True)
+def _loud(caplog: pytest.LogCaptureFixture) -> None:
+    """Everything that anything logs is caught and searched for secrets (tests/conftest.py), at every level."""
+    quieten()  # as the service does when it starts
+    caplog.set_level(logging.DEBUG)
 
 
 @pytest.fixture

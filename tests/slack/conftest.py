@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,12 +17,20 @@ from chalicelib.adapters.chat_threads import DynamoChatThreads
 from chalicelib.adapters.incident_store import DynamoIncidentStore
 from chalicelib.domain.incidents import Incident
 from chalicelib.notify.channel import ComeAgain, SlowDown
+from chalicelib.notify.quiet import quieten
 from chalicelib.notify.slack import LEASE, SlackChannel
 from chalicelib.notify.slack_api import SlackApi
 from chalicelib.ports import Notice
 from tests.adapters.conftest import make_client
 from tests.canary import SLACK_TOKEN
 from tests.slack.fake_slack import CONVERSATION, FakeSlack
+
+
+@pytest.fixture(autouse=True)
+def _loud(caplog: pytest.LogCaptureFixture) -> None:
+    """Everything that anything logs is caught and searched for secrets (tests/conftest.py), at every level."""
+    quieten()  # as the service does when it starts
+    caplog.set_level(logging.DEBUG)
 
 
 class Watch:
