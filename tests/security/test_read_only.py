@@ -123,7 +123,7 @@ def test_a_reader_reads_with_the_command_line_and_orders_nothing(capsys: pytest.
         for words in (("status",), ("jobs",), ("incidents",), ("approvals",), ("show", incident), ("policy", "list")):
             assert main(["--api", url, *words]) == 0, (words, capsys.readouterr().err)
         capsys.readouterr()
-        orders = (
+        orders: tuple[tuple[str, ...], ...] = (
             ("pause",),
             ("cancel", incident, "--yes"),
             ("checkpoint", "lm"),
@@ -131,9 +131,9 @@ def test_a_reader_reads_with_the_command_line_and_orders_nothing(capsys: pytest.
             ("resubmit", "lm", "--yes"),
             ("shadow", "on", "--job", "lm"),
         )
-        for words in orders:
-            assert main(["--api", url, *words]) == 1, words
-            assert "not allowed" in capsys.readouterr().err, words
+        for order in orders:
+            assert main(["--api", url, *order]) == 1, order
+            assert "not allowed" in capsys.readouterr().err, order
         assert service.registry.is_paused() is False
         assert service.store.load(incident).incident.is_open
         assert service.mailbox.requests == {}

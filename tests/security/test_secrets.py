@@ -96,7 +96,7 @@ def test_a_stricter_level_stays() -> None:
 @pytest.mark.parametrize("answer", [200, 403, 429, 500, "close", "redirect"])
 def test_a_webhook_and_apprise_tell_no_secret_whatever_is_answered(loud: pytest.LogCaptureFixture, answer: Any) -> None:
     path = f"/services/{CANARY}/token?key={CANARY}"
-    document = {
+    document: dict[str, Any] = {
         "channels": {
             "hook": {"kind": "webhook", "url": "https://x.example", "signing_secret": "s", "private": True},
             "pager": {"kind": "apprise", "url_secret": "address"},
