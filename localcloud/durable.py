@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -57,6 +58,9 @@ class CloudScheduler(Scheduler):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
+        # The package leaves its event loop open, started or not. Closed once nothing can use it any more, because what
+        # still runs when the scheduler is stopped may call it late.
+        weakref.finalize(self, self._loop.close).atexit = False
         self._sim = clock if isinstance(clock, SimClock) else None
 
     def call_later(
