@@ -189,7 +189,7 @@ def _looks(incident: Mapping[str, Any], style: Style) -> str:
     seen_before = ""
     for index, entry in enumerate(entries):
         after = entries[index + 1] if index + 1 < len(entries) else {}
-        seen = _seen(entry)
+        seen = what_was_seen(entry)
         lines += _look(entry, after, opened_at, style, news=seen if seen != seen_before else "")
         seen_before = seen
     return "\n".join(lines)
@@ -226,7 +226,8 @@ def _answer(answer: Mapping[str, Any] | None) -> str:
     return f": {word(answer, 'done')}" + (f" ({detail})" if detail != NOTHING else "")
 
 
-def _seen(entry: Mapping[str, Any]) -> str:
+def what_was_seen(entry: Any) -> str:
+    """What one look saw of the run, in a line; empty where it saw none."""
     attempt = member(entry, "facts", "attempt")
     if not isinstance(attempt, Mapping):
         return ""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rekindle.cli.shapes import member, objects, short_step, word
+from rekindle.cli.shapes import member, objects, word
 from rekindle.console import words
 from rekindle.console.titles import HEADINGS, TITLES
 from rekindle.console.words import NOTHING
@@ -257,24 +257,6 @@ def _span(name: str, value: float) -> str:
 
 def _is_maybe(value: Any) -> bool:
     return isinstance(value, Mapping) and ("known" in value or "unknown" in value)
-
-
-def seen(entry: Any) -> str:
-    """What one look saw of the run, in a line; empty where it saw none."""
-    attempt = member(entry, "facts", "attempt")
-    if not isinstance(attempt, Mapping):
-        return ""
-    if "unknown" in attempt:
-        return f"nothing, {attempt['unknown']}"
-    parts = [f"{word(attempt, 'name')} {word(attempt, 'status')}"]
-    if member(attempt, "last_step", "known") is not None:
-        parts.append(f"at step {short_step(attempt, 'last_step')}")
-    if word(attempt, "loss_state") in ("nan", "inf"):
-        parts.append(f"loss {word(attempt, 'loss_state')}")
-    if member(attempt, "loss_health") is not None:
-        parts.append(f"loss {word(attempt, 'loss_health')}")
-    reason = word(entry, "facts", "failure_reason")
-    return ", ".join(parts) + (f"; failed: {reason}" if reason != "-" else "")
 
 
 def answers_after(entry: Any, after: Any) -> list[tuple[str, str, str]]:

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rekindle.cli.client import Client, path
 from rekindle.cli.shapes import member, objects, short_step, span, step, windows
+from rekindle.cli.story import what_was_seen
 from rekindle.console import figures
 from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one
@@ -207,7 +208,7 @@ def _environment() -> Environment:
         "texts": figures.texts,
         "said_already": figures.SAID,
         "table_of": figures.table_of,
-        "seen": figures.seen,
+        "seen": what_was_seen,
         "answers_after": figures.answers_after,
     }
     return environment
