@@ -133,9 +133,14 @@ class OnTerminal:
 
 
 def _own(side: int) -> None:
-    """Make the terminal the process's own, so that its Ctrl-C becomes a signal."""
+    """Make the terminal the process's own, so that its Ctrl-C becomes a signal.
+
+    Whoever runs the tests in the background hands on a deaf ear for it.
+    """
     import fcntl
     import termios
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     fcntl.ioctl(side, termios.TIOCSCTTY, 0)
 
