@@ -106,6 +106,13 @@ def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
             yield from _roles(stack, label)
 
 
+def _lost(check: Id, where: str, lost: Missing | Unread, *, gone: str, what: str) -> Finding:
+    """The word about a part of which nothing more can be said: `gone` if it is, else that `what` was not looked at."""
+    if isinstance(lost, Missing):
+        return error(check, where, gone)
+    return unknown(check, where, f"{what} was not looked at: {lost.why}")
+
+
 def _status(stack: StackFacts, label: str) -> Iterator[Finding]:
     said = f": {quoted(stack.reason, 200)}" if stack.reason else ""
     if stack.status in _SETTLED:
@@ -122,10 +129,10 @@ def _rules(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.rules.items():
         where = f"{label}:{name}"
         match found:
-            case Missing():
-                yield error(Id.STACK_RULES, where, "the rule has been deleted: its events are lost")
-            case Unread(why):
-                yield unknown(Id.STACK_RULES, where, f"the rule was not looked at: {why}")
+            case Missing() | Unread() as lost:
+                yield _lost(
+                    Id.STACK_RULES, where, lost, gone="the rule has been deleted: its events are lost", what="the rule"
+                )
             case RuleFacts() as rule:
                 if not rule.enabled:
                     yield error(Id.STACK_RULES, where, "the rule is switched off: its events are lost")
@@ -152,10 +159,8 @@ def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.functions.items():
         where = f"{label}:{name}"
         match found:
-            case Missing():
-                yield error(Id.STACK_FUNCTIONS, where, "the function has been deleted")
-            case Unread(why):
-                yield unknown(Id.STACK_FUNCTIONS, where, f"the function was not looked at: {why}")
+            case Missing() | Unread() as lost:
+                yield _lost(Id.STACK_FUNCTIONS, where, lost, gone="the function has been deleted", what="the function")
             case FunctionFacts() as one:
                 why = f": {quoted(one.reason, 200)}" if one.reason else ""
                 if one.state not in ("Active", "Pending", "Inactive", ""):  # Inactive: idle for long; it wakes up
@@ -193,10 +198,8 @@ def _queues(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.queues.items():
         where = f"{label}:{name}"
         match found:
-            case Missing():
-                yield error(Id.STACK_QUEUES, where, "the queue has been deleted")
-            case Unread(why):
-                yield unknown(Id.STACK_QUEUES, where, f"the queue was not looked at: {why}")
+            case Missing() | Unread() as lost:
+                yield _lost(Id.STACK_QUEUES, where, lost, gone="the queue has been deleted", what="the queue")
             case int(count) if count and any(word in name for word in TROUBLE_QUEUES):
                 how = "rekindle quarantine list" if name.startswith("Quarantine") else "docs/runbook"
                 yield warning(
@@ -208,10 +211,8 @@ def _alarms(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.alarms.items():
         where = f"{label}:{name}"
         match found:
-            case Missing():
-                yield error(Id.STACK_ALARMS, where, "the alarm has been deleted")
-            case Unread(why):
-                yield unknown(Id.STACK_ALARMS, where, f"the alarm was not looked at: {why}")
+            case Missing() | Unread() as lost:
+                yield _lost(Id.STACK_ALARMS, where, lost, gone="the alarm has been deleted", what="the alarm")
             case AlarmFacts() as alarm:
                 if alarm.state == "ALARM":
                     yield error(Id.STACK_ALARMS, where, f"is in ALARM: {quoted(alarm.reason, 200)}")
@@ -256,10 +257,14 @@ def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.roles.items():
         where = f"{label}:{name}"
         match found:
-            case Missing():
-                yield error(Id.STACK_PERMISSIONS, where, "the function's role has been deleted")
-            case Unread(why):
-                yield unknown(Id.STACK_PERMISSIONS, where, f"what it may do was not looked at: {why}")
+            case Missing() | Unread() as lost:
+                yield _lost(
+                    Id.STACK_PERMISSIONS,
+                    where,
+                    lost,
+                    gone="the function's role has been deleted",
+                    what="what it may do",
+                )
             case tuple() as denied if denied:
                 said = (
                     f"its policy grants {listed(denied)}, and something else denies it (boundary, organization, Deny)"
