@@ -1,13 +1,13 @@
 """Pictures of curves as plain geometry, which a template then draws as SVG. Pure: no text of ours is markup here.
 
-A curve is a list of (x, value); where x is a step, a run that went back begins a new stroke there, so that what was
-trained twice is seen twice. What is not known is not drawn, and the picture says so in words.
+A curve is a list of (x, value); where x is a step, a run that went back or was started again begins a new stroke there,
+so that what was trained twice is seen twice. What is not known is not drawn, and the picture says so in words.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -114,7 +114,11 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What is to be drawn. `low` and `high` are the band around the curve, point by point as `points` or empty."""
+    """What is to be drawn. `low` and `high` are the band around the curve, point by point as `points` or empty.
+
+    `starts` are the indexes of points with which the run was started again: each begins a new stroke, also where the
+    new attempt is already further than the old one came when it is first measured.
+    """
 
     name: str
     title: str
@@ -123,6 +127,7 @@ class Curve:
     points: Sequence[Point] = ()
     low: Sequence[Point] = ()
     high: Sequence[Point] = ()
+    starts: Collection[int] = ()
     broken: Sequence[float] = ()  # x of values that were no finite numbers
     marks: Sequence[Mark] = ()
     why: str = ""  # why there are no points
@@ -132,6 +137,7 @@ class Curve:
 def draw(curve: Curve) -> Chart | None:
     """The picture; None where there is nothing to be drawn at all."""
     finite = [point for point in curve.points if _can_be_drawn(point)]
+    parts = _unbroken(curve.points, curve.axis, curve.starts)
     edges = [x for x, _ in finite] + list(curve.broken)
     edges += [place for mark in curve.marks for place in (mark.low, mark.high) if place is not None]
     if not edges:
@@ -143,7 +149,6 @@ def draw(curve: Curve) -> Chart | None:
     floor = height - BOTTOM
     values = [point[1] for point in (*finite, *curve.low, *curve.high) if _can_be_drawn(point)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
-    parts = _unbroken(finite, curve.axis)
     return Chart(
         name=curve.name,
         title=curve.title,
@@ -177,16 +182,22 @@ def _x_scale(edges: Sequence[float], axis: Axis) -> Scale:
     return Scale(low, max(high, low + 1), LEFT, WIDTH - RIGHT)
 
 
-def _unbroken(points: Sequence[Point], axis: Axis) -> list[list[Point]]:
-    """Points in the order in which they were measured; a step that goes back, or a gap in time, begins a new stroke."""
+def _unbroken(points: Sequence[Point], axis: Axis, starts: Collection[int] = ()) -> list[list[Point]]:
+    """Points that can be drawn, in the order in which they were measured; a step that goes back, a new start or a gap
+    in time begins a new stroke."""
     parts: list[list[Point]] = []
-    apart = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
+    apart = sorted(later[0] - earlier[0] for earlier, later in pairwise(filter(_can_be_drawn, points)))
     widest = GAP * apart[len(apart) // 2] if apart else 0.0
-    for point in points:
+    is_new = True
+    for index, point in enumerate(points):
+        is_new = is_new or index in starts
+        if not _can_be_drawn(point):
+            continue
         moved = point[0] - parts[-1][-1][0] if parts else 0.0
-        if not parts or (moved < 0 if axis is Axis.STEP else moved > widest):
+        if is_new or (moved < 0 if axis is Axis.STEP else moved > widest):
             parts.append([])
         parts[-1].append(point)
+        is_new = False
     return parts
 
 
@@ -200,7 +211,8 @@ def _band(curve: Curve, x: Scale, y: Scale) -> tuple[str, ...]:
     """Between the lowest and the highest value of each period, stroke by stroke."""
     if len(curve.low) != len(curve.high) or len(curve.low) < 2:
         return ()
-    lows, highs = _unbroken(curve.low, curve.axis), _unbroken(curve.high, curve.axis)
+    starts = curve.starts if len(curve.low) == len(curve.points) else ()
+    lows, highs = (_unbroken(edge, curve.axis, starts) for edge in (curve.low, curve.high))
     found = []
     for low, high in zip(lows, highs, strict=False):
         if len(low) > 1 and len(low) == len(high):

@@ -81,13 +81,14 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
 def of_incident(body: Mapping[str, Any] | None, incident: Mapping[str, Any], why: str = "") -> Chart | None:
     """The loss by step, with the spike, the way back and what was left out. Marks alone where there is no curve."""
     read = body or {}
-    step_at = points_of(read, "step")
+    step_at, loss = points_of(read, "step"), points_of(read, "loss")
     curve = Curve(
         name="loss-by-step",
         title="Loss by step",
         y_title="loss",
         axis=Axis.STEP,
-        points=by_step(points_of(read, "loss"), step_at),
+        points=by_step(loss, step_at),
+        starts=starts_of(incident, [at for at, _ in loss if step_at and at >= step_at[0][0]]),
         low=by_step(points_of(read, "loss_low"), step_at),
         high=by_step(points_of(read, "loss_high"), step_at),
         broken=[x for x, count in by_step(points_of(read, "non_finite"), step_at) if count > 0],
@@ -135,6 +136,13 @@ def by_step(values: Sequence[Point], steps: Sequence[Point]) -> list[Point]:
         if index >= 0:
             found.append((steps[index][1], value))
     return found
+
+
+def starts_of(incident: Mapping[str, Any], times: Sequence[float]) -> set[int]:
+    """Indexes of the first points that were measured after each new start of the run."""
+    began = [moment(one, "at") for one in objects(incident, "tries")]
+    found = {bisect_right(times, at.timestamp()) for at in began if at is not None}
+    return {index for index in found if index < len(times)}
 
 
 def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()) -> Iterator[Mark]:

@@ -1,0 +1,143 @@
+"""Pictures of curves: what was trained twice is seen twice, what is not known is not drawn, and words say the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rekindle.console.charts import Axis, Chart, Curve, Mark, MarkKind, draw
+from rekindle.console.curves import by_step, of_incident, of_job, rate_of, starts_of, window_of
+
+AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+EPOCH = AT.timestamp()
+
+
+def _drawn(**given: Any) -> Chart:
+    chart = draw(Curve(**{"name": "x", "title": "Loss", "y_title": "loss", "axis": Axis.STEP, **given}))
+    assert chart is not None
+    return chart
+
+
+def _lengths(chart: Chart) -> list[int]:
+    return [len(stroke.points.split()) for stroke in chart.strokes]
+
+
+def _body(steps: list[float], losses: list[float], **more: Any) -> dict[str, Any]:
+    """The API's answer: one point a second."""
+    curves: dict[str, Any] = {
+        "step": {"known": [[EPOCH + at, step] for at, step in enumerate(steps)]},
+        "loss": {"known": [[EPOCH + at, loss] for at, loss in enumerate(losses)]},
+    }
+    return {"since": AT.isoformat(), "until": (AT + timedelta(minutes=5)).isoformat(), "curves": curves | more}
+
+
+def _incident(*tries_s: float, resume_step: int = 160) -> dict[str, Any]:
+    return {
+        "onset_step": {"known": 188},
+        "target_step": {"known": 188},
+        "tries": [
+            {"at": (AT + timedelta(seconds=at)).isoformat(), "resume_step": {"known": resume_step}} for at in tries_s
+        ],
+        "skips": [[188, 588]],
+    }
+
+
+def test_a_step_that_goes_back_begins_a_new_stroke() -> None:
+    chart = _drawn(points=[(0, 3.0), (50, 2.5), (100, 2.0), (60, 2.4), (110, 1.9)])
+    assert _lengths(chart) == [3, 2]
+    assert [stroke.is_newest for stroke in chart.strokes] == [False, True]
+
+
+def test_a_new_attempt_that_is_already_further_when_first_seen_is_a_stroke_of_its_own() -> None:
+    chart = of_incident(_body([100, 150, 250, 300, 669], [3.0, 2.5, 9.0, 2.3, 1.9]), _incident(2.5))
+    assert chart is not None
+    assert _lengths(chart) == [3, 2]
+    assert "back from 250 to 160." in chart.said
+
+
+def test_an_attempt_of_one_point_is_a_dot() -> None:
+    chart = of_incident(_body([100, 250, 669], [3.0, 9.0, 1.9]), _incident(1.5))
+    assert chart is not None
+    assert _lengths(chart) == [2, 1]
+    assert [stroke.dot is not None for stroke in chart.strokes] == [False, True]
+
+
+def test_a_start_without_points_around_it_is_no_stroke() -> None:
+    times = [EPOCH, EPOCH + 1, EPOCH + 2]
+    assert starts_of(_incident(9), times) == set()  # nothing of the new attempt has been measured
+    assert starts_of(_incident(0.5, 0.7), times) == {1}  # the first never came to a step
+    chart = of_incident(_body([100, 150], [3.0, 2.5]), _incident(-5))
+    assert chart is not None
+    assert _lengths(chart) == [2]
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_start_is_found_where_the_first_losses_had_no_step(missing: int) -> None:
+    body = _body([], [3.0, 2.5, 2.4, 2.3, 9.0, 2.1, 1.9])
+    body["curves"]["step"]["known"] = [[EPOCH + at, 50 * at + 50] for at in range(missing, 7)]
+    chart = of_incident(body, _incident(4.5))
+    assert chart is not None
+    assert _lengths(chart) == [5 - missing, 2]
+
+
+def test_a_value_that_cannot_be_drawn_does_not_hide_a_start() -> None:
+    assert _lengths(_drawn(points=[(0, 1.0), (1, 1.0), (2, 1e300), (3, 1.0), (4, 1.0)], starts={2})) == [2, 2]
+
+
+def test_the_band_is_drawn_stroke_by_stroke() -> None:
+    body = _body([100, 150, 250, 300, 669], [3.0, 2.5, 9.0, 2.3, 1.9])
+    loss = body["curves"]["loss"]["known"]
+    body["curves"]["loss_low"] = {"known": [[at, value - 0.1] for at, value in loss]}
+    body["curves"]["loss_high"] = {"known": [[at, value + 0.1] for at, value in loss]}
+    chart = of_incident(body, _incident(2.5))
+    assert chart is not None
+    assert [len(around.split()) for around in chart.band] == [6, 4]
+
+
+def test_marks_stand_where_there_is_no_curve_and_say_why() -> None:
+    chart = of_incident({"curves": {"loss": {"unknown": "AccessDenied"}}}, _incident(2.5))
+    assert chart is not None
+    assert chart.is_empty
+    assert chart.why == "AccessDenied"
+    assert "no curve; AccessDenied" in chart.said
+    assert "data of 188-587 skipped" in chart.said
+
+
+def test_nothing_at_all_is_no_picture() -> None:
+    assert of_incident(None, {}) is None
+    assert draw(Curve(name="x", title="Loss", y_title="loss", axis=Axis.TIME)) is None
+
+
+def test_labels_never_touch_and_never_leave_the_picture() -> None:
+    marks = [Mark(kind=MarkKind.SAVE, low=at, label=f"saved at {at}") for at in (100, 101, 102, 900, 1000)]
+    chart = _drawn(points=[(0, 1.0), (1000, 1.0)], marks=marks)
+    places = [(one.label_y, one.label_x, one.label_x + 6.4 * len(one.label)) for one in chart.marks]
+    assert max(end for _, _, end in places) <= chart.right
+    for row, begin, end in places:
+        assert all(
+            row != other or end < low or high < begin for other, low, high in places if (low, high) != (begin, end)
+        )
+
+
+def test_a_gap_in_time_is_not_drawn_over() -> None:
+    body = _body([], [])
+    body["curves"] = {"loss": {"known": [[EPOCH + at, 2.0] for at in (0, 1, 2, 3, 200, 201)]}}
+    (chart,) = of_job(body, {})
+    assert _lengths(chart) == [4, 2]
+
+
+def test_a_step_that_went_back_says_nothing_about_speed() -> None:
+    assert rate_of(_body([100, 150, 120, 170], [])) == [(EPOCH + 1, 50.0), (EPOCH + 3, 50.0)]
+
+
+def test_a_loss_before_any_step_is_at_no_step() -> None:
+    assert by_step([(1, 9.0), (2, 3.0), (4, 2.0)], [(2, 100), (3, 150)]) == [(100, 3.0), (150, 2.0)]
+
+
+def test_the_window_reaches_around_the_incident() -> None:
+    minutes, until = window_of(AT, AT + timedelta(minutes=10), AT + timedelta(hours=5))
+    assert until == (AT + timedelta(minutes=15)).isoformat()
+    assert minutes == 35  # twice its length before it, half of it after
+    assert window_of(AT, None, AT + timedelta(minutes=10)) == (30, None)
