@@ -21,7 +21,7 @@ GATEWAY_ONLY: Final[Mapping[int, str]] = {502: "The function answered nothing us
 _ABOUT: Final = (
     "Watches training runs on AWS and recovers them. Every request is signed with AWS credentials (SigV4, service "
     "execute-api). Problems are RFC 9457 documents; `field` is the dotted path of what is wrong. Orders take an "
-    "Idempotency-Key: the same key with the same body is one order, answered alike for two weeks."
+    "Idempotency-Key: the same key with the same body by the same signer is one order, answered alike for two weeks."
 )
 _KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": KEY_PATTERN}
 

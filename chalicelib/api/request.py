@@ -26,6 +26,7 @@ KEY_PATTERN: Final = r"^[!-~]([ -~]*[!-~])?$"
 MAX_KEY: Final = 256
 _JSON_TYPES: Final = ("application/json",)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}\Z")  # Python refuses to read a number of thousands of digits
+_SESSION: Final = re.compile(r"^(arn:[^:]+:sts::[0-9]*:assumed-role/[^/]+)/.+$", re.DOTALL)
 _KEY: Final = re.compile(KEY_PATTERN.replace("$", r"\Z"))
 
 
@@ -52,8 +53,12 @@ class Request:
 
     @property
     def key(self) -> str:
-        """What makes an order idempotent: the caller's Idempotency-Key, else the request itself."""
-        return self.given_key or self.request_id
+        """What makes an order idempotent: the caller's Idempotency-Key, else the request itself.
+
+        A key is its signer's own: under somebody else's signature the same characters are another key, so that nobody
+        is given an answer, or robbed of an order, by a key that they happen to share.
+        """
+        return self.request_id if self.given_key is None else f"{principal(self.who)}\n{self.given_key}"
 
     @property
     def limit(self) -> int:
@@ -69,6 +74,14 @@ class Request:
         """Equal for two orders that ask for the same."""
         asked = json.dumps([self.body, self.headers.get("if-match")], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(asked.encode()).hexdigest()[:32]
+
+
+def principal(who: str) -> str:
+    """Who signs, without the name of the session: who repeats an order may have assumed the role again by then.
+
+    Source: IAM user guide, IAM identifiers, ARNs of assumed-role sessions.
+    """
+    return _SESSION.sub(r"\1", who)
 
 
 def read(operation: Operation, names: Mapping[str, str], event: Mapping[str, Any], raw_body: bytes) -> Request:

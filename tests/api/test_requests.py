@@ -21,12 +21,13 @@ def asked(
     raw: bytes | None = None,
     query: dict[str, str] | None = None,
     headers: dict[str, str] | None = None,
+    who: str = "arn:aws:iam::1:user/ada",
     **names: str,
 ) -> Request:
     event = {
         "queryStringParameters": query,
         "headers": headers or {},
-        "requestContext": {"requestId": "r", "path": "/api/x", "identity": {"userArn": "arn:aws:iam::1:user/ada"}},
+        "requestContext": {"requestId": "r", "path": "/api/x", "identity": {"userArn": who}},
     }
     sent = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
     return read(BY_NAME[operation], names, event, sent)
@@ -162,6 +163,17 @@ def test_a_key_that_would_not_travel_is_refused(key: str) -> None:
 def test_without_a_key_each_request_is_its_own_order() -> None:
     request = asked("checkpoint_job", {}, job_id="lm")
     assert (request.given_key, request.key, request.who) == (None, "r", "arn:aws:iam::1:user/ada")
+
+
+def test_a_key_is_its_signer_s_own_and_a_session_of_the_same_role_has_the_same() -> None:
+    def key_of(who: str) -> str:
+        return asked("checkpoint_job", {}, headers={"Idempotency-Key": "k"}, job_id="lm", who=who).key
+
+    role = "arn:aws:sts::1:assumed-role/OnCall"
+    assert key_of(f"{role}/botocore-session-1") == key_of(f"{role}/botocore-session-2")
+    users = [f"arn:aws:iam::1:{name}" for name in ("user/ada", "user/bob", "root")]
+    signers = [*users, f"{role}/ada", f"{role}2/ada"]
+    assert len({key_of(who) for who in signers}) == len(signers)
 
 
 def test_an_answer_is_always_json() -> None:

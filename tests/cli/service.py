@@ -118,6 +118,7 @@ class FakeService:
         self.approvals = Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
         self.redriver = ingress
         self.stage = "dev"
+        self.signer = "arn:aws:iam::1:user/op"  # as API Gateway names who signed
         self.report = _nobody
         self.api = Api(parts=_Parts(self))
         self.ingress = ingress
@@ -229,7 +230,7 @@ class FakeService:
             "headers": headers,
             "requestContext": {
                 "requestId": f"r{len(self.requests)}",
-                "identity": {"userArn": "arn:aws:iam::1:user/op"},
+                "identity": {"userArn": self.signer},
             },
         }
         answer = self.api.answer(operation, names, event, body)

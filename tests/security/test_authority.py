@@ -35,6 +35,29 @@ def test_an_order_is_its_signer_s_whatever_the_request_says() -> None:
     assert service.switches.read()["paused_by"] == SIGNER
 
 
+def test_a_key_that_two_signers_share_is_two_orders() -> None:
+    service = FakeService()
+    service.protect("lm")
+    key = {"idempotency-key": "shared"}
+
+    def checkpoint(who: str) -> tuple[int, dict[str, str], dict[str, Any]]:
+        service.signer = who
+        status, headers, content = service.handle("POST", "/jobs/lm/checkpoint", key, b"{}")
+        return status, headers, json.loads(content)
+
+    first = checkpoint("arn:aws:sts::1:assumed-role/OnCall/ada")
+    again = checkpoint("arn:aws:sts::1:assumed-role/OnCall/ada-an-hour-later")
+    assert (first[0], again[1].get("Idempotency-Replayed"), again[2]) == (202, "true", first[2])
+    status, headers, body = checkpoint("arn:aws:iam::1:user/bob")
+    assert (status, headers.get("Idempotency-Replayed")) == (202, None)
+    assert (body["what"], body["incident_id"]) == ("joined", first[2]["incident_id"])
+    inbox = service.store.load(body["incident_id"]).inbox
+    assert [one.evidence["who"] for one in inbox] == [
+        "arn:aws:sts::1:assumed-role/OnCall/ada",
+        "arn:aws:iam::1:user/bob",
+    ]
+
+
 @pytest.mark.parametrize(
     "fault", ["operator_order", "no_progress", "job_missing", "planned_end", "OPERATOR_ORDER", "x"]
 )
