@@ -35,6 +35,11 @@ class Step:
     what: str
 
 
+def ends_what_is_left(incident: Incident, action: Action) -> bool:
+    """A held start beside a new submission must not run as well: its end belongs to the step that made the new one."""
+    return isinstance(action, StopJob) and any(one.leaves == action.attempt for one in incident.tries)
+
+
 def new_steps(kept: Incident, decision: Decision) -> tuple[Step, ...]:
     """What `decision` would do that is not on record of `kept`, the Incident as it was before."""
     found = (_step(kept, decision.incident, action) for action in decision.actions)
@@ -53,10 +58,9 @@ def _key(kept: Incident, proposed: Incident, action: Action) -> str | None:
     repair = kept.repair
     match action:
         case StopJob():
-            # A held start beside a new submission must not run as well: its end belongs to that start.
-            is_left = any(one.leaves == action.attempt for one in kept.tries)
             is_asked = kept.phase is Phase.STOPPING and action.attempt in kept.stopped_attempts
-            return None if is_left or is_asked else f"{STOP}:{action.attempt}:{proposed.fault}"
+            is_settled = is_asked or ends_what_is_left(kept, action)
+            return None if is_settled else f"{STOP}:{action.attempt}:{proposed.fault}"
         case ResubmitJob():
             if kept.pending is not None and kept.pending.number == action.number:
                 return None

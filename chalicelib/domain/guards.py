@@ -18,7 +18,7 @@ from chalicelib.domain.actions import Action, AskApproval, CordonNode, Notify, S
 from chalicelib.domain.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.first_steps import shadow
 from chalicelib.domain.guard_rules import ApprovalRule, Harm
-from chalicelib.domain.guard_steps import STOP, Step, new_steps
+from chalicelib.domain.guard_steps import STOP, Step, ends_what_is_left, new_steps
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_memory import state_of_the_node
@@ -89,7 +89,11 @@ def may_cordon(look: Look) -> bool:
 
 def _shadowed(look: Look, decision: Decision) -> Decision:
     """Switched on in the middle of a recovery, too: from here on nothing is done."""
-    doing = [action_name(one) for one in decision.actions if not isinstance(one, Notify | AskApproval)]
+    doing = [
+        action_name(one)
+        for one in decision.actions
+        if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(look.incident, one))
+    ]
     if not doing:
         return decision
     where = f", switched on {look.seen.shadow}" if look.seen.shadow else ""
@@ -97,8 +101,16 @@ def _shadowed(look: Look, decision: Decision) -> Decision:
     told = shadow(look, would)
     if look.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
         return told
-    reason = f"{told.reason} {_state(look)}"
+    reason = f"{told.reason} {_state(look)}{_unanswered(look)}"
     return look.hand_over("guard.shadow", reason, severity=Severity.PAGE)
+
+
+def _unanswered(look: Look) -> str:
+    """What was let through before shadow mode was on may have been carried out, with its answer still to come."""
+    pending = look.incident.pending if look.incident.phase is Phase.RESUBMITTING else None
+    if pending is None:
+        return ""
+    return f" Whether {pending.name}, ordered at {pending.at:%H:%M} UTC, was started is not known."
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------

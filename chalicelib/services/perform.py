@@ -28,11 +28,13 @@ from chalicelib.domain.actions import (
 from chalicelib.domain.errors import Permanent, RecoveryError, Skip
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_rules import Harm
+from chalicelib.domain.guard_steps import ends_what_is_left
 from chalicelib.domain.holds import is_of_the_breaker
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.node_actions import CheckNode, MoveRuns, NodeAction, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.notices import sequence_of
 from chalicelib.domain.paste import needs_arn, paste_of
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
@@ -116,7 +118,7 @@ class Perform:
 
         What was not done then is, for the next look, an order that never arrived: it is given again, or never.
         """
-        if action_name(action) not in list(Harm) or _ends_what_is_left(action, incident):
+        if action_name(action) not in list(Harm) or ends_what_is_left(incident, action):
             return None
         switches = self.registry.switches()
         shadow = switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident))
@@ -240,6 +242,7 @@ class Perform:
     def _notice(self, incident: Incident, *, token: str, severity: Severity, title: str, text: str) -> Notice:
         return Notice(
             token=token,
+            sequence=sequence_of(token, incident.incident_id),
             severity=severity,
             title=title,
             text=text,
@@ -263,16 +266,17 @@ class Perform:
         return agent.value.cluster_arn if isinstance(agent, Known) else ""
 
     def _notify(self, action: Notify | AskApproval, incident: Incident, token: str) -> ActionResult:
-        asks = isinstance(action, AskApproval)
+        asks, known_as = isinstance(action, AskApproval), token
         if isinstance(action, AskApproval):
             if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
                 incident.incident_id
             ):  # one page for the whole fleet; this question stands among the open ones all the same
                 return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
-            token = f"{incident.incident_id}.{action.approval_id}"  # the same question, whichever look asks it
+            known_as = f"{incident.incident_id}.{action.approval_id}"  # the same question, whichever look asks it
         severity = Severity.PAGE if isinstance(action, AskApproval) else action.severity
         notice = replace(
             self._notice(incident, token=token, severity=severity, title=action.title, text=action.text),
+            token=known_as,
             kind=NoticeKind.APPROVAL if asks else NoticeKind.NEWS,
             approval_id=action.approval_id if isinstance(action, AskApproval) else "",
             paste=paste_of(incident, region=self.region, cluster_arn=self._cluster_arn(incident)),
@@ -289,11 +293,6 @@ def stands_elsewhere(before: Incident, after: Incident) -> bool:
         after.approvals,
         after.holds,
     )
-
-
-def _ends_what_is_left(action: Action, incident: Incident) -> bool:
-    """A held start beside a new submission: left there, both might run."""
-    return isinstance(action, StopJob) and any(one.leaves == action.attempt for one in incident.tries)
 
 
 def is_outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> bool:
