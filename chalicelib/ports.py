@@ -530,7 +530,8 @@ class Notice:
     none.
 
     `fault`, `phase` are the Incident's own words. `paste` are what an on-call person runs or opens next, each a label
-    and a command or address.
+    and a command or address. `sequence` orders the notices of one Incident when compared as text, however they arrive;
+    empty where the notice is about none.
     """
 
     token: str
@@ -547,6 +548,7 @@ class Notice:
     cluster: str = ""
     node: str = ""
     paste: tuple[tuple[str, str], ...] = ()
+    sequence: str = ""
 
 
 class Announcer(Protocol):

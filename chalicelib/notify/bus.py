@@ -80,6 +80,8 @@ def detail_of(notice: Notice) -> dict[str, Any]:
         "type": "rekindle.notice",
         "subject": notice.job_id or notice.incident_id,
         "time": notice.at.isoformat(),
+        # Source: cloudevents/spec, extensions/sequence.md: a text that is compared as text; here within one Incident.
+        **({"sequence": notice.sequence} if notice.sequence else {}),
         "datacontenttype": "application/json",
         "data": {
             "severity": notice.severity.value,

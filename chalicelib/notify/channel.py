@@ -83,6 +83,7 @@ def read_notice(detail: Mapping[str, Any]) -> Notice:
             cluster=_text(data, "cluster"),
             node=_text(data, "node"),
             paste=tuple((str(label), str(what)) for label, what in data.get("paste") or ()),
+            sequence=_text(detail, "sequence"),
         )
     except (ValueError, TypeError) as err:
         raise MalformedEvent("detail", f"is not a notice: {err}"[:200]) from err

@@ -127,6 +127,19 @@ def test_a_refusal_goes_to_the_undeliverable_with_the_reason_and_back_by_redrive
     assert told.waiting("undelivered") == told.waiting("deliveries") == []
 
 
+def test_a_notice_that_comes_late_says_that_it_stands_before_what_came_first(told: Told, receiver: Receiver) -> None:
+    """The first send fails, and the Incident has recovered by the time it is tried again."""
+    told.document("channels", routes(oncall=webhook(receiver.url)))
+    receiver.plan.append(500)
+    told.service.announcer.announce(notice(sequence="0001.000003.001"))
+    told.cloud.clock.run_for(timedelta(seconds=2))
+    told.service.announcer.announce(notice(token="inc-1.1.9.0", sequence="0001.000009.001", title="recovered"))
+    told.cloud.clock.run_for(HOUR)
+    arrived = [json.loads(one.body) for one in receiver.taken()]
+    assert sorted(one["sequence"] for one in arrived) == ["0001.000003.001", "0001.000009.001"]
+    assert max(arrived, key=lambda one: one["sequence"])["data"]["title"] == "recovered"
+
+
 def test_a_redirect_is_not_followed(told: Told, receiver: Receiver) -> None:
     told.document("channels", routes(oncall=webhook(receiver.url)))
     receiver.plan.append("redirect")

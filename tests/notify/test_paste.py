@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.actions import AskApproval
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.notices import sequence_of
 from chalicelib.domain.paste import MAX_NODES, needs_arn, paste_of
+from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.services.perform import Perform, stands_elsewhere
 from tests.fakes.world import FakeAnnouncer
@@ -127,3 +130,36 @@ def test_a_change_is_told_once_it_is_one_and_never_fails_a_recovery() -> None:
 def test_what_is_shown_is_phase_fault_questions_and_holds() -> None:
     assert not stands_elsewhere(incident(), incident(version=7, signals_seen=3))
     assert stands_elsewhere(incident(), incident(fault=FaultClass.HANG))
+
+
+def test_each_notice_says_where_it_stands_among_its_incident_s() -> None:
+    """Compared as text: an order of the bus, of the queue and of clocks is none."""
+    tokens = [
+        "inc-1.1.2.change",
+        "inc-1.1.2.0",
+        "inc-1.1.2.1",
+        "inc-1.1.10.0",
+        "inc-1.1.10.11",
+        "inc-1.2.0.change",
+        "inc-1.10.0.0",
+    ]
+    order = [sequence_of(token, "inc-1") for token in tokens]
+    assert order == sorted(order)
+    assert len(set(order)) == len(tokens)
+    assert order[1] == "0001.000002.001"
+
+
+@pytest.mark.parametrize(
+    ("token", "about"), [("t", "inc-1"), ("registered:lm", ""), ("inc-1.1.x.0", "inc-1"), ("", "")]
+)
+def test_what_stands_in_no_order_claims_none(token: str, about: str) -> None:
+    assert sequence_of(token, about) == ""
+
+
+def test_a_question_stands_where_it_was_asked_and_keeps_its_own_id() -> None:
+    announcer = FakeAnnouncer()
+    asking = AskApproval(approval_id="ap-1", title="May the node be replaced?", text="why", deadline_at=AT)
+    perform = replace(telling(announcer), announcer=announcer)
+    perform.act(asking, incident=incident(), policy=DEFAULT_POLICY, token="inc-1.1.7.0")
+    (told,) = announcer.notices
+    assert (told.token, told.sequence) == ("inc-1.ap-1", "0001.000007.001")

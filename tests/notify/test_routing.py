@@ -172,6 +172,7 @@ def test_a_secret_in_place_of_a_secret_s_name_is_refused_and_not_repeated() -> N
         notice(),
         notice(job_id=None, incident_id="", paste=(), kind=NoticeKind.APPROVAL, approval_id="a-1"),
         notice(title='"quoted"\n☃', text="\x00"),
+        notice(sequence="0001.000003.001"),
     ],
 )
 def test_a_notice_travels_unchanged(one: Notice) -> None:
