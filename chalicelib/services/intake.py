@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from chalicelib.domain.diagnosis import is_stale
 from chalicelib.domain.errors import DependencyUnavailable, NotOurs, UnknownEntity
@@ -27,13 +27,12 @@ from chalicelib.ports import (
     Mailbox,
     Scheduler,
 )
+from chalicelib.services.in_hand import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.node_map import NodeMap
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.registration import Registration
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
-HANDED_OVER_RESPITE = timedelta(hours=1)  # about what a called person needs to see and to say something
-LEFT_ALONE = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
 _STATES = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})
 _OVER = frozenset({"Completed", "Stopped"})
 _ENDED = _OVER | {"Failed"}
@@ -124,6 +123,7 @@ class Intake:
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
         """Open or join the node's own Incident; `signal.node` is its name in Slurm. News joins and opens nothing.
+        Neither does more of what a person has denied (in_hand.py).
 
         of_run: the policy of a protected run on the node.
 
@@ -131,12 +131,18 @@ class Intake:
             NotOurs: nobody asked us to look after the cluster's nodes, nor after a run on this one.
         """
         cluster, node = signal.cluster or "", signal.node or ""
+        newest = next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
         if not signal.triggers:
-            newest = next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
             if newest is None or not newest.is_open:
                 return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
             return self.cancel(newest.incident_id, signal)
         policy_name = self._policy_for_node(signal, of_run)
+        if newest is not None and is_node_left_alone(newest, signal, now=self.clock.now()):
+            hours = NODE_RESPITE.total_seconds() / 3600
+            said = (
+                f"a person has denied or cancelled this very thing in {newest.incident_id}, less than {hours:.0f} h ago"
+            )
+            return Outcome(what=What.DROPPED, reason=said, signal=signal.kind.value)
         incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
         return self._knock(replace(incident, node=node), signal)
 
@@ -304,21 +310,6 @@ class Intake:
             self.executions.start(entry.incident_id, generation=entry.generation)
         else:
             self.executions.wake(entry.callback_id, why=signal.kind.value)
-
-
-def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> bool:
-    """True for more of what the Job's newest Incident has just left to a person: the same trouble of the same attempt.
-
-    Each rank of a stuck run reports its own stall; one page is enough. What was cancelled stays so while the attempt
-    lives, because somebody may be looking into it with a debugger, and so does what was denied, because a question that
-    is put again might be answered by its default; what was handed over may be told anew after a while.
-    """
-    if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
-        return False
-    if before.outcome in LEFT_ALONE:
-        return True
-    is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
-    return before.phase is Phase.HANDED_OVER and is_fresh
 
 
 def is_mere_news(signal: Signal) -> bool:

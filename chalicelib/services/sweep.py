@@ -35,7 +35,8 @@ from chalicelib.ports import (
     SweepMarks,
 )
 from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import LEFT_ALONE, Intake
+from chalicelib.services.in_hand import LEFT_ALONE
+from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep_clusters import SweepClusters
 from chalicelib.services.sweep_metrics import (

@@ -1,0 +1,59 @@
+"""Trouble that a person has in hand already: told once more, it opens no Incident and asks nobody again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.jobs import Job
+from chalicelib.domain.node_findings import Finding, finding_of, instance_of
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+
+HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
+NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
+LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
+
+
+def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> bool:
+    """True for more of what the Job's newest Incident has just left to a person: the same trouble of the same attempt.
+
+    Each rank of a stuck run reports its own stall; one page is enough. What was cancelled stays so while the attempt
+    lives, because somebody may be looking into it with a debugger, and so does what was denied, because a question that
+    is put again might be answered by its default; what was handed over may be told anew after a while.
+    """
+    if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
+        return False
+    if before.outcome in LEFT_ALONE:
+        return True
+    is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
+    return before.phase is Phase.HANDED_OVER and is_fresh
+
+
+def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bool:
+    """True for more of what a person has denied or cancelled about the node, within NODE_RESPITE.
+
+    `before` is the node's newest Incident. Anything that was not known then is new: a fault of another kind, another
+    machine under the same name, one more attempt of a run that accuses it. Whoever orders is never refused.
+    """
+    found = finding_of(signal)
+    if before.is_open or before.outcome not in LEFT_ALONE or found is None or signal.source is SignalSource.OPERATOR:
+        return False
+    if before.closed_at is None or now - before.closed_at >= NODE_RESPITE:
+        return False
+    told, known = instance_of(signal), before.repair.instance_id if before.repair is not None else None
+    if told is not None and known is not None and told != known:
+        return False
+    if signal.kind is SignalKind.NODE_SUSPECT:
+        return any(_accuser(one) == _accuser(signal) for one in before.signals if one.kind is SignalKind.NODE_SUSPECT)
+    findings = before.repair.findings if before.repair is not None else ()
+    heard = (finding_of(one) for one in before.signals)
+    return _fault(found) in {_fault(one) for one in (*findings, *heard) if one is not None}
+
+
+def _accuser(signal: Signal) -> tuple[object, ...]:
+    return tuple(signal.evidence.get(name) for name in ("job_id", "attempt"))
+
+
+def _fault(finding: Finding) -> tuple[str, str]:
+    return finding.kind.value, finding.key
