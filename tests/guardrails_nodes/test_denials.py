@@ -1,4 +1,4 @@
-"""What a person has denied about a node, or cancelled, is not asked again until something new happens or a day is over."""
+"""What a person has denied about a node, or cancelled, is asked again only after a day, or when something is new."""
 
 from __future__ import annotations
 
