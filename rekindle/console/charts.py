@@ -9,31 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import pairwise
 from typing import Final
 
 from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
+from rekindle.console.strokes import Axis, Point, can_be_drawn, unbroken
 
 WIDTH: Final = 960
 HEIGHT: Final = 300
 FLAT: Final = 130  # where there are marks and no curve
 LEFT, RIGHT, BOTTOM = 64, 30, 44
-TOP: Final = 14
+TOP: Final = 24  # the upper axis' title stands above the highest value's label
 LABEL_ROW: Final = 17  # height of one row of labels above the curve
 CHAR_WIDTH: Final = 6.4  # of the labels' small type, generously: two labels never touch
 TABLE_ROWS: Final = 40
-BEYOND: Final = 1e200  # CloudWatch holds no number beyond 2**360 (2.3e108)
-GAP: Final = 5  # times the usual distance in time: nothing was measured in between, and no line is drawn
-
-Point = tuple[float, float]
-
-
-class Axis(StrEnum):
-    """What runs to the right."""
-
-    STEP = "step"
-    TIME = "time"
+DAY_S: Final = 86_400
 
 
 class MarkKind(StrEnum):
@@ -107,6 +98,11 @@ class Chart:
     right: int = WIDTH - RIGHT
 
     @property
+    def has_earlier(self) -> bool:
+        """Attempts before the newest are in it, too: it must be told which line is whose."""
+        return any(not stroke.is_newest for stroke in self.strokes)
+
+    @property
     def is_empty(self) -> bool:
         """There is no curve; marks there may be."""
         return not self.strokes
@@ -117,7 +113,8 @@ class Curve:
     """What is to be drawn. `low` and `high` are the band around the curve, point by point as `points` or empty.
 
     `starts` are the indexes of points with which the run was started again: each begins a new stroke, also where the
-    new attempt is already further than the old one came when it is first measured.
+    new attempt is already further than the old one came when it is first measured. `gaps` are the indexes of points
+    before which nothing was measured for long: the same attempt, and no line is drawn to them.
     """
 
     name: str
@@ -128,6 +125,7 @@ class Curve:
     low: Sequence[Point] = ()
     high: Sequence[Point] = ()
     starts: Collection[int] = ()
+    gaps: Collection[int] = ()
     broken: Sequence[float] = ()  # x of values that were no finite numbers
     marks: Sequence[Mark] = ()
     why: str = ""  # why there are no points
@@ -136,8 +134,9 @@ class Curve:
 
 def draw(curve: Curve) -> Chart | None:
     """The picture; None where there is nothing to be drawn at all."""
-    finite = [point for point in curve.points if _can_be_drawn(point)]
-    parts = _unbroken(curve.points, curve.axis, curve.starts)
+    finite = [point for point in curve.points if can_be_drawn(point)]
+    parts = unbroken(curve.points, curve.axis, curve.starts, curve.gaps)
+    newest = parts[-1].attempt if parts else 0
     edges = [x for x, _ in finite] + list(curve.broken)
     edges += [place for mark in curve.marks for place in (mark.low, mark.high) if place is not None]
     if not edges:
@@ -147,7 +146,7 @@ def draw(curve: Curve) -> Chart | None:
     top = TOP + LABEL_ROW * rows
     height = (curve.height if finite else FLAT) + LABEL_ROW * rows
     floor = height - BOTTOM
-    values = [point[1] for point in (*finite, *curve.low, *curve.high) if _can_be_drawn(point)]
+    values = [point[1] for point in (*finite, *curve.low, *curve.high) if can_be_drawn(point)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
     return Chart(
         name=curve.name,
@@ -157,21 +156,17 @@ def draw(curve: Curve) -> Chart | None:
         height=height,
         top=top,
         floor=floor,
-        strokes=tuple(_stroke(part, x, y, is_newest=curve.axis is Axis.TIME or part is parts[-1]) for part in parts),
+        strokes=tuple(_stroke(part.points, x, y, is_newest=part.attempt == newest) for part in parts),
         band=_band(curve, x, y),
         x_ticks=tuple(step_ticks(x) if curve.axis is Axis.STEP else time_ticks(x)),
         y_ticks=tuple(value_ticks(y)) if values else (),
         marks=tuple(marks),
         broken=tuple(x(place) for place in curve.broken),
-        said=_said(curve, finite),
+        said=_said(curve, finite, attempts=newest + 1, is_log=y.is_log),
         why="" if finite else (curve.why or "there is no curve"),
         rows=_rows(finite, curve.axis),
         is_log=y.is_log,
     )
-
-
-def _can_be_drawn(point: Point) -> bool:
-    return all(math.isfinite(value) and abs(value) <= BEYOND for value in point)
 
 
 def _x_scale(edges: Sequence[float], axis: Axis) -> Scale:
@@ -180,25 +175,6 @@ def _x_scale(edges: Sequence[float], axis: Axis) -> Scale:
         air = max(1.0, (high - low) * 0.02)
         return Scale(max(0.0, low - air), high + air, LEFT, WIDTH - RIGHT)
     return Scale(low, max(high, low + 1), LEFT, WIDTH - RIGHT)
-
-
-def _unbroken(points: Sequence[Point], axis: Axis, starts: Collection[int] = ()) -> list[list[Point]]:
-    """Points that can be drawn, in the order in which they were measured; a step that goes back, a new start or a gap
-    in time begins a new stroke."""
-    parts: list[list[Point]] = []
-    apart = sorted(later[0] - earlier[0] for earlier, later in pairwise(filter(_can_be_drawn, points)))
-    widest = GAP * apart[len(apart) // 2] if apart else 0.0
-    is_new = True
-    for index, point in enumerate(points):
-        is_new = is_new or index in starts
-        if not _can_be_drawn(point):
-            continue
-        moved = point[0] - parts[-1][-1][0] if parts else 0.0
-        if is_new or (moved < 0 if axis is Axis.STEP else moved > widest):
-            parts.append([])
-        parts[-1].append(point)
-        is_new = False
-    return parts
 
 
 def _stroke(part: Sequence[Point], x: Scale, y: Scale, *, is_newest: bool) -> Stroke:
@@ -212,11 +188,12 @@ def _band(curve: Curve, x: Scale, y: Scale) -> tuple[str, ...]:
     if len(curve.low) != len(curve.high) or len(curve.low) < 2:
         return ()
     starts = curve.starts if len(curve.low) == len(curve.points) else ()
-    lows, highs = (_unbroken(edge, curve.axis, starts) for edge in (curve.low, curve.high))
+    gaps = curve.gaps if len(curve.low) == len(curve.points) else ()
+    lows, highs = (unbroken(edge, curve.axis, starts, gaps) for edge in (curve.low, curve.high))
     found = []
     for low, high in zip(lows, highs, strict=False):
-        if len(low) > 1 and len(low) == len(high):
-            around = [*high, *reversed(low)]
+        if len(low.points) > 1 and len(low.points) == len(high.points):
+            around = [*high.points, *reversed(low.points)]
             found.append(" ".join(f"{x(at)},{y(value)}" for at, value in around))
     return tuple(found)
 
@@ -248,7 +225,7 @@ def _label_rows(marks: Sequence[Mark], x: Scale) -> tuple[list[DrawnMark], int]:
     return [replace(drawn, label_y=TOP + LABEL_ROW * row + 6) for drawn, row in placed], len(ends)
 
 
-def _said(curve: Curve, points: Sequence[Point]) -> str:
+def _said(curve: Curve, points: Sequence[Point], *, attempts: int, is_log: bool) -> str:
     """The picture in words, for those who do not see it."""
     parts = []
     if points:
@@ -259,6 +236,10 @@ def _said(curve: Curve, points: Sequence[Point]) -> str:
         )
     else:
         parts.append(f"{curve.title}: no curve; {curve.why or 'nothing was measured'}.")
+    if attempts > 1:
+        parts.append(f"It holds {attempts} attempts, a line each; the last one is the newest.")
+    if is_log:
+        parts.append("The scale of the values is logarithmic.")
     if curve.broken:
         parts.append(f"{len(curve.broken)} periods held values that were no finite numbers.")
     parts += [f"{mark.label}." for mark in curve.marks if mark.label]
@@ -273,7 +254,15 @@ def _rows(points: Sequence[Point], axis: Axis) -> tuple[tuple[str, str], ...]:
     chosen = [*points[::every]]
     if chosen[-1] != points[-1]:
         chosen.append(points[-1])
-    return tuple((str(round(at)) if axis is Axis.STEP else clock_of(at), short(value)) for at, value in chosen)
+    # A window of days has each time of day more than once.
+    is_long = points[-1][0] - points[0][0] >= DAY_S
+    told = (lambda at: str(round(at))) if axis is Axis.STEP else (day_of if is_long else clock_of)
+    return tuple((told(at), short(value)) for at, value in chosen)
+
+
+def day_of(at: float) -> str:
+    """A day and a time (UTC)."""
+    return datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
 
 
 def clock_of(at: float) -> str:

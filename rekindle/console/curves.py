@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from rekindle.cli.shapes import member, moment, objects, word
-from rekindle.console.charts import Axis, Chart, Curve, Mark, MarkKind, Point, draw
+from rekindle.console.charts import Chart, Curve, Mark, MarkKind, draw
+from rekindle.console.strokes import Axis, Point, gaps_of
 
 WINDOWS: Final[Mapping[int, str]] = {
     15: "15 minutes",
@@ -82,13 +83,15 @@ def of_incident(body: Mapping[str, Any] | None, incident: Mapping[str, Any], why
     """The loss by step, with the spike, the way back and what was left out. Marks alone where there is no curve."""
     read = body or {}
     step_at, loss = points_of(read, "step"), points_of(read, "loss")
+    times = [at for at, _ in loss if step_at and at >= step_at[0][0]]
     curve = Curve(
         name="loss-by-step",
         title="Loss by step",
         y_title="loss",
         axis=Axis.STEP,
         points=by_step(loss, step_at),
-        starts=starts_of(incident, [at for at, _ in loss if step_at and at >= step_at[0][0]]),
+        starts=starts_of(incident, times),
+        gaps=gaps_of(times),
         low=by_step(points_of(read, "loss_low"), step_at),
         high=by_step(points_of(read, "loss_high"), step_at),
         broken=[x for x, count in by_step(points_of(read, "non_finite"), step_at) if count > 0],

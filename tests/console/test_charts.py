@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rekindle.console.charts import Axis, Chart, Curve, Mark, MarkKind, draw
+from rekindle.console.charts import Chart, Curve, Mark, MarkKind, draw
 from rekindle.console.curves import by_step, of_incident, of_job, rate_of, starts_of, window_of
+from rekindle.console.strokes import Axis
 
 AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 EPOCH = AT.timestamp()
@@ -126,6 +127,40 @@ def test_a_gap_in_time_is_not_drawn_over() -> None:
     body["curves"] = {"loss": {"known": [[EPOCH + at, 2.0] for at in (0, 1, 2, 3, 200, 201)]}}
     (chart,) = of_job(body, {})
     assert _lengths(chart) == [4, 2]
+
+
+def test_a_gap_in_an_incidents_curve_is_not_drawn_over_and_stays_one_attempt() -> None:
+    body = _body([], [])
+    seen = (0, 1, 2, 60, 61, 62)
+    body["curves"]["step"] = {"known": [[EPOCH + at, 100 + at] for at in seen]}
+    body["curves"]["loss"] = {"known": [[EPOCH + at, 2.0] for at in seen]}
+    chart = of_incident(body, _incident())
+    assert chart is not None
+    assert _lengths(chart) == [3, 3]
+    assert [stroke.is_newest for stroke in chart.strokes] == [True, True]
+    assert not chart.has_earlier
+
+
+def test_which_line_is_which_attempts_is_told() -> None:
+    chart = of_incident(_body([100, 150, 250, 300, 669], [3.0, 2.5, 9.0, 2.3, 1.9]), _incident(2.5))
+    assert chart is not None
+    assert chart.has_earlier
+    assert "It holds 2 attempts, a line each; the last one is the newest." in chart.said
+
+
+def test_a_logarithmic_scale_is_told_in_words() -> None:
+    assert "scale of the values is logarithmic" in _drawn(points=[(0, 1.0), (1, 900.0)]).said
+    assert "logarithmic" not in _drawn(points=[(0, 1.0), (1, 9.0)]).said
+
+
+def test_the_values_of_a_week_are_told_with_their_day() -> None:
+    body = _body([], [])
+    body["curves"] = {"loss": {"known": [[EPOCH + 3600 * at, 2.0] for at in range(30)]}}
+    (chart,) = of_job(body, {})
+    assert chart.rows[0][0] == "11-20 10:00:00"
+    body["curves"] = {"loss": {"known": [[EPOCH + at, 2.0] for at in range(30)]}}
+    (chart,) = of_job(body, {})
+    assert chart.rows[0][0] == "10:00:00"
 
 
 def test_a_step_that_went_back_says_nothing_about_speed() -> None:

@@ -18,6 +18,7 @@ from chalicelib.domain.incidents import TimelineEntry
 from chalicelib.domain.known import Unknown
 from rekindle.cli.client import path
 from rekindle.console import charts, curves
+from rekindle.console.strokes import Axis
 from tests.console.axe import violations
 from tests.console.browser import Browser
 from tests.console.world import NOW, Visitor, World, a_job, a_signal, an_incident, an_item, raised
@@ -182,7 +183,7 @@ def test_a_picture_of_evil_labels_and_numbers_is_only_a_picture(evil: World) -> 
             name="x",
             title=ALL,
             y_title=ALL,
-            axis=charts.Axis.STEP,
+            axis=Axis.STEP,
             points=[(1, float("nan")), (2, float("inf")), (3, 1e308), (4, -1e308), (5, 1.0)],
             marks=marks,
             why=ALL,
