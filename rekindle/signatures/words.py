@@ -1,0 +1,49 @@
+"""What faults and Actions are called in sentences: one wording for the service's reports and for what people look at.
+
+Only words; what is decided upon are the names themselves. A name that is not here is told as it is written, with spaces
+for underscores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# Faults whose name alone does not say what is meant.
+FAULTS: Final[Mapping[str, str]] = {
+    "non_finite": "non-finite loss (NaN or Inf)",
+    "operator_order": "a person's order",
+    "job_missing": "run gone",
+    "unclear": "not clear yet",
+}
+
+# An Action's name -> what it does. Source: the docstrings of domain/actions.py and domain/node_actions.py.
+ACTIONS: Final[Mapping[str, str]] = {
+    "RequestCheckpoint": "ask for an emergency checkpoint",
+    "StopJob": "stop the run",
+    "ResubmitJob": "start the run again",
+    "AdoptAttempt": "take over the platform's own new start",
+    "CordonNode": "give the node no more jobs",
+    "ExcludeNodes": "keep bad nodes out of the next start",
+    "CaptureStacks": "have all ranks write their stacks",
+    "ResizeJob": "change how many nodes the run takes",
+    "ReportNode": "hand the node to its own Incident",
+    "QuarantineCheckpoint": "mark a checkpoint as not to be used",
+    "Notify": "tell people",
+    "AskApproval": "ask people",
+    "RebootNode": "reboot the node",
+    "ReplaceNode": "replace the node",
+    "CheckNode": "start a deep health check of the node",
+    "UncordonNode": "give the node jobs again",
+    "MoveRuns": "save the runs on the node, and move them",
+}
+
+
+def fault_word(fault: str) -> str:
+    """`loss_spike` is `loss spike`."""
+    return FAULTS.get(fault, fault.replace("_", " "))
+
+
+def action_word(action: str) -> str:
+    """`StopJob` is `stop the run`; a name that is not known is told as it is."""
+    return ACTIONS.get(action, action)
