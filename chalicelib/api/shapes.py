@@ -53,6 +53,13 @@ _JOB_FIELDS: Final[Mapping[str, Schema]] = {
     "alarms": word("which CloudWatch alarms are kept for it", AlarmMode),
     "alarms_state": any_text("what has come of them"),
     "hang_minutes": whole("how long its metric may be silent"),
+    "size": record(
+        {
+            "instances": listing(listing({}), "[type, how many]; empty where the platform names no types"),
+            "gpus": maybe(or_null(whole("GPUs in all"))),
+        },
+        "as it was when it was registered",
+    ),
     "limits": listing(any_text(), "what cannot be done for it"),
 }
 _BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
@@ -277,6 +284,25 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
     "Quarantine": record({"events": listing(ref("QuarantinedEvent"))}),
     "Redriven": record(
         {"taken": whole("events fed in again"), "quarantined_again": whole("of them, still not readable")}
+    ),
+    "UndeliveredNotice": record(
+        {
+            "id": any_text("the queue's own id of it"),
+            "channel": any_text("by its name in the channels document; empty: nobody can read the message"),
+            "why": any_text("what the channel answered, or what is wrong"),
+            "given_up_at": _null_at("when it was given up; null: not told"),
+            "notice_id": any_text("equal for the same notice on other channels"),
+            "said_at": _null_at("when it was said; null: not told"),
+            "severity": any_text(),
+            "kind": any_text(),
+            "title": any_text(),
+            "incident_id": any_text("empty: about none"),
+            "job_id": any_text("empty: about none"),
+        }
+    ),
+    "Undelivered": record({"notices": listing(ref("UndeliveredNotice"))}),
+    "SentAgain": record(
+        {"sent_again": whole("notices on their way again"), "unreadable": whole("messages that are no notice; left")}
     ),
     "PolicyBrief": record(
         {

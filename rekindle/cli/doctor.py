@@ -11,7 +11,9 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import DEFAULT_STACK, add_options, connected
 from rekindle.doctor.account import Account
 from rekindle.doctor.examine import Given, examine
-from rekindle.doctor.findings import Finding, Severity, has_errors
+from rekindle.doctor.findings import Finding, Severity, counted, has_errors
 from rekindle.doctor.setup import ON_THIS_MACHINE, Service, ServiceRefused, Setup, look_at
 
 _COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))
@@ -126,7 +128,7 @@ def _end(args: argparse.Namespace, found: list[Finding]) -> int:
         for finding in found:
             print(json.dumps(finding.to_json()))
     else:
-        print(_told(found, Style.of(sys.stdout)))
+        print(told(found, Style.of(sys.stdout)))
     return int(Exit.FAILED if has_errors(found) else Exit.OK)
 
 
@@ -153,16 +155,31 @@ def _account(args: argparse.Namespace) -> Account:
     return Account(clients=lambda service: session.client(service, config=quick), region=session.region_name)
 
 
-def _told(found: list[Finding], style: Style) -> str:
+def told(found: list[Finding], style: Style) -> str:
     """A line per finding, worst first, and the sum."""
-    counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
-    total = f"{counts[Severity.ERROR]} errors, {counts[Severity.WARNING]} warnings, {counts[Severity.UNKNOWN]} unknown"
     if not found:
-        return "nothing found"
-    rows = [(one.severity.value, one.check.value, one.path, one.message) for one in found]
+        return "Everything was looked at, and nothing is wrong."
+    counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
+    sums = [counted(counts[Severity.ERROR], "error"), counted(counts[Severity.WARNING], "warning")]
+    total = ", ".join([*sums, f"{counts[Severity.UNKNOWN]} unknown (could not be looked at)"])
+    shown = _together(found)
+    rows = [(one.severity.value, one.check.value, one.path, one.message) for one in shown]
     lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
     painted = [
         line.replace(one.severity.value, style.paint(one.severity.value, _TONES[one.severity]), 1)
-        for line, one in zip(lines[1:], found, strict=True)
+        for line, one in zip(lines[1:], shown, strict=True)
     ]
     return "\n".join([lines[0], *painted, "", total])
+
+
+def _together(found: list[Finding]) -> list[Finding]:
+    """What is unknown of many for one and the same reason in one line: 200 Jobs would hide what is wrong."""
+    alike = Counter((one.check, one.message) for one in found if one.severity is Severity.UNKNOWN)
+    told: dict[tuple[object, ...], Finding] = {}
+    for one in found:
+        more = alike[one.check, one.message] - 1
+        if one.severity is not Severity.UNKNOWN or more < 1:
+            told[one.check, one.severity, one.path, one.message] = one
+        else:
+            told.setdefault((one.check, one.message), replace(one, path=f"{one.path} and {more} more"))
+    return list(told.values())

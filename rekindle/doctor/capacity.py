@@ -48,7 +48,7 @@ def _status(plan: PlanFacts, where: str, now: datetime) -> Iterator[Finding]:
         case "Active":
             pass
         case "Scheduled":
-            starts = f" (from {_shown(plan.starts_at)})" if plan.starts_at and plan.starts_at > now else ""
+            starts = f" (from {shown(plan.starts_at)})" if plan.starts_at and plan.starts_at > now else ""
             yield warning(Id.PLAN_STATUS, where, f"the plan is Scheduled{starts}: it has no capacity now")
         case "Pending":
             yield warning(Id.PLAN_STATUS, where, "the plan is Pending: it has no capacity yet")
@@ -61,7 +61,7 @@ def _end(plan: PlanFacts, where: str, now: datetime, run_time: timedelta | None)
         yield unknown(Id.PLAN_END, where, "the plan says no end")
         return
     last = plan.ends_at - HYPERPOD_LEAD
-    ends = f"the plan ends at {_shown(plan.ends_at)}; HyperPod takes its nodes from {_shown(last)} on"
+    ends = f"the plan ends at {shown(plan.ends_at)}; HyperPod takes its nodes from {shown(last)} on"
     if last <= now:
         yield error(Id.PLAN_END, where, f"{ends}, which is past")
     elif run_time is not None and now + run_time > last:
@@ -75,7 +75,7 @@ def _gaps(plan: PlanFacts, where: str) -> Iterator[Finding]:
     spans = sorted((one.starts_at, one.ends_at) for one in plan.reservations if one.starts_at and one.ends_at)
     for (_, ends), (starts, _) in pairwise(spans):
         if starts > ends:
-            yield warning(Id.PLAN_STATUS, where, f"the plan has no capacity from {_shown(ends)} to {_shown(starts)}")
+            yield warning(Id.PLAN_STATUS, where, f"the plan has no capacity from {shown(ends)} to {shown(starts)}")
 
 
 def _size(plan: PlanFacts, where: str, to_start: int | None, types: tuple[str, ...]) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def _size(plan: PlanFacts, where: str, to_start: int | None, types: tuple[str, .
     if plan.available is None:
         yield unknown(Id.PLAN_SIZE, where, "how many of the plan's instances are free is not said")
     elif to_start and plan.available < to_start:
-        message = f"{plan.available} of the plan's instances are free, {to_start} are needed to start"
+        message = f"free instances of the plan: {plan.available}; needed to start: {to_start}"
         yield error(Id.PLAN_SIZE, where, message)
     if plan.spare == 0:
         yield warning(Id.PLAN_SIZE, where, "the plan has no spare instance: a replacement waits until one is mended")
@@ -133,5 +133,6 @@ def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
         yield error(Id.QUOTA, where, f"{needed} network interfaces are needed; '{INTERFACES_QUOTA}' is {limit:g}")
 
 
-def _shown(moment: datetime | None) -> str:
+def shown(moment: datetime | None) -> str:
+    """A moment in a sentence."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if moment is not None else "?"

@@ -83,6 +83,11 @@ def quoted(text: object, limit: int = 80) -> str:
     return f"'{shown if len(shown) <= limit else shown[: limit - 1] + '…'}'"
 
 
+def counted(count: float, what: str) -> str:
+    """So many of something that takes an s: "1 event", "3 events"."""
+    return f"{count:,.0f} {what}{'' if count == 1 else 's'}"
+
+
 def listed(items: Iterable[object], limit: int = 8) -> str:
     """Some of many, for a sentence."""
     every = [str(item) for item in items]

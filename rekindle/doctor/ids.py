@@ -106,3 +106,4 @@ class Id(StrEnum):
     RUN_HEARTBEAT = "run-heartbeat"
     RUN_CADENCE = "run-cadence"
     RUN_POLICY = "run-policy"
+    RUN_PLAN = "run-plan"

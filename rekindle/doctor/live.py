@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.doctor.facts import Missing, NodeFacts, Unread
-from rekindle.doctor.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.findings import Finding, counted, error, listed, quoted, unknown, warning
 from rekindle.doctor.ids import Id
 from rekindle.doctor.subject import Subject
 from rekindle.headnode.documents import SILENT_AFTER, AgentDoc, NodesDoc
@@ -68,7 +68,7 @@ def _nodes(subject: Subject, nodes: list[NodeFacts] | Unread) -> Iterator[Findin
     others = Counter(node.status for node in nodes if node.status not in ("Running", "Failure"))
     for status, count in sorted(others.items()):
         ids = listed((node.id for node in nodes if node.status == status), 4)
-        yield warning(Id.CLUSTER_NODES, subject.label, f"{count} nodes are {status}: {ids}")
+        yield warning(Id.CLUSTER_NODES, subject.label, f"{counted(count, 'node')} {status}: {ids}")
 
 
 def difference_findings(request: Subject, live: Subject) -> Iterator[Finding]:

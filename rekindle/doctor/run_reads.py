@@ -8,13 +8,15 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from rekindle.doctor.account import Account
-from rekindle.doctor.facts import Found, Missing, Unread
+from rekindle.doctor.facts import Found, Missing, PlanFacts, Unread
+from rekindle.doctor.gather import read_plan
 from rekindle.doctor.runs import RunFacts, hard_failures
 from rekindle.doctor.whiteboard import read_document
 from rekindle.mailbox import Beat, beat_key, manifest_prefix
 from rekindle.wire import MailboxError
 
 NEWEST: Final = 50  # checkpoints whose times are looked at
+LISTED: Final = 20  # Incidents, newest first, that GET /jobs/{id} lists at most
 _PAGES: Final = 20  # of a listing; a mailbox with more manifests than 20,000 is told by what was read
 
 
@@ -24,7 +26,8 @@ def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = 
     if not isinstance(job_id, str) or since is None:
         return None
     attempt, mailbox = str(job.get("current_attempt") or ""), str(job.get("mailbox") or "")
-    incidents = job.get("incidents")
+    listed = job.get("incidents")
+    incidents = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     return RunFacts(
         job_id=job_id,
         attempt=attempt,
@@ -35,9 +38,9 @@ def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = 
         gpus=_gpus(job),
         beat=_beat(account, mailbox, attempt),
         saves=_saves(account, mailbox),
-        failures=hard_failures(
-            [one for one in incidents if isinstance(one, dict)] if isinstance(incidents, list) else []
-        ),
+        failures=hard_failures(incidents),
+        counted_since=_at(incidents[-1].get("opened_at")) if len(incidents) >= LISTED else None,
+        plan=_plan(account, attempt) if job.get("orchestrator") == "training_job" else None,
     )
 
 
@@ -48,8 +51,21 @@ def bucket_of(mailbox: str) -> str | None:
 
 def _gpus(job: Mapping[str, Any]) -> int | None:
     size = job.get("size")
-    gpus = size.get("gpus") if isinstance(size, dict) else None
+    told = size.get("gpus") if isinstance(size, dict) else None
+    gpus = told.get("known") if isinstance(told, dict) else None
     return gpus if type(gpus) is int and gpus > 0 else None
+
+
+def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
+    """The training plan whose capacity the training job is on; None where it is on none."""
+    answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=training_job)
+    if isinstance(answer, Missing):
+        return None  # whether a Job runs at all is the service's to say
+    if isinstance(answer, Unread):
+        return answer
+    resources = answer.get("ResourceConfig")
+    arn = resources.get("TrainingPlanArn") if isinstance(resources, dict) else None
+    return read_plan(account, str(arn)) if arn else None
 
 
 def _beat(account: Account, mailbox: str, attempt: str) -> Found[Beat]:

@@ -10,8 +10,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from rekindle.doctor.facts import NOT_ASKED, Found, Missing, Unread
-from rekindle.doctor.findings import Finding, error, quoted, unknown, warning
+from rekindle.doctor.capacity import SOON, shown
+from rekindle.doctor.facts import NOT_ASKED, Found, Missing, PlanFacts, Unread
+from rekindle.doctor.findings import Finding, counted, error, quoted, unknown, warning
 from rekindle.doctor.ids import Id
 from rekindle.mailbox import Beat
 
@@ -24,6 +25,8 @@ MIN_FAILURES: Final = 3  # fewer of the Job's own say little about its rate
 # What a save costs the run, where nobody has measured it: the same paper's 0.5 minutes.
 ASSUMED_SAVE: Final = timedelta(seconds=30)
 MUCH: Final = 2.0  # times the best interval: a quarter more is lost than need be; below it the curve is flat
+# From then on a plan's running instances are terminated. Source: SageMaker guide, reserve-capacity-with-training-plans
+TRAINING_LEAD: Final = timedelta(minutes=30)
 # Ends that lose what was not saved. Words of rekindle.signatures.FaultClass.
 HARD: Final = frozenset(
     {"node_hardware", "node_lost", "platform_error", "software_crash", "out_of_memory", "hang", "unclear"}
@@ -33,7 +36,8 @@ HARD: Final = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """One active Job. `saves` are the times of its newest complete checkpoints, oldest first; `failures` when its
-    Incidents of a hard fault began; `gpus` None where nobody knows.
+    Incidents of a hard fault began, of those since `counted_since` (None: all there ever were); `gpus` None where
+    nobody knows; `plan` None where it is on no training plan.
     """
 
     job_id: str
@@ -46,6 +50,8 @@ class RunFacts:
     beat: Found[Beat] = NOT_ASKED
     saves: Found[tuple[datetime, ...]] = NOT_ASKED
     failures: tuple[datetime, ...] = ()
+    counted_since: datetime | None = None
+    plan: Found[PlanFacts] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +65,9 @@ class Failing:
 def failing(run: RunFacts, *, now: datetime) -> Failing | Unread:
     """From the Job's own failures where there are enough, else from its size and the published rate."""
     if len(run.failures) >= MIN_FAILURES:
-        mean = (now - run.since) / len(run.failures)
-        return Failing(mean=mean, source=f"its own {len(run.failures)} failures since {run.since:%Y-%m-%d}")
+        since = run.counted_since or run.since
+        mean = (now - since) / len(run.failures)
+        return Failing(mean=mean, source=f"its own {len(run.failures)} failures since {since:%Y-%m-%d}")
     gpus = run.gpus
     if gpus is None and isinstance(run.beat, Beat):
         gpus = run.beat.world_size  # one rank to a GPU, as torchrun does it
@@ -68,7 +75,7 @@ def failing(run: RunFacts, *, now: datetime) -> Failing | Unread:
         return Unread("neither its size nor enough failures of its own are known")
     nodes = math.ceil(gpus / GPUS_PER_NODE)
     mean = timedelta(days=1 / (nodes * FAILURES_PER_NODE_DAY))
-    return Failing(mean=mean, source=f"{nodes} nodes at 6.5 failures per 1000 node-days")
+    return Failing(mean=mean, source=f"{counted(nodes, 'node')} at 6.5 failures per 1000 node-days")
 
 
 def best_interval(mean: timedelta, save: timedelta = ASSUMED_SAVE) -> timedelta:
@@ -81,12 +88,35 @@ def run_findings(run: RunFacts, *, now: datetime) -> Iterator[Finding]:
     label = f"job {run.job_id}"
     if run.policy_problem:
         yield error(Id.RUN_POLICY, f"{label}:policy", f"policy {quoted(run.policy)}: {run.policy_problem}")
+    yield from _plan(run, label, now)
     if not run.mailbox:
         said = "it has no mailbox: no emergency checkpoint, no stacks, no proof of progress (docs/monitor.md)"
         yield warning(Id.RUN_MAILBOX, label, said)
         return
     yield from _heartbeat(run, label, now)
     yield from _cadence(run, label, now)
+
+
+def _plan(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
+    """No event tells that a plan ends, and with it the run's capacity."""
+    where = f"{label}:training plan"
+    match run.plan:
+        case Missing():
+            yield error(Id.RUN_PLAN, where, "the training plan that it names does not exist")
+        case Unread(why):
+            yield unknown(Id.RUN_PLAN, where, f"whether it is on a training plan was not looked at: {why}")
+        case PlanFacts(status="Active", ends_at=None):
+            yield unknown(Id.RUN_PLAN, where, "its training plan says no end")
+        case PlanFacts(status="Active", ends_at=datetime() as ends_at):
+            last = ends_at - TRAINING_LEAD
+            said = f"its training plan ends at {shown(ends_at)}; SageMaker takes its instances from {shown(last)} on"
+            if last <= now:
+                yield error(Id.RUN_PLAN, where, f"{said}, which is past")
+            elif last - now < SOON:
+                yield warning(Id.RUN_PLAN, where, said)
+        case PlanFacts() as plan:
+            said = "it has no capacity, so the run cannot be started again"
+            yield error(Id.RUN_PLAN, where, f"its training plan is {plan.status}: {said}")
 
 
 def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:

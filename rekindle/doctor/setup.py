@@ -19,7 +19,7 @@ from rekindle.doctor.stack_reads import read_notifies, read_stack
 
 MAX_JOBS: Final = 200  # each costs a few calls; a check is for a person who waits for it
 _PAGE: Final = 100
-ON_THIS_MACHINE: Final = "the service runs on this machine, where there is no stack"
+ON_THIS_MACHINE: Final = "the service is an embedded cloud on this machine, not an AWS account"
 
 
 class ServiceRefused(Exception):

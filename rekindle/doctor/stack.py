@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rekindle.doctor.facts import NOT_ASKED, Found, Missing, Read, Unread
-from rekindle.doctor.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.findings import Finding, counted, error, listed, quoted, unknown, warning
 from rekindle.doctor.ids import Id
 
 SWEEP: Final = "Sweep"  # the logical id of the sweep's function, as Chalice names it
@@ -95,6 +95,9 @@ def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
             yield unknown(Id.STACK, label, f"the stack was not looked at: {why}")
         case StackFacts():
             yield from _status(stack, label)
+            if not (stack.rules and stack.functions and stack.alarms):
+                said = "lacks rules, functions or alarms of Rekindle's: is it the right one (--stack), and whole?"
+                yield error(Id.STACK, label, said)
             yield from _rules(stack, label)
             yield from _functions(stack, label)
             yield from _mappings(stack, label)
@@ -148,7 +151,7 @@ def _events(rule: RuleFacts, where: str) -> Iterator[Finding]:
         yield unknown(Id.STACK_EVENTS, where, f"whether events arrive was not looked at: {why or 'no metrics'}")
         return
     if rule.failed > 0:
-        said = f"{rule.failed:.0f} events of {EVENT_DAYS} days could not be handed to the function"
+        said = f"{counted(rule.failed, 'event')} of {EVENT_DAYS} days could not be handed to the function"
         yield error(Id.STACK_EVENTS, where, f"{said}; those that waited for a day are in the failures queue")
     elif rule.matched == 0:
         said = f"no event has come in {EVENT_DAYS} days, which proves nothing: `rekindle drill` and a test event do"
@@ -170,7 +173,8 @@ def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
                 if one.reserved == 0:
                     yield error(Id.STACK_FUNCTIONS, where, "its reserved concurrency is 0: it never runs")
                 if not isinstance(one.errors, Unread) and one.errors > 0:
-                    said = f"it failed {one.errors:.0f} times in {ERROR_HOURS} hours (docs/runbook/function-errors.md)"
+                    said = f"it failed {counted(one.errors, 'time')} in {ERROR_HOURS} hours"
+                    said += " (docs/runbook/function-errors.md)"
                     yield warning(Id.STACK_FUNCTIONS, where, said)
 
 
@@ -201,9 +205,10 @@ def _queues(stack: StackFacts, label: str) -> Iterator[Finding]:
             case Missing() | Unread() as lost:
                 yield _lost(Id.STACK_QUEUES, where, lost, gone="the queue has been deleted", what="the queue")
             case int(count) if count and any(word in name for word in TROUBLE_QUEUES):
-                how = "rekindle quarantine list" if name.startswith("Quarantine") else "docs/runbook"
+                told = {"QuarantineQueue": "rekindle quarantine list", "UndeliveredQueue": "rekindle undelivered list"}
+                how = told.get(name, "docs/runbook")
                 yield warning(
-                    Id.STACK_QUEUES, where, f"{count} messages wait there: each is something that failed ({how})"
+                    Id.STACK_QUEUES, where, f"{counted(count, 'message')} there: each is something that failed ({how})"
                 )
 
 
@@ -233,7 +238,7 @@ def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
             Id.STACK_PEOPLE, where, f"secrets that a channel names do not exist: {listed(people.missing_secrets)}"
         )
     if people.pending:
-        yield warning(Id.STACK_PEOPLE, f"{label}:topic", f"{people.pending} subscriptions wait to be confirmed")
+        yield warning(Id.STACK_PEOPLE, f"{label}:topic", f"{counted(people.pending, 'subscription')} not confirmed yet")
     if people.confirmed == 0 and people.channels == 0:
         said = "nobody is told anything: subscribe an address (NoticeEmail) or set up a channel (docs/notifications.md)"
         yield warning(Id.STACK_PEOPLE, where, said)

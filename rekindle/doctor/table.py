@@ -552,6 +552,13 @@ CHECKS: Final = (
         "an Incident with an unusable policy is only watched (shadow mode)",
         _OURS,
     ),
+    Check(
+        Id.RUN_PLAN,
+        _J,
+        "a training job's training plan is active and does not end within two days",
+        "instances are taken half an hour before a plan's end, and no event tells",
+        "SageMaker guide, reserve-capacity-with-training-plans",
+    ),
 )
 
 

@@ -106,10 +106,10 @@ def test_people_get_a_table_and_a_sum(capsys: pytest.CaptureFixture[str], tmp_pa
     assert main(["doctor", "cluster", "--script", "job.sbatch"]) == 1
     out = capsys.readouterr().out
     assert "job.sbatch:2" in out
-    assert out.rstrip().endswith("0 unknown")
+    assert out.rstrip().endswith("0 unknown (could not be looked at)")
     (tmp_path / "good.sbatch").write_text(SCRIPT)
     assert main(["doctor", "cluster", "--script", "good.sbatch"]) == 0
-    assert capsys.readouterr().out == "nothing found\n"
+    assert capsys.readouterr().out == "Everything was looked at, and nothing is wrong.\n"
 
 
 def test_what_a_file_says_cannot_forge_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -12,11 +12,16 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
+from chalicelib.api.routes_jobs import INCIDENTS_SHOWN
 from localcloud.cloud import Cloud
+from rekindle.cli.doctor import told
 from rekindle.cli.main import main
+from rekindle.cli.table import Style
 from rekindle.doctor.account import Account
-from rekindle.doctor.facts import Missing, Unread
-from rekindle.doctor.run_reads import read_run
+from rekindle.doctor.facts import Missing, PlanFacts, Unread
+from rekindle.doctor.findings import error, unknown
+from rekindle.doctor.ids import Id
+from rekindle.doctor.run_reads import LISTED, read_run
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
 from rekindle.doctor.stack import StackFacts
 from rekindle.doctor.stack_reads import read_notifies, read_stack
@@ -228,12 +233,58 @@ def test_a_jobs_heartbeat_and_saves_are_read_from_its_mailbox(account: Account) 
     for step in (10, 20):
         key = f"lm/rekindle/manifests/step-{step:012d}-lm.json"
         s3.put_object(Bucket="rekindle-own", Key=key, Body=b"{}")
-    run = read_run(account, job(size={"gpus": 16}))
+    run = read_run(account, job(size={"instances": [], "gpus": {"known": 16}}))
     assert run is not None
-    assert run.gpus == 16
+    assert (run.gpus, run.counted_since, run.plan) == (16, None, None)
     assert getattr(run.beat, "world_size", None) == 512
     assert isinstance(run.saves, tuple)
     assert len(run.saves) == 2
+
+
+def test_a_full_list_of_incidents_says_how_far_back_it_reaches(account: Account) -> None:
+    rows = [
+        {"fault": "hang", "opened_at": (NOW - timedelta(hours=index)).isoformat()} for index in range(INCIDENTS_SHOWN)
+    ]
+    run = read_run(account, job(incidents=rows))
+    assert run is not None
+    assert run.counted_since == NOW - timedelta(hours=INCIDENTS_SHOWN - 1)
+    fewer = read_run(account, job(incidents=rows[1:]))
+    assert fewer is not None
+    assert fewer.counted_since is None
+
+
+def test_the_plan_of_a_training_job_is_read_and_a_job_of_slurm_is_asked_for_none(account: Account) -> None:
+    """moto knows no training plans: SageMaker's answers are given by a stub, checked against botocore's model."""
+    sagemaker = boto3.session.Session(region_name=REGION).client("sagemaker")
+    arn = f"arn:aws:sagemaker:{REGION}:123456789012:training-plan/p1"
+    stub = Stubber(sagemaker)
+    described = {
+        "TrainingJobName": "lm",
+        "TrainingJobArn": f"arn:aws:sagemaker:{REGION}:123456789012:training-job/lm",
+        "TrainingJobStatus": "InProgress",
+        "SecondaryStatus": "Training",
+        "ModelArtifacts": {"S3ModelArtifacts": "s3://b/m"},
+        "AlgorithmSpecification": {"TrainingInputMode": "File"},
+        "ResourceConfig": {"VolumeSizeInGB": 1, "TrainingPlanArn": arn},
+        "StoppingCondition": {},
+        "CreationTime": NOW,
+    }
+    stub.add_response("describe_training_job", described, {"TrainingJobName": "lm"})
+    plan = {"TrainingPlanArn": arn, "TrainingPlanName": "p1", "Status": "Active", "EndTime": NOW}
+    stub.add_response("describe_training_plan", plan, {"TrainingPlanName": "p1"})
+    stub.activate()
+
+    def clients(service: str) -> Any:
+        return sagemaker if service == "sagemaker" else client(account, service)
+
+    run = read_run(Account(clients=clients, region=REGION), job(orchestrator="training_job"))
+    assert run is not None
+    assert isinstance(run.plan, PlanFacts)
+    assert (run.plan.status, run.plan.ends_at) == ("Active", NOW)
+    stub.assert_no_pending_responses()
+    on_slurm = read_run(Account(clients=clients, region=REGION), job(orchestrator="slurm"))
+    assert on_slurm is not None
+    assert on_slurm.plan is None
 
 
 @pytest.mark.parametrize("garbage", [{}, {"job_id": 3}, {"job_id": "lm", "created_at": "today"}])
@@ -313,6 +364,33 @@ def test_the_command_speaks_to_a_running_service(
     assert not any(severity == "error" for _, severity in checks), found
     assert any(one["path"].startswith("job lm") for one in found)
     assert code == 0
+
+
+def test_the_doctor_reads_a_jobs_size_from_the_running_service(raised: tuple[World, str]) -> None:
+    """What GET /jobs/{id} calls it is what the doctor looks for."""
+    from rekindle.cli.client import Client
+
+    _, url = raised
+    run = read_run(Account(), Client(url=url).get("/jobs/lm"))
+    assert run is not None
+    assert run.gpus is not None
+    assert LISTED == INCIDENTS_SHOWN
+
+
+def test_what_is_unknown_of_many_for_one_reason_is_one_line() -> None:
+    found = [
+        error(Id.STACK_API, "api", "no"),
+        unknown(Id.RUN_HEARTBEAT, "job a", "denied"),
+        unknown(Id.RUN_HEARTBEAT, "job b", "denied"),
+        unknown(Id.RUN_HEARTBEAT, "job c", "not in S3"),
+        unknown(Id.RUN_CADENCE, "job a", "denied"),
+    ]
+    lines = told(found, Style()).splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["error", "unknown", "unknown", "unknown"]
+    assert sum("job a and 1 more" in line for line in lines) == 1
+    assert not any("job b" in line for line in lines)
+    assert lines[-1] == "1 error, 0 warnings, 4 unknown (could not be looked at)"
+    assert told([], Style()) == "Everything was looked at, and nothing is wrong."
 
 
 def test_the_command_fails_where_no_service_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.doctor.facts import Missing, Unread
+from rekindle.doctor.facts import Missing, PlanFacts, Unread
 from rekindle.doctor.findings import Finding
 from rekindle.doctor.runs import RunFacts, best_interval, hard_failures, interval, run_findings
 from rekindle.doctor.stack import AlarmFacts, FunctionFacts, PeopleFacts, RuleFacts, StackFacts, stack_findings
@@ -46,6 +46,9 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
 @pytest.mark.parametrize(
     ("change", "check", "severity", "says"),
     [
+        ({"rules": {}}, "stack", "error", "the right one"),
+        ({"functions": {}}, "stack", "error", "the right one"),
+        ({"alarms": {}}, "stack", "error", "the right one"),
         ({"status": "ROLLBACK_COMPLETE"}, "stack", "error", "ROLLBACK_COMPLETE"),
         ({"status": "UPDATE_ROLLBACK_COMPLETE"}, "stack", "warning", "was undone"),
         ({"status": "UPDATE_IN_PROGRESS"}, "stack", "warning", "being changed"),
@@ -54,6 +57,7 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
         ({"rules": {"A": replace(RULE, enabled=False)}}, "stack-rules", "error", "switched off"),
         ({"rules": {"A": replace(RULE, targets=0)}}, "stack-rules", "error", "no target"),
         ({"rules": {"A": replace(RULE, failed=3.0)}}, "stack-events", "error", "3 events"),
+        ({"rules": {"A": replace(RULE, failed=1.0)}}, "stack-events", "error", "1 event of"),
         ({"rules": {"A": replace(RULE, matched=0.0)}}, "stack-events", "unknown", "proves nothing"),
         ({"rules": {"A": replace(RULE, failed=Unread("denied"))}}, "stack-events", "unknown", "denied"),
         ({"functions": {"F": Missing()}}, "stack-functions", "error", "deleted"),
@@ -62,6 +66,7 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
         ({"functions": {"F": replace(FUNCTION, update="Failed")}}, "stack-functions", "error", "last update"),
         ({"functions": {"F": replace(FUNCTION, reserved=0)}}, "stack-functions", "error", "never runs"),
         ({"functions": {"F": replace(FUNCTION, errors=2.0)}}, "stack-functions", "warning", "2 times"),
+        ({"functions": {"F": replace(FUNCTION, errors=1.0)}}, "stack-functions", "warning", "1 time in"),
         ({"mappings": {"M": "Disabled"}}, "stack-mappings", "error", "Disabled"),
         ({"mappings": {"M": Missing()}}, "stack-mappings", "error", "no function"),
         ({"sweeps": 0.0}, "stack-sweep", "error", "has not run"),
@@ -73,7 +78,7 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
         ({"alarms": {"A": replace(ALARM, actions=0)}}, "stack-alarms", "warning", "nobody"),
         ({"alarms": {"A": Missing()}}, "stack-alarms", "error", "deleted"),
         ({"people": PeopleFacts(confirmed=0, pending=0, channels=0)}, "stack-people", "warning", "nobody is told"),
-        ({"people": PeopleFacts(confirmed=1, pending=2, channels=0)}, "stack-people", "warning", "2 subscriptions"),
+        ({"people": PeopleFacts(confirmed=1, pending=2, channels=0)}, "stack-people", "warning", "2 subscriptions not"),
         (
             {"people": PeopleFacts(confirmed=0, pending=0, channels=1, missing_secrets=("token",))},
             "stack-people",
@@ -139,6 +144,22 @@ RUN = RunFacts(
 )
 
 
+PLAN = PlanFacts(
+    status="Active",
+    starts_at=NOW - timedelta(days=1),
+    ends_at=NOW + timedelta(days=3),
+    available=0,
+    spare=0,
+    targets=("training-job",),
+)
+
+
+def test_a_run_on_a_plan_that_lasts_is_not_talked_about_even_without_a_mailbox() -> None:
+    assert list(run_findings(replace(RUN, plan=PLAN), now=NOW)) == []
+    without = replace(RUN, mailbox="", plan=replace(PLAN, status="Failed"))
+    assert [one.check.value for one in run_findings(without, now=NOW)] == ["run-plan", "run-mailbox"]
+
+
 def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -> None:
     """peers' table: 512 GPUs, 57.7 h between failures, best interval 59 minutes."""
     assert round(best_interval(timedelta(hours=57.7)).total_seconds() / 60) == 59
@@ -158,6 +179,12 @@ def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -
         ({"saves": saves(timedelta(minutes=59), last=NOW - timedelta(hours=9))}, "run-cadence", "warning", "9.0 h old"),
         ({"saves": Missing()}, "run-cadence", "warning", "no two checkpoints"),
         ({"saves": Unread("denied")}, "run-cadence", "unknown", "denied"),
+        ({"plan": Missing()}, "run-plan", "error", "does not exist"),
+        ({"plan": Unread("denied")}, "run-plan", "unknown", "denied"),
+        ({"plan": replace(PLAN, status="Expired")}, "run-plan", "error", "Expired"),
+        ({"plan": replace(PLAN, ends_at=None)}, "run-plan", "unknown", "no end"),
+        ({"plan": replace(PLAN, ends_at=NOW + timedelta(days=2))}, "run-plan", "warning", "from 2026-11-23 11:30"),
+        ({"plan": replace(PLAN, ends_at=NOW + timedelta(minutes=30))}, "run-plan", "error", "which is past"),
         ({"gpus": None, "beat": Missing(), "since": NOW}, "run-cadence", "unknown", "neither its size"),
     ],
 )
@@ -173,6 +200,14 @@ def test_enough_failures_of_its_own_count_more_than_the_published_rate() -> None
     (finding,) = run_findings(replace(RUN, failures=fails), now=NOW)
     assert "its own 9 failures" in finding.message
     assert "about 22 min" in finding.message
+
+
+def test_failures_count_for_the_time_of_which_they_are_known() -> None:
+    """The API lists the newest Incidents: twenty in ten hours are one in half an hour, however old the Job is."""
+    fails = tuple(NOW - timedelta(minutes=30 * index) for index in range(20))
+    known = replace(RUN, failures=fails, counted_since=NOW - timedelta(hours=10), since=NOW - timedelta(days=300))
+    (finding,) = run_findings(known, now=NOW)
+    assert "about 5 min" in finding.message
 
 
 def test_a_young_run_that_cannot_have_saved_twice_is_left_alone() -> None:
