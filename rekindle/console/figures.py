@@ -122,7 +122,8 @@ def _parts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
         return ()
     # What is lost by stage or fault is time, whatever the member is called.
     unit = f"{name}_s" if name.startswith("lost_by") else name
-    return tuple((words.plain(key), text_of(unit, one)) for key, one in value.items())
+    called = words.fault if "fault" in name else words.plain
+    return tuple((called(key), text_of(unit, one)) for key, one in value.items())
 
 
 def texts(body: Any) -> tuple[str, ...]:
@@ -152,7 +153,9 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     for name, value in body.items():
         if name in without or name in ("said", "assumptions", "prices") or _parts(str(name), value):
             continue
-        if isinstance(value, Mapping) and "counted" in value:
+        if isinstance(value, Mapping) and ("counted" in value or not value):
+            continue
+        if value in ("", []):  # nothing is told under this name
             continue
         if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
             continue
@@ -249,14 +252,21 @@ def _number(name: str, value: float) -> str:
 
 
 def _span(name: str, value: float) -> str:
-    """Of a step, which takes milliseconds, two digits that tell; of everything else at most a tenth of a second."""
+    """Of a step, which takes milliseconds or some seconds, three digits that tell; of all else a tenth of a second."""
+    if name == "step_s" and value < 100:
+        return f"{value:.3g} s"
     if 0 < value < 1:
-        return f"{value:.2g} s" if name == "step_s" else f"{value:.1f} s"
+        return f"{value:.1f} s"
     return words.duration(value)
 
 
 def _is_maybe(value: Any) -> bool:
     return isinstance(value, Mapping) and ("known" in value or "unknown" in value)
+
+
+def has_rows(fact: Fact) -> bool:
+    """Something under a heading is known: else the heading stands above nothing."""
+    return any((not row.inner and not row.why) or has_rows(row) for row in fact.inner)
 
 
 def answers_after(entry: Any, after: Any) -> list[tuple[str, str, str]]:

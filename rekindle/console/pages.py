@@ -16,6 +16,7 @@ from rekindle.signatures.faults import FaultClass
 
 PAGE: Final = 50
 MAX_SEARCHED: Final = 20  # pages of Jobs of 100 each that a search by name goes through; it says where it ended
+MAX_ATTEMPTS: Final = 20  # newest attempts of a Job that are listed at once
 MAX_LOOKS: Final = 60  # newest looks of a timeline that are drawn at once
 # Source: Prometheus documentation, exposition formats
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -88,11 +89,13 @@ def job(site: Site, asked: Asked, job_id: str) -> Answer:
         switches=ask("/switches"),
     )
     charts = curves.of_job(read["curves"].body, body) if read["curves"].body is not None else []
+    attempts = objects(body, "attempts")[::-1]
     return site.page(
         "job.html",
         asked,
         job=body,
         charts=charts,
+        attempts=attempts if asked.query.get("attempts") == "all" else attempts[:MAX_ATTEMPTS],
         minutes=minutes,
         windows_=curves.WINDOWS,
         curves_=read["curves"],

@@ -202,6 +202,7 @@ def _environment() -> Environment:
         "link": path,
         "facts": figures.facts,
         "measures": figures.measures,
+        "has_rows": figures.has_rows,
         "missing": figures.missing,
         "title": figures.title,
         "shares": figures.shares,

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from rekindle.cli import shapes
 from rekindle.cli.shapes import moment, span
 from rekindle.cli.table import clean
+from rekindle.signatures.words import action_word, fault_word
 
 NOTHING: Final = "–"
 MAX_JSON_CHARS: Final = 20_000
@@ -61,10 +62,18 @@ def when(value: Any) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else NOTHING
 
 
-def clock(value: Any) -> str:
-    """`10:00:00`, or a dash."""
-    at = moment({"at": value}, "at")
-    return f"{at:%H:%M:%S}" if at is not None else NOTHING
+def clock(value: Any, of: Any = None) -> str:
+    """`10:00:00Z`; with its day where that is not the day of `of`; a dash where there is none."""
+    at, day = moment({"at": value}, "at"), moment({"at": of}, "at")
+    if at is None:
+        return NOTHING
+    return f"{at:%H:%M:%S}Z" if day is None or day.date() == at.date() else f"{at:%m-%d %H:%M:%S}Z"
+
+
+def stretches(value: Any) -> str:
+    """Windows of steps, the last one of each in it, as the pictures name them: `100-119, 300-309`."""
+    pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []
+    return ", ".join(f"{low}-{high - 1}" for low, high in pairs if isinstance(low, int) and isinstance(high, int))
 
 
 def ago(value: Any, now: datetime) -> str:
@@ -141,6 +150,11 @@ def plain(value: Any) -> str:
     return str(value or "–").replace("_", " ")
 
 
+def fault(value: Any) -> str:
+    """What a fault is called."""
+    return fault_word(str(value or NOTHING))
+
+
 def tone(value: Any) -> str:
     """How a word of the service is shown."""
     return TONES.get(str(value).lower(), "busy")
@@ -157,6 +171,9 @@ def as_json(value: Any) -> str:
 FILTERS: Final = {
     "when": when,
     "clock": clock,
+    "stretches": stretches,
+    "fault": fault,
+    "action": action_word,
     "ago": ago,
     "between": between,
     "duration": duration,

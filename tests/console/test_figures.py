@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rekindle.console.figures import Fact, facts, measures, missing, table_of, texts, title
+from rekindle.console.figures import Fact, facts, has_rows, measures, missing, shares, table_of, texts, title
 from rekindle.console.titles import HEADINGS, TITLES
+from rekindle.console.words import clock, stretches
 
 WHY = "the table of GPUs does not hold 'ml.c7i.large'"
 LEDGER: dict[str, Any] = {
@@ -36,14 +37,30 @@ def test_figures_stand_under_headings_in_words_with_units() -> None:
     ]
     told = {name: row.text for name, row in _all(rows).items()}
     assert told["Began"] == "2026-11-20 10:00:00Z"
-    assert told["Time of one step"] == "0.032 s"
+    assert told["Time of one step"] == "0.0321 s"
     assert told["From its onset to its end"] == "46 s"
     assert told["Training time lost"] == "65 min 1 s"
     assert told["Brand new figure"] == "2 min 0 s"  # what the console does not know yet is there all the same
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.00321, "0.00321 s"), (1.7, "1.7 s"), (12.34, "12.3 s"), (90.0, "90 s")]
+)
+def test_the_time_of_a_step_is_not_rounded_away(seconds: float, text: str) -> None:
+    (run,) = facts({"step_s": seconds})
+    assert run.inner[0].text == text
+
+
+def test_nothing_stands_under_no_heading() -> None:
+    rows = facts({"onset_from": "", "lost_by_stage_s": {}, "stages": [], "mttr_s": {"unknown": WHY}, "gpus": 8})
+    assert [(row.name, has_rows(row)) for row in rows] == [("Times", False), ("The run", True)]
+
+
 def test_what_is_not_known_is_told_once_for_each_reason() -> None:
-    assert missing(facts(LEDGER)) == (("GPUs, GPU-hours lost", WHY), ("US dollars spared", "no price"))
+    assert missing(facts(LEDGER)) == (
+        ("GPUs, GPU-hours lost", WHY),
+        ("US dollars spared against a time-out and a person", "no price"),
+    )
 
 
 def test_a_sum_of_nothing_known_is_no_zero() -> None:
@@ -62,6 +79,23 @@ def test_a_table_reads_its_times_and_sets_its_numbers_right() -> None:
     assert table.columns == ("Stage", "At", "After its onset", "Time")
     assert table.rows == (("detect", "2026-11-20 10:00:00Z", "0 s", "0.7 s"),)
     assert table.is_number == (False, False, True, True)
+
+
+def test_faults_are_told_in_words() -> None:
+    (lost,) = shares({"lost_by_fault_s": {"non_finite": 30.0, "loss_spike": 5.0}})
+    assert lost.parts == (("non-finite loss (NaN or Inf)", "30 s"), ("loss spike", "5 s"))
+
+
+def test_a_time_of_another_day_says_so_and_every_time_its_zone() -> None:
+    opened = "2026-11-20T23:59:00+00:00"
+    assert clock("2026-11-20T23:59:30+00:00", opened) == "23:59:30Z"
+    assert clock("2026-11-21T00:00:30+00:00", opened) == "11-21 00:00:30Z"
+    assert clock(None, opened) == "–"
+
+
+def test_windows_are_told_with_their_last_step() -> None:
+    assert stretches([[100, 120], [300, 310]]) == "100-119, 300-309"
+    assert stretches([["a"], [1, None], 3]) == stretches(None) == ""
 
 
 def test_prices_are_a_sentence() -> None:

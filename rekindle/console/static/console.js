@@ -4,16 +4,27 @@
 (() => {
   const EVERY_MS = 3000;
   const SLOWEST_MS = 30000;
+  const AIMING_MS = 2000;  // whoever moves the pointer over a part is about to click what is under it
   const said = document.getElementById("said");
   const fresh = document.getElementById("fresh");
+  const stale = document.getElementById("stale");
   const button = document.getElementById("live");
   let timer = 0;
   let wait = EVERY_MS;
   let isLive = true;
+  let aimed = { at: -AIMING_MS, part: null, isDown: false };
 
-  const isBusy = (part) => part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button, summary");
-  const opened = (part) => [...part.querySelectorAll("details")].map((one) => one.open);
-  // The keys of forms and relative times differ in each answer; a part that differs in nothing else is the same.
+  const partOf = (event) => (event.target instanceof Element ? event.target.closest("[data-live]") : null);
+  const aims = (event) => { aimed = { at: performance.now(), part: partOf(event), isDown: event.buttons !== 0 }; };
+  for (const kind of ["pointermove", "pointerdown", "pointerup", "pointercancel"]) { document.addEventListener(kind, aims, { passive: true }); }
+
+  addEventListener("blur", () => { aimed.isDown = false; });
+
+  const isAimedAt = (part) => aimed.part === part && (aimed.isDown || performance.now() - aimed.at < AIMING_MS);
+  const isMarked = (part) => { const marked = getSelection(); return !marked.isCollapsed && marked.containsNode(part, true); };
+  const isTypedInto = (part) => part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button, summary");
+  const isBusy = (part) => isTypedInto(part) || isAimedAt(part) || isMarked(part);
+  // The keys of forms differ in each answer; a part that differs in nothing else is the same.
   const gist = (part) => {
     const copy = part.cloneNode(true);
     copy.querySelectorAll("input[type=hidden]").forEach((one) => one.remove());
@@ -21,19 +32,45 @@
     return copy.innerHTML;
   };
 
+  // Places in a part by what they are about ([data-key]: an Incident, a look), so that they are found again where rows
+  // have come or gone in between.
+  function named(part, what) {
+    const count = new Map();
+    return new Map([...part.querySelectorAll(what)].map((one) => {
+      const owner = one.closest("[data-key]");
+      const key = owner && part.contains(owner) ? owner.dataset.key : "";
+      const index = count.get(key) || 0;
+      count.set(key, index + 1);
+      return [`${key}#${index}`, one];
+    }));
+  }
+
+  const STOPS = "a[href], summary, button, input, select, textarea, [tabindex]";
+
+  // Exchange what is in a part; what was opened, scrolled to and focused stays so, and what is read stays in its place.
+  function exchangeOne(part, other) {
+    const places = (what, get) => new Map([...named(part, what)].map(([key, one]) => [key, get(one)]));
+    const open = places("details", (one) => one.open);
+    const scrolled = places(".scroll, pre", (one) => [one.scrollLeft, one.scrollTop]);
+    const focused = part.contains(document.activeElement) ? [...named(part, STOPS)].find(([, one]) => one === document.activeElement) : undefined;
+    const isAround = part.getBoundingClientRect().top < 0;
+    const read = isAround ? [...named(part, "[data-key]")].find(([, one]) => one.getBoundingClientRect().bottom > 0) : undefined;
+    const before = read ? read[1].getBoundingClientRect().top : 0;
+    part.replaceChildren(...document.importNode(other, true).childNodes);
+    named(part, "details").forEach((one, key) => { one.open = open.get(key) === true; });
+    named(part, ".scroll, pre").forEach((one, key) => { [one.scrollLeft, one.scrollTop] = scrolled.get(key) || [0, 0]; });
+    if (focused) { const again = named(part, STOPS).get(focused[0]); if (again) { again.focus({ preventScroll: true }); } }
+    const again = read && named(part, "[data-key]").get(read[0]);
+    if (again) { scrollBy({ top: again.getBoundingClientRect().top - before, behavior: "instant" }); }
+  }
+
   function exchange(next) {
     let changed = 0;
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = next.querySelector(`[data-live="${part.dataset.live}"]`);
       if (!other) { if (!isBusy(part)) { part.replaceChildren(); } continue; }
       if (gist(part) === gist(other) || isBusy(part)) { continue; }
-      const focus = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-      const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
-      const open = opened(part);
-      part.replaceChildren(...document.importNode(other, true).childNodes);
-      part.querySelectorAll("details").forEach((one, index) => { one.open = open[index] === true; });
-      part.querySelectorAll(".scroll").forEach((one, index) => { one.scrollLeft = scrolled[index] || 0; });
-      if (focus !== null) { const again = [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === focus); if (again) { again.focus(); } }
+      exchangeOne(part, other);
       changed += 1;
     }
     const known = new Set([...document.querySelectorAll("[data-live]")].map((one) => one.dataset.live));
@@ -60,11 +97,13 @@
       const changed = exchange(next);
       const now = next.getElementById("fresh");
       if (now) { fresh.textContent = now.textContent; }
+      stale.hidden = true;
       const after = headline(document);
       if (after !== before) { said.textContent = after; }
       wait = changed > 0 ? EVERY_MS : Math.min(wait * 1.25, EVERY_MS * 3);
     } catch {
-      fresh.textContent = "The service does not answer; trying again";
+      stale.textContent = `The service does not answer. What stands here is old (${fresh.textContent}); trying again.`;
+      stale.hidden = false;
       wait = Math.min(wait * 2, SLOWEST_MS);
     }
     plan();
