@@ -14,7 +14,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger_lost import LostTime, lost_time
+from chalicelib.domain.ledger_lost import ENDS, LostTime, lost_time
 from chalicelib.domain.ledger_otherwise import Otherwise, otherwise
 from chalicelib.domain.prices import Prices
 from rekindle.mailbox import SaveKind
@@ -190,7 +190,7 @@ def _mttr(incident: Incident, onset: Maybe[datetime]) -> Maybe[float]:
     if incident.closed_at is None:
         return Unknown("it is still open")
     if incident.phase is not Phase.RECOVERED:
-        return Unknown(f"it was not recovered but {incident.phase.value}")
+        return Unknown(f"it was not recovered: {ENDS[incident.phase]}")
     return _since(onset, incident.closed_at)
 
 
@@ -263,7 +263,7 @@ def _nothing_restarted(incident: Incident) -> Maybe[int]:
         return Unknown("it is still open")
     if incident.phase is Phase.RECOVERED:
         return Known(0)
-    return Unknown(f"it was {incident.phase.value} before anything was started again")
+    return Unknown(f"nothing was started again: {ENDS[incident.phase]}")
 
 
 def times(count: Maybe[int], seconds: Maybe[float]) -> Maybe[float]:

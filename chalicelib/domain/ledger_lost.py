@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +18,11 @@ RUNS_ON: Final = frozenset(
 )
 # Steps from the onset on are worth nothing.
 POISONS: Final = frozenset({FaultClass.NON_FINITE, FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE})
+# How an Incident ended that was not recovered, in words.
+ENDS: Final[Mapping[Phase, str]] = {
+    Phase.STOPPED: "it was stopped before the run was back",
+    Phase.HANDED_OVER: "it was left to a person",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,7 @@ def _not_to_be_told(incident: Incident) -> str:
     if incident.closed_at is None:
         return "it is still open"
     if incident.phase is not Phase.RECOVERED:
-        return f"the run was not brought back: it was {incident.phase.value}"
+        return f"{ENDS[incident.phase]}: what such a run loses shows only when it goes on"
     return ""
 
 

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from chalicelib.domain.approvals import Approval, Hold
 from chalicelib.domain.evidence import suspect_word
-from chalicelib.domain.incidents import Incident, TimelineEntry
+from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.ledger import IncidentLedger
+from chalicelib.domain.ledger_lost import ENDS
 from chalicelib.domain.markdown import plain
 from chalicelib.domain.postmortem_next import next_steps
+from rekindle.signatures.words import ACTIONS, action_word, fault_word
 
 MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
 MAX_SIGNALS: Final = 40
@@ -27,7 +29,8 @@ def postmortem_of(
     """The whole document; it ends with a line end."""
     about = incident.job_id or incident.scope or incident.incident_id
     parts: list[str] = [f"# Post-mortem: {plain(job_name or about, 120)}", ""]
-    parts += _section("Summary", _summary(incident, ledger, about))
+    short = _in_short(incident, ledger, job_name or about)
+    parts += _section("Summary", [short, "", *_summary(incident, ledger, about)])
     parts += _section("Timeline", _timeline(timeline))
     parts += _section("Evidence", _evidence(incident))
     parts += _section("Decisions", _decisions(timeline))
@@ -44,18 +47,62 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str]:
-    ended = f"{incident.phase.value} at {_at(incident.closed_at)}" if incident.closed_at else "still open"
+    ended = f"{_phase(incident.phase)} at {_at(incident.closed_at)}" if incident.closed_at else "still open"
     return [
         f"- Incident: {plain(incident.incident_id)}, about {plain(about)}",
-        f"- Fault: {incident.fault.value} ({plain(incident.fault_rule or 'no rule yet')})",
+        f"- Fault: {fault_word(incident.fault)}, by rule {plain(incident.fault_rule or 'none yet')}",
         f"- Began: {_moment(ledger.onset_at)}{_by(incident)}; opened {_at(incident.opened_at)}; {ended}",
-        f"- Outcome: {plain(incident.outcome or 'none yet')}",
-        f"- Found after {_seconds(ledger.mttd_s)}; recovered after {_seconds(ledger.mttr_s)}",
+        f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
+        f"- Found (MTTD) after {_seconds(ledger.mttd_s)}; recovered (MTTR) after {_seconds(ledger.mttr_s)}",
+        f"- Size: {_size(ledger)}",
         f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.rollbacks}; "
         f"signals: {incident.signals_seen}",
         f"- Policy: {plain(incident.policy_name)}, version {plain(incident.policy_version or 'not pinned')}",
         *([f"- Conclusion: {plain(incident.conclusion)}"] if incident.conclusion else []),
     ]
+
+
+def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
+    """What a reader needs who reads nothing else; only what is known."""
+    began = f" at {_at(ledger.onset_at.value)}" if isinstance(ledger.onset_at, Known) else ""
+    said = [f"{plain(name, 120)}: {fault_word(incident.fault)}{began}."]
+    if incident.closed_at is None:
+        said.append("It is still open.")
+    elif incident.phase in ENDS:
+        said.append(f"{_sentence(ENDS[incident.phase])}.")
+    else:
+        took = f" after {_seconds(ledger.mttr_s)}" if isinstance(ledger.mttr_s, Known) else ""
+        said.append(f"It was brought back{took}.")
+    if isinstance(ledger.lost.seconds, Known):
+        cost = [
+            f"{_seconds(ledger.lost.seconds)} of training",
+            *([f"{_number(ledger.gpu_hours_lost)} GPU-hours"] if isinstance(ledger.gpu_hours_lost, Known) else []),
+            *([f"{_number(ledger.dollars_lost)} USD"] if isinstance(ledger.dollars_lost, Known) else []),
+        ]
+        said.append(f"It cost {', '.join(cost)}.")
+    else:
+        said.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")
+    if isinstance(ledger.otherwise.lost_s, Known):
+        said.append(f"With a time-out and a person it would have cost {_seconds(ledger.otherwise.lost_s)}.")
+    return " ".join(said)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _size(ledger: IncidentLedger) -> str:
+    instances = ", ".join(f"{count} × {plain(kind)}" for kind, count in ledger.size.instances)
+    return f"{instances or 'instance types not told'}; GPUs: {_whole(ledger.size.gpus)}"
+
+
+def _phase(phase: Phase) -> str:
+    return phase.value.replace("_", " ")
+
+
+def _deeds(actions: Sequence[str]) -> str:
+    """What Actions do, and their names."""
+    return ", ".join(f"{action_word(one)} ({one})" if one in ACTIONS else plain(one) for one in actions)
 
 
 def _by(incident: Incident) -> str:
@@ -64,7 +111,8 @@ def _by(incident: Incident) -> str:
 
 def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
     lines = [
-        f"- {_at(entry.at)} · {entry.phase.value} · {plain(entry.rule)} · {plain(entry.text)}" for entry in timeline
+        f"- {_at(entry.at)} · {plain(entry.text)} ({_phase(entry.phase)}, rule {plain(entry.rule)})"
+        for entry in timeline
     ]
     if len(lines) > MAX_LINES:
         half = MAX_LINES // 2
@@ -96,7 +144,7 @@ def _decisions(timeline: Sequence[TimelineEntry]) -> list[str]:
     for entry in timeline:
         lines += [f"- {_at(entry.at)} · answered: {answer}" for answer in _answers(entry.facts)]
         if entry.actions:
-            lines.append(f"- {_at(entry.at)} · {plain(entry.rule)}: {plain(', '.join(entry.actions))}")
+            lines.append(f"- {_at(entry.at)} · {_deeds(entry.actions)}, by rule {plain(entry.rule)}")
     return lines or ["- Nothing was done."]
 
 
@@ -105,13 +153,14 @@ def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
     for one in results if isinstance(results, list) else []:
         if isinstance(one, Mapping):
             detail = f" ({plain(one['detail'])})" if one.get("detail") else ""
-            yield f"{plain(one.get('action', '?'))} {plain(one.get('done', '?'))}{detail}"
+            done = plain(str(one.get("done", "?")).replace("_", " "))
+            yield f"{_deeds([str(one.get('action', '?'))])}: {done}{detail}"
 
 
 def _hold(hold: Hold) -> str:
     until = f"until {_at(hold.until)}" if hold.until else "and still does"
-    held = f" ({plain(', '.join(hold.actions))})" if hold.actions else ""
-    return f"- {hold.guard.value}, from {_at(hold.since)} {until}{held}: {plain(hold.said)}"
+    held = f" (not done: {_deeds(hold.actions)})" if hold.actions else ""
+    return f"- {hold.guard.value.replace('_', ' ')}, from {_at(hold.since)} {until}{held}: {plain(hold.said)}"
 
 
 def _approval(approval: Approval) -> str:
@@ -125,11 +174,13 @@ def _approval(approval: Approval) -> str:
 
 def _cost(ledger: IncidentLedger) -> list[str]:
     lines = ["| stage | from | seconds |", "|---|---|---|"]
-    lines += [f"| {one.name} | {_at(one.at)} | {one.seconds:.0f} |" for one in ledger.stages]
+    lines += [f"| {one.name} | {_at(one.at)} | {one.seconds:.1f} |" for one in ledger.stages]
+    if ledger.stages:
+        lines.append(f"| in all | | {sum(one.seconds for one in ledger.stages):.1f} |")
     lines += [
         "",
         f"- Steps lost: {_whole(ledger.steps_lost)}; kept by emergency checkpoints: {_whole(ledger.steps_saved)}",
-        f"- Time lost: {_seconds(ledger.lost.seconds)}",
+        f"- Training time lost: {_seconds(ledger.lost.seconds)}",
         f"- GPUs: {_whole(ledger.size.gpus)}; GPU-hours lost: {_number(ledger.gpu_hours_lost)}; "
         f"kept by emergency checkpoints: {_number(ledger.gpu_hours_saved)}",
         f"- USD lost: {_number(ledger.dollars_lost)}; kept: {_number(ledger.dollars_saved)}",

@@ -31,7 +31,7 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
     job = plain(incident.job_id or "JOB")
     if incident.phase is Phase.HANDED_OVER:
         lines.append(
-            f"Decide about the run: it was left to a person ({plain(incident.outcome)}). Then, for a new "
+            f"Decide about the run: it was left to a person (by rule {plain(incident.outcome)}). Then, for a new "
             f"start: rekindle resubmit {job}."
         )
     elif incident.closed_at is None:
@@ -48,7 +48,8 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
     lines += _about_saving(ledger)
     for hold in incident.holds:
         if hold.guard in (Guard.WINDOW, Guard.BREAKER, Guard.REPAIR_BUDGET, Guard.APPROVAL):
-            lines.append(f"The guard {hold.guard.value} held it back: check that the policy means that.")
+            guard = hold.guard.value.replace("_", " ")
+            lines.append(f"The guard {guard} held it back: check that the policy means that.")
             break
     if any(one.by == "policy" and one.answer is ApprovalAnswer.DENIED for one in incident.approvals):
         lines.append("Nobody answered an approval in time, and the policy said no.")

@@ -152,7 +152,7 @@ def test_every_section_is_there_in_order_and_tells_what_happened() -> None:
     assert "GPU-hours lost: 5.87" in text
     assert "30 minutes" in text
     assert "The emergency checkpoint did not come (cannot: ada)." in text
-    assert "| detect | 2026-11-20 10:00:00 UTC | 60 |" in text
+    assert "| detect | 2026-11-20 10:00:00 UTC | 60.0 |" in text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -189,6 +189,41 @@ def test_a_long_timeline_keeps_its_beginning_and_its_end() -> None:
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
     one = incident(phases=((Phase.RESUBMITTING, 60), (Phase.HANDED_OVER, 90)))
     text = postmortem_of(one, [], ledger(one), job_name="")
-    assert "recovered after unknown (it was not recovered but handed\\_over)" in text
+    assert "recovered (MTTR) after unknown (it was not recovered: it was left to a person)" in text
+    assert "It was left to a person. What it cost is not known: " in text
     assert "Decide about the run" in text
     assert "USD lost: unknown" in text
+
+
+def test_the_first_lines_tell_the_whole_to_who_reads_nothing_else() -> None:
+    one = incident(fault=FaultClass.NON_FINITE, restarts=[restart(kind="emergency", resume=Known(990))])
+    text = postmortem_of(one, [], ledger(one), job_name="llm 7b")
+    short = text.split("\n")[4]
+    assert short.startswith("llm 7b: non-finite loss (NaN or Inf) at 2026-11-20 10:00:00 UTC. ")
+    assert "It was brought back after 11.0 min. " in short
+    assert re.search(r"It cost [0-9.]+ min of training, [0-9.]+ GPU-hours, [0-9.,]+ USD\.", short)
+    assert "Size: 4 × ml.p5.48xlarge; GPUs: 32" in text.replace("\\", "")
+
+
+def test_words_stand_before_the_names_of_rules_and_actions() -> None:
+    one = incident()
+    line = TimelineEntry(
+        at=at(60),
+        phase=Phase.HANDED_OVER,
+        rule="verify.passed",
+        text="lm is back",
+        actions=("StopJob", "NewAction"),
+        facts={"results": [{"action": "ResubmitJob", "done": "name_taken"}]},
+    )
+    text = postmortem_of(one, [line], ledger(one), job_name="").replace("\\", "")
+    assert "10:01:00 UTC · lm is back (handed over, rule verify.passed)" in text
+    assert "· stop the run (StopJob), NewAction, by rule verify.passed" in text
+    assert "· answered: start the run again (ResubmitJob): name taken" in text
+
+
+def test_the_stages_add_up_on_paper_too() -> None:
+    one = incident(phases=((Phase.RESUBMITTING, 20.5), (Phase.VERIFYING, 51), (Phase.RECOVERED, 57.5)))
+    text = postmortem_of(one, [], ledger(one), job_name="")
+    told = [float(seconds) for seconds in re.findall(r"^\| \w+ \| \S+ \S+ UTC \| ([0-9.]+) \|$", text, re.MULTILINE)]
+    assert sum(told) == 57.5
+    assert "| in all | | 57.5 |" in text
