@@ -13,6 +13,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, mayb
 
 _P: Final = "EC2 instance types guide, accelerated computing (GPUs per instance)"
 _G: Final = "EC2 instance types guide, accelerated computing (GPUs per instance), G family"
+_TOLD: Final = "EC2 DescribeInstanceTypes, GpuInfo.Gpus[].Count, as moto 5.2.5 recorded it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,14 @@ GPU_TABLE: Final[tuple[GpuRow, ...]] = tuple(
                 ("g4dn.8xlarge", 1),
                 ("g4dn.16xlarge", 1),
                 ("g4dn.12xlarge", 4),
+            ),
+        ),
+        (
+            _TOLD,
+            tuple(
+                (f"{family}.{size}xlarge", gpus)
+                for family in ("g7", "g7e")
+                for size, gpus in ((2, 1), (4, 1), (8, 1), (12, 2), (24, 4), (48, 8))
             ),
         ),
     )

@@ -41,6 +41,12 @@ DEFAULT_PRICES: Final[tuple[PriceRow, ...]] = (
         source="aws.amazon.com/ec2/capacityblocks/pricing: effective hourly rate of a reservation, US",
     ),
     PriceRow(
+        instance="trn1.32xlarge",
+        usd_per_hour=15.49,
+        as_of="2024-12-31",
+        source="aws.amazon.com/ec2/capacityblocks/pricing: effective hourly rate of a reservation, Melbourne",
+    ),
+    PriceRow(
         instance="g5.xlarge",
         usd_per_hour=1.006,
         as_of="2026-06-17",

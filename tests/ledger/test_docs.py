@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="ut
 
 def test_the_page_has_the_prices_that_are_shipped() -> None:
     rows = [f"| {row.instance} | {row.usd_per_hour} | {row.as_of} | {row.source} |" for row in DEFAULT_PRICES]
-    assert re.findall(r"^\| [pg]\d\S* \|.*$", PAGE, re.MULTILINE) == rows
+    assert re.findall(r"^\| (?:[pg]|trn)\d\S* \|.*$", PAGE, re.MULTILINE) == rows
 
 
 def test_the_page_has_the_waits_of_the_counterfactual() -> None:

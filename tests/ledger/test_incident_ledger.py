@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import botocore.session
 import pytest
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from chalicelib.domain.account import Account
 from chalicelib.domain.evidence import Onset
@@ -14,6 +15,7 @@ from chalicelib.domain.incidents import Incident, Phase, SkipWindow, Try
 from chalicelib.domain.instances import GPU_TABLE, JobSize, gpus_of
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.ledger_lost import net_gain
+from chalicelib.domain.prices import Prices
 from tests.ledger.books import POD, T0, UNKNOWN, at, incident, ledger, restart
 
 
@@ -258,6 +260,24 @@ def test_every_type_in_the_table_of_gpus_is_one_of_ec2_and_of_sagemaker() -> Non
         assert f"ml.{row.instance}" in sagemaker, row
         assert row.gpus > 0
         assert row.source
+
+
+def test_every_count_of_gpus_is_what_ec2_itself_answers() -> None:
+    """moto keeps EC2's own answer to DescribeInstanceTypes; what it lacks (old and rare types) is left out."""
+    told = {
+        name: sum(gpu["Count"] for gpu in one["GpuInfo"]["Gpus"])
+        for name, one in INSTANCE_TYPES.items()
+        if "GpuInfo" in one
+    }
+    held = [row for row in GPU_TABLE if row.instance in told]
+    assert len(held) > 40
+    assert [(row.instance, row.gpus) for row in held] == [(row.instance, told[row.instance]) for row in held]
+
+
+def test_what_is_no_gpu_still_has_its_price() -> None:
+    trainium = JobSize.of_instances((("ml.trn1.32xlarge", 2),))
+    assert isinstance(trainium.gpus, Unknown)
+    assert Prices.default().per_hour(trainium) == Known(30.98)
 
 
 def test_a_type_that_is_not_in_the_table_is_unknown_and_makes_the_whole_run_unknown() -> None:
