@@ -219,6 +219,18 @@ def redrive_quarantine() -> Response:
     return _answer("redrive_quarantine")
 
 
+@app.route("/undelivered", methods=["GET"], authorizer=SIGNED)
+def list_undelivered() -> Response:
+    """Notices that did not reach a channel, and why."""
+    return _answer("list_undelivered")
+
+
+@app.route("/undelivered/redrive", methods=["POST"], authorizer=SIGNED)
+def redrive_undelivered() -> Response:
+    """Send them again."""
+    return _answer("redrive_undelivered")
+
+
 @app.route("/clusters", methods=["GET"], authorizer=SIGNED)
 def list_clusters() -> Response:
     """Slurm clusters and their agents."""

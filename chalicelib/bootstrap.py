@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.saves_s3 import S3Saves
     from chalicelib.adapters.settings_ssm import SsmSettings
     from chalicelib.adapters.sweep_marks import DynamoSweepMarks
+    from chalicelib.adapters.undelivered import SqsUndelivered
     from chalicelib.api.hooks import Hooks
     from chalicelib.api.routes import Api
     from chalicelib.api.slack import SlackHooks
@@ -520,6 +521,15 @@ class Service:
     def answers(self) -> DynamoAnswers:
         """The memory of orders given with a key."""
         return _answers(self.settings, self.clients)
+
+    @cached_property
+    def undelivered(self) -> SqsUndelivered:
+        """Notices that were given up."""
+        from chalicelib.adapters.undelivered import SqsUndelivered
+
+        return SqsUndelivered(
+            self.clients("sqs"), url=self.settings.deliveries_url, dead_url=self.settings.undelivered_url
+        )
 
     @property
     def redriver(self) -> Ingress:

@@ -242,7 +242,18 @@ GRANTS: Final = (
         resource=_own("QuarantineQueue"),
         not_for=_DELIVERING,
     ),
-    Grant(sid="Enqueue", actions=("sqs:SendMessage",), resource=_own("DeliveriesQueue"), only_for=("notice_event",)),
+    Grant(
+        sid="Enqueue",
+        actions=("sqs:SendMessage",),
+        resource=_own("DeliveriesQueue"),
+        only_for=("notice_event", "api_handler"),
+    ),
+    Grant(
+        sid="SendAgain",
+        actions=("sqs:ReceiveMessage", "sqs:DeleteMessage"),
+        resource=_own("UndeliveredQueue"),
+        only_for=("api_handler",),
+    ),
     Grant(sid="Postpone", actions=("sqs:ChangeMessageVisibility",), resource=_own("DeliveriesQueue")),
     Grant(sid="Undelivered", actions=("sqs:SendMessage",), resource=_own("UndeliveredQueue"), only_for=("deliver",)),
     # Encrypted with the account's own key of Parameter Store, whose policy lets whoever may read the parameter decrypt.

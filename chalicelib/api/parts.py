@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from chalicelib.ports import AnswerMemory, Clock, IncidentStore, JobRegistry, Listings, Quarantine
@@ -23,6 +23,18 @@ class Redriver(Protocol):
     """Feeds quarantined events in again (ingress.py, which lies on this floor)."""
 
     def redrive(self, *, limit: int) -> dict[str, int]: ...
+
+
+class Undelivered(Protocol):
+    """Notices that were given up (adapters.undelivered)."""
+
+    def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
+        """Up to `limit` of them, left where they are."""
+        ...
+
+    def send_again(self, *, limit: int) -> dict[str, int]:
+        """Lay up to `limit` of them back into the queue of deliveries."""
+        ...
 
 
 class Parts(Protocol):
@@ -54,6 +66,9 @@ class Parts(Protocol):
 
     @property
     def quarantine(self) -> Quarantine: ...
+
+    @property
+    def undelivered(self) -> Undelivered: ...
 
     @property
     def slurm_clusters(self) -> Clusters: ...

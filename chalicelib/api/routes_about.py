@@ -1,4 +1,4 @@
-"""Routes about the service itself: health, status, quarantine."""
+"""Routes about the service itself: health, status, quarantine, notices that were given up."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ def redrive_quarantine(parts: Parts, _: Request) -> Answer:
     return ok(parts.redriver.redrive(limit=MAX_REDRIVEN))
 
 
+def list_undelivered(parts: Parts, request: Request) -> Answer:
+    """Notices that did not reach a channel, left where they are."""
+    return ok({"notices": list(parts.undelivered.peek(limit=min(request.limit, MAX_QUARANTINED)))})
+
+
+def redrive_undelivered(parts: Parts, _: Request) -> Answer:
+    """Send them again."""
+    return ok(parts.undelivered.send_again(limit=MAX_REDRIVEN))
+
+
 OPERATIONS = (
     Operation(
         name="health",
@@ -81,6 +91,28 @@ OPERATIONS = (
         run=redrive_quarantine,
         forms={"": EMPTY},
         answers={200: ref("Redriven")},
+        is_order=True,
+    ),
+    Operation(
+        name="list_undelivered",
+        method="GET",
+        path="/undelivered",
+        tag="service",
+        summary="Notices that did not reach a channel, and why",
+        run=list_undelivered,
+        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown, whatever is asked for"}},
+        answers={200: ref("Undelivered")},
+    ),
+    Operation(
+        name="redrive_undelivered",
+        method="POST",
+        path="/undelivered/redrive",
+        tag="service",
+        summary="Send notices that were given up again, at most 100",
+        said="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
+        run=redrive_undelivered,
+        forms={"": EMPTY},
+        answers={200: ref("SentAgain")},
         is_order=True,
     ),
 )

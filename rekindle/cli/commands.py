@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rekindle.cli import approvals, clusters, drill, ledger, nodes, orders, policies, reading, switches
+from rekindle.cli import approvals, clusters, drill, ledger, nodes, orders, policies, reading, switches, undelivered
 from rekindle.cli.options import (
     asked,
     command,
@@ -194,3 +194,6 @@ def _quarantine(commands: Any) -> None:
     inner = group(commands, "quarantine", "events that could not be read", "list|redrive")
     looking(inner, "list", reading.quarantine_list, "the oldest of them, left where they are")
     order(inner, "redrive", orders.redrive, "feed them in again, after what was wrong has been mended")
+    given_up = group(commands, "undelivered", "notices that did not reach a channel", "list|redrive")
+    looking(given_up, "list", undelivered.listing, "some of them, with the reason; left where they are")
+    order(given_up, "redrive", undelivered.redrive, "send them again, after the channel has been mended")

@@ -374,6 +374,7 @@ _MEMBERS = [
     "problems",
     "changes",
     "events",
+    "notices",
     "clusters",
     "nodes",
     "attempts",
@@ -413,6 +414,7 @@ def everything() -> dict[str, Any]:
         "lost_by_fault_s": {HOSTILE: 3},
         "what": "x",
         "reason": "x",
+        "unreadable": "x",
         "order": {"who": "x"},
         "ask": {"outcome": "x", "why": "x", "step": 3},
     }
@@ -439,6 +441,7 @@ _COMMANDS = [
     ("postmortem", "inc-1"),
     ("drill", "hang", "--job", "lm"),
     ("quarantine", "list"),
+    ("undelivered", "list"),
     ("approve", "inc-1", HOSTILE, "--yes"),
     ("deny", "inc-1", HOSTILE, "--yes"),
     ("checkpoint", "lm"),
@@ -450,6 +453,7 @@ _COMMANDS = [
     ("lift", "--yes"),
     ("pause",),
     ("quarantine", "redrive"),
+    ("undelivered", "redrive"),
 ]
 
 
@@ -488,7 +492,7 @@ def test_every_command_that_speaks_to_the_service_has_json_and_help() -> None:
     assert known.choices is not None
     for name, command in dict(known.choices).items():  # type: ignore[call-overload]  # argparse types it as Iterable
         text = command.format_help()
-        if name not in ("completion", "console", "run", "policy", "quarantine", "doctor"):
+        if name not in ("completion", "console", "run", "policy", "quarantine", "undelivered", "doctor"):
             assert "--json" in text, name
 
 

@@ -207,6 +207,7 @@ def test_an_answer_of_another_shape_is_no_traceback(
         ("jobs", "x"),
         ("incidents", "--all"),
         ("quarantine", "list"),
+        ("undelivered", "list"),
     ):
         content = json.dumps(body).encode()
         service.answers[:] = [(200, {}, content), (200, {}, content)]
