@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from aws_durable_execution_sdk_python.lambda_service import (
@@ -28,6 +30,7 @@ from localcloud.clock import Clock, SimClock
 
 Handler = Callable[[Any, Any], Any]
 CheckpointHook = Callable[[str, list[OperationUpdate]], None]
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,10 @@ class CloudScheduler(Scheduler):
         timer = sim.after(timedelta(seconds=delay), fire, label=f"durable {getattr(func, '__name__', 'timer')}")
         promised.add_done_callback(lambda ended: timer.cancel() if ended.cancelled() else None)
         return promised
+
+    def create_event(self) -> Event:
+        """The package's, which gives the loop's thread five seconds: too few where the machine is very busy."""
+        return Event(self, asyncio.run_coroutine_threadsafe(self._create_event(), self._loop).result(_PATIENCE_S))
 
     def _now(self, sim: SimClock, func: Callable[[], Any], completion_event: Event | None) -> Future[Any]:
         """Run at once, and keep virtual time standing until it has ended."""
@@ -151,7 +158,43 @@ class FunctionInvoker(InProcessInvoker):
 
 
 class CloudExecutor(Executor):
-    """The package's executor; executions get ARNs of the form that botocore's lambda model asks for."""
+    """The package's executor; executions get ARNs of the form that botocore's lambda model asks for.
+
+    Three ways in which the package (1.4.0) loses a wake are closed here; tests/localcloud/test_engine_wakes.py shows.
+    """
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._arming = threading.RLock()
+
+    def _schedule_earliest_pending(self, execution_arn: str) -> None:
+        """Reads what is pending and arms the one timer for it under one lock: else a caller that read before another's
+        retry was stored would cancel the timer that the other has just armed."""
+        with self._arming:
+            super()._schedule_earliest_pending(execution_arn)
+
+    def _fire_due_operations(self, execution_arn: str) -> bool:
+        """Asks for the next invocation in the very turn that completes what is due. The package does so one turn of its
+        event loop later, and an invocation that ends in between cancels that: a retry or a wait would never go on."""
+        if super()._fire_due_operations(execution_arn):
+            self._invoke_execution(execution_arn)
+        return False
+
+    def _finish_invocation(
+        self,
+        execution_arn: str,
+        invoke_response: InvokeResponse,
+        invocation_start: datetime,
+        invocation_end: datetime,
+        invocation_seq: int | None = None,
+    ) -> None:
+        """Invokes again where something was completed while the handler ran, even if an answer to a checkpoint told it:
+        the branch that waits for it may have looked before and sleep, and the answer have gone to another branch."""
+        before = self._store.load(execution_arn)
+        is_told = before.needs_reinvoke and not before.has_unseen_changes()  # where it was not, the package does so
+        super()._finish_invocation(execution_arn, invoke_response, invocation_start, invocation_end, invocation_seq)
+        if is_told and not self._store.load(execution_arn).is_complete:
+            self._invoke_execution(execution_arn)
 
     def _create_execution(
         self, input: StartDurableExecutionInput, parent_execution_arn: str | None = None
