@@ -29,7 +29,7 @@ EVIL: Final = (
     "\"><svg onload=window.pwned=1><b a='",
     "' autofocus onfocus='window.pwned=1",
     "</title></svg><script>window.pwned=1</script>",
-    "{{ 7*7 }}{% raw %}{{ config }}",
+    "{{ 7919*7907 }}{% raw %}{{ config }}",
     "javascript:window.pwned=1",
     "[x](javascript:window.pwned=1) **bold** <!channel> <@U1> <https://evil.example|click>",
     "&lt;b&gt; &amp;quot; &#60;i&#62;",
@@ -141,7 +141,7 @@ def test_no_text_becomes_an_element_an_attribute_or_a_link(evil: World, page: st
                 assert not value.startswith("//")
     for hidden in ("\u202e", "\u200b", "\x1b", "\x00", "\u2028"):
         assert hidden not in got.body
-    assert "49" not in [word.strip() for word in got.body.split()]
+    assert str(7919 * 7907) not in got.body  # a number that nothing else on a page is
 
 
 @pytest.mark.parametrize("page", PAGES)
