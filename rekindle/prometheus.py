@@ -24,6 +24,7 @@ SUMS: Final = (
     ("rekindle_gpu_hours_saved", "GPU-hours that emergency checkpoints kept", "gpu_hours_saved"),
     ("rekindle_dollars_lost", "USD lost to Incidents", "dollars_lost"),
     ("rekindle_dollars_saved", "USD that emergency checkpoints kept", "dollars_saved"),
+    ("rekindle_dollars_spared", "USD spared against a person and NCCL's time-out", "spared_dollars"),
     ("rekindle_gpu_hours_spared", "GPU-hours spared against a person and NCCL's time-out", "spared_gpu_hours"),
 )
 SPREADS: Final = (
@@ -50,12 +51,19 @@ class _Page:
         self.lines.append(f"{name}{{{inside}}} {value}" if inside else f"{name} {value}")
 
 
-def render(status: Mapping[str, Any], fleet: Mapping[str, Any]) -> str:
-    """The page: `status` is the answer of GET /status, `fleet` that of GET /ledger. Empty ones give an empty page."""
+def render(status: Mapping[str, Any], fleet: Mapping[str, Any] | None) -> str:
+    """The page: `status` is the answer of GET /status, `fleet` that of GET /ledger, None where it could not be read.
+
+    Empty ones give an empty page.
+    """
     page = _Page()
     page.add("rekindle_paused", "1 while the global pause is set", status.get("paused"))
     page.add("rekindle_jobs_active", "Protected Jobs that are watched", status.get("jobs_active"))
     page.add("rekindle_incidents_open", "Incidents that are open", status.get("incidents_open"))
+    if fleet is None or fleet:
+        text = "0 where the ledger could not be read: then its figures are missing, and not zero"
+        page.add("rekindle_ledger_read", text, fleet is not None)
+    fleet = fleet or {}
     days = {"days": str(fleet["days"])} if isinstance(fleet.get("days"), int) else {}
     page.add("rekindle_ettr_ratio", "Productive time by wall time of the active Jobs", fleet.get("ettr"), **days)
     page.add("rekindle_ledger_truncated", "1 where not all Incidents were counted", fleet.get("truncated"), **days)

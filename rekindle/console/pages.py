@@ -171,7 +171,7 @@ def metrics(site: Site, _: Asked) -> Answer:
     """The same figures for a program: Prometheus' text format."""
     ledger = site.kept.wait_for(ask("/ledger", days=_FLEET_DAYS))
     status = site.main(site.one(ask("/status")), "The service's state")
-    return Answer(body=render(status, ledger.body or {}).encode(), kind=PROMETHEUS)
+    return Answer(body=render(status, ledger.body).encode(), kind=PROMETHEUS)
 
 
 def approvals(site: Site, asked: Asked) -> Answer:

@@ -8,7 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rekindle.prometheus import render
+from chalicelib.domain.ledger_sums import sums_of
+from rekindle.prometheus import SUMS, render
+from tests.ledger.books import incident, ledger
 from tests.sizes import examples
 
 # prometheus.io/docs/instrumenting/exposition_formats: name, labels with escapes, a float.
@@ -59,6 +61,27 @@ def test_what_is_not_known_has_none() -> None:
     assert "rekindle_dollars_lost" not in text
     assert "rekindle_paused" not in text
     assert render({}, {}) == ""
+
+
+def test_a_ledger_that_could_not_be_read_is_told_from_one_without_figures() -> None:
+    assert _samples(render({}, None)) == {"rekindle_ledger_read": 0}
+    assert _samples(render({}, FLEET))["rekindle_ledger_read"] == 1
+
+
+def test_every_sum_of_the_fleets_ledger_has_a_metric() -> None:
+    """A figure that is new in the ledger is not forgotten here."""
+    sums = {name for name, value in sums_of([ledger(incident())]).items() if isinstance(value, dict) and "sum" in value}
+    assert {key for _, _, key in SUMS} == sums
+
+
+def test_names_carry_their_unit_and_no_gauge_looks_like_a_counter() -> None:
+    """prometheus.io/docs/practices/naming; `_total` and `_bucket`, `_sum`, `_count` belong to other types."""
+    for line in render({"paused": False, "jobs_active": 1, "incidents_open": 0}, FLEET).splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert kind == "gauge"
+            assert re.fullmatch(r"rekindle_[a-z_]+", name)
+            assert not name.endswith(("_total", "_bucket", "_sum", "_count", "_s"))
 
 
 def test_each_metric_says_once_what_it_is_before_its_samples() -> None:
