@@ -7,6 +7,7 @@ one that may pass.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -16,49 +17,90 @@ from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.notify.apprise_table import SERVICES
 from chalicelib.notify.channel import Secrets
 from chalicelib.notify.quiet import quieten
+from chalicelib.notify.standard_webhooks import message_id_of
 from chalicelib.notify.words import body_of, title_of
-from chalicelib.ports import Notice
+from chalicelib.ports import Clock, Notice
 
 # Apprise's own words. Source: apprise.NotifyType.
 _TYPES: Final = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.PAGE: "failure"}
 
 
+# Where a service knows a repetition by a key, the argument that carries it, by the module of its plug-in. Each notice
+# has a key of its own: with one key for a whole Incident, a second page would not ring while the first is open.
+# Source: the plug-ins of Apprise 2.2.0; PagerDuty, Events API v2, dedup_key; Opsgenie, Alert API, alias.
+KEYS: Final[Mapping[str, str]] = {
+    "firehydrant": "dedup",
+    "goalert": "dedup",
+    "ilert": "dedup",
+    "incidentio": "dedup",
+    "opsgenie": "alias",
+    "pagerduty": "dedup",
+    "pagertree": "thirdparty",
+    "signl4": "external_id",
+    "splunk": "entity_id",
+    "squadcast": "dedup",
+}
+
+
 class AppriseChannel:
     """notify.channel.Channel over Apprise."""
 
-    def __init__(self, config: ChannelConfig, secrets: Secrets) -> None:
+    def __init__(self, config: ChannelConfig, secrets: Secrets, *, clock: Clock) -> None:
         """Raises InvalidSettings or UnknownEntity where the address cannot be used; no message holds the address."""
         self._name = config.name
-        self._service = _service(secrets.secret(config.text("url_secret")), config.name)
+        self._clock = clock
+        self._address = _Address(secrets.secret(config.text("url_secret")), f"channels.{config.name}.url_secret")
+        self._address.speaker("")  # an address with a part missing is told before anything is sent
 
-    def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  Apprise has no word for a repetition
-        """See notify.channel.Channel."""
-        taken = self._service.notify(
-            title=title_of(notice), body=body_of(notice), notify_type=_TYPES[notice.severity], body_format="text"
+    def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  every attempt is the same message
+        """See notify.channel.Channel. A service that knows repetitions by a key is given one."""
+        import apprise
+
+        speaker = self._address.speaker(message_id_of(notice.token, self._name))
+        service = apprise.Apprise(asset=speaker.asset)
+        service.add(speaker)
+        now = self._clock.now()
+        title = title_of(notice, now=now)
+        room = int(speaker.body_maxlen) - (0 if speaker.title_maxlen > 0 else len(title) + 2)
+        taken = service.notify(
+            title=title,
+            body=body_of(notice, now=now, limit=room),
+            notify_type=_TYPES[notice.severity],
+            body_format="text",
         )
         if not taken:
             raise DependencyUnavailable(f"{self._name}: its service did not take the message")
 
 
-def _service(address: str, name: str) -> Any:
-    at = f"channels.{name}.url_secret"
-    where = SERVICES.get(address.partition("://")[0].lower())
-    if where is None:
-        raise InvalidSettings(at, "is not one address of a service that Apprise knows")
-    import apprise
+class _Address:
+    """An address and the plug-in that speaks for it."""
 
-    quieten()  # its warnings quote the address
-    module, _, word = where.partition(":")
-    plugin = getattr(import_module(f"apprise.plugins.{module}"), word)
-    # No file of Apprise's own is read or written: no plug-ins, no attachments, no state between two messages.
-    asset = apprise.AppriseAsset(
-        app_id="Rekindle", app_desc="Rekindle", app_url="", plugin_paths=[], secure_logging=True, async_mode=False
-    )
-    service = apprise.Apprise(asset=asset)
-    try:
-        service.add(plugin(**(plugin.parse_url(address) | {"asset": asset})))
-    except TypeError:  # what Apprise raises, and parse_url's None, for an address with a part missing
-        raise InvalidSettings(at, "lacks what its service needs") from None
-    if len(service) != 1:
-        raise InvalidSettings(at, "is not one address")
-    return service
+    def __init__(self, address: str, at: str) -> None:
+        self._at = at
+        where = SERVICES.get(address.partition("://")[0].lower())
+        if where is None:
+            raise InvalidSettings(at, "is not one address of a service that Apprise knows")
+        quieten()  # its warnings quote the address
+        self._module, _, word = where.partition(":")
+        self._plugin: Any = getattr(import_module(f"apprise.plugins.{self._module}"), word)
+        self._given: Any = self._plugin.parse_url(address)
+        if not self._given:
+            raise InvalidSettings(at, "lacks what its service needs")
+
+    def speaker(self, key: str) -> Any:
+        """What sends; a repetition of the message has the same `key`. One that stands in the address counts instead."""
+        import apprise
+
+        # No file of Apprise's own is read or written: no plug-ins, no attachments, no state between two messages.
+        asset = apprise.AppriseAsset(
+            app_id="Rekindle", app_desc="Rekindle", app_url="", plugin_paths=[], secure_logging=True, async_mode=False
+        )
+        # Too long a text is cut; most services refuse it, and a page would be lost for its length.
+        given = {"overflow": "truncate"} | self._given | {"asset": asset}
+        known_as = KEYS.get(self._module)
+        if known_as is not None and key and not given.get(known_as):
+            given[known_as] = key
+        try:
+            return self._plugin(**given)
+        except TypeError:  # what Apprise raises for an address with a part missing
+            raise InvalidSettings(self._at, "lacks what its service needs") from None

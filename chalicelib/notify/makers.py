@@ -36,7 +36,7 @@ class Makers:
             case ChannelKind.APPRISE:
                 from chalicelib.notify.apprise_channel import AppriseChannel
 
-                return AppriseChannel(config, self.secrets)
+                return AppriseChannel(config, self.secrets, clock=self.clock)
             case ChannelKind.SLACK:
                 if self.slack is None:
                     raise InvalidSettings(f"channels.{config.name}.kind", "slack is not part of this deployment")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from chalicelib.ports import Notice, NoticeKind
 
 MAX_TITLE_CHARS: Final = 200
 MAX_BODY_CHARS: Final = 4000  # what most services show; the whole is in the Incident
+SHORTEST_TEXT_CHARS: Final = 120
+LATE: Final = timedelta(minutes=2)  # a first try and its first repetitions take less
 
 # What services that show plain text still act on: a mention that pings everybody or somebody (Discord, Slack, Teams:
 # @everyone, @here, <@id>, <!channel>), a link under another name (Slack's <address|name>, Markdown's). Job names and
@@ -21,25 +24,50 @@ _JOINER: Final = "\u2060"
 _HIDDEN: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
-def title_of(notice: Notice) -> str:
-    """One line."""
-    return _calm(" ".join(f"[{notice.severity}] {notice.title}".split())[:MAX_TITLE_CHARS])
+def title_of(notice: Notice, *, now: datetime) -> str:
+    """One line. One that comes late says so: it may stand below a newer one."""
+    late = f" (late: of {_clock(notice.at, now)})" if is_late(notice, now=now) else ""
+    return _calm(" ".join(f"[{notice.severity}]{late} {notice.title}".split())[:MAX_TITLE_CHARS])
 
 
-def body_of(notice: Notice) -> str:
-    """What happened, whose it is, and what to paste next."""
-    text = notice.text if len(notice.text) <= MAX_BODY_CHARS else notice.text[: MAX_BODY_CHARS - 1] + "…"
-    facts = [
+def is_late(notice: Notice, *, now: datetime) -> bool:
+    """Its channel did not take it when it was said."""
+    return now - notice.at > LATE
+
+
+def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> str:
+    """What happened, whose it is, and what to paste next, in at most `limit` characters.
+
+    Where that is too much, the story gives way, then the commands from the last: `rekindle show` stays.
+    """
+    lines = [f"{label}: {value}" for label, value in _facts(notice, now) if value]
+    if notice.kind is NoticeKind.APPROVAL:
+        lines.append(f"To answer: rekindle approve {notice.incident_id} {notice.approval_id} (or: rekindle deny)")
+    lines += [f"{label}: {what}" for label, what in notice.paste]
+    text, room = _calm(notice.text), min(limit, MAX_BODY_CHARS)
+    tail = _calm("\n".join(lines))
+    least = min(len(text), SHORTEST_TEXT_CHARS)
+    while lines and least + 2 + len(tail) > room:
+        lines.pop()
+        tail = _calm("\n".join(lines))
+    left = max(room - len(tail) - 2, 0)
+    told = text if len(text) <= left else text[: max(left - 1, 0)] + "…"
+    return f"{told}\n\n{tail}"
+
+
+def _facts(notice: Notice, now: datetime) -> list[tuple[str, str | None]]:
+    return [
         ("Job", notice.job_id),
         ("Incident", notice.incident_id),
         ("Cluster", notice.cluster),
         ("Node", notice.node),
+        ("Said", _clock(notice.at, now)),
     ]
-    lines = [text, "", *(f"{label}: {value}" for label, value in facts if value)]
-    if notice.kind is NoticeKind.APPROVAL:
-        lines.append(f"To answer: rekindle approve {notice.incident_id} {notice.approval_id} (or: rekindle deny)")
-    lines += [f"{label}: {what}" for label, what in notice.paste]
-    return _calm("\n".join(lines))
+
+
+def _clock(at: datetime, now: datetime) -> str:
+    utc = at.astimezone(UTC)
+    return f"{utc:%H:%M:%S} UTC" if utc.date() == now.astimezone(UTC).date() else f"{utc:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _calm(text: str) -> str:

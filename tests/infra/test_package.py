@@ -142,7 +142,7 @@ def test_the_full_bundle_is_pure_python_and_has_the_offline_template(
         "class Secrets:\n"
         "    def secret(self, name): return 'pagerduty://' + 'a' * 32 + '@' + 'b' * 32\n"
         "config = ChannelConfig(name='x', kind=ChannelKind.APPRISE, wants=(), texts={'url_secret': 'x'})\n"
-        "AppriseChannel(config, Secrets())\n"
+        "AppriseChannel(config, Secrets(), clock=None)\n"
         "print(zoneinfo.ZoneInfo('Europe/Zurich'))\n"
     )
     command[command.index("-c") + 1] = program

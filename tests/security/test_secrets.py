@@ -109,7 +109,7 @@ def test_a_webhook_and_apprise_tell_no_secret_whatever_is_answered(loud: pytest.
         secrets = Secrets(s=WEBHOOK_SECRET, address=address)
         said = ""
         webhook = Webhook(channels["hook"], secrets, clock=Watch(), total_s=60.0)
-        for channel in (webhook, AppriseChannel(channels["pager"], secrets)):
+        for channel in (webhook, AppriseChannel(channels["pager"], secrets, clock=Watch())):
             receiver.plan.extend([answer])
             try:
                 channel.send(notice(), attempt=1)
