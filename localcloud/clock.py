@@ -95,12 +95,12 @@ class Stuck(RuntimeError):
 class SimClock:
     """Virtual time. Exactly one thread at a time drives it, by `run_until`, `run_for` or `settle`.
 
-    stall_s: real seconds that work may take before `Stuck` is raised, which names the work.
+    stall_s: real seconds in which no work may end or begin before `Stuck` is raised, which names the work.
     """
 
     virtual = True
 
-    def __init__(self, *, start: datetime = SIM_EPOCH, stall_s: float = 60.0) -> None:
+    def __init__(self, *, start: datetime = SIM_EPOCH, stall_s: float = 120.0) -> None:
         self._now = start
         self._stall_s = stall_s
         self._heap: list[tuple[datetime, int, Timer]] = []
@@ -203,10 +203,13 @@ class SimClock:
         return True
 
     def _rest(self) -> None:
-        """Wait until no work is under way."""
+        """Wait until no work is under way; however long much work takes, as long as some of it ends."""
         deadline = time.monotonic() + self._stall_s
         with self._changed:
+            seen = set(self._at_work)
             while self._at_work:
+                if seen != self._at_work.keys():
+                    seen, deadline = set(self._at_work), time.monotonic() + self._stall_s
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise Stuck(f"still at work after {self._stall_s:g} real seconds: {sorted(self._at_work.values())}")
