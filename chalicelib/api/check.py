@@ -13,7 +13,7 @@ from typing import Any, Final
 import fastjsonschema
 from fastjsonschema import JsonSchemaValueException
 
-from chalicelib.api.schema import Schema
+from chalicelib.api.schema import NO_CONTROL, Schema
 from chalicelib.domain.errors import InvalidRequest
 
 MAX_PATH = 256
@@ -80,10 +80,19 @@ def _said(rule: str, definition: Mapping[str, Any]) -> str:
     if "minLength" in definition:
         said += f" of {definition['minLength']} to {definition.get('maxLength', 'any number of')} characters"
     if rule == "pattern":
-        said += f" that fits {definition['pattern']}"
+        said += _shaped(definition)
     if "minItems" in definition or "maxItems" in definition:
         said += f" of {definition.get('minItems', 0)} to {definition.get('maxItems', 'any number of')} entries"
     return said
+
+
+def _shaped(definition: Mapping[str, Any]) -> str:
+    """Of what form: an example says more than a long pattern, and a person need not read the commonest of them."""
+    if definition["pattern"] == NO_CONTROL:
+        return " without control characters"
+    if definition.get("examples"):
+        return f", as in {definition['examples'][0]}; in a query + is written %2B"
+    return f" that fits {definition['pattern']}"
 
 
 def read_json(raw: bytes) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from chalicelib.api.links import link_objects
 from chalicelib.api.operation import Operation
 from chalicelib.api.problems import JSON, PROBLEM_JSON, TITLES
 from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY
@@ -115,6 +116,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         headers = dict(_headers(operation))
         if headers:
             good["headers"] = headers
+        if links := link_objects(operation.name):
+            good["links"] = links
         made[str(status)] = good
     for status in operation.problems:
         content: dict[str, Any] = {PROBLEM_JSON: {"schema": ref("Problem")}}

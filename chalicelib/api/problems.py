@@ -112,7 +112,8 @@ def of_framework(status: int, body: Any, headers: Mapping[str, Any]) -> Answer |
     """The problem document for what Chalice refuses by itself; None for an answer that is not its own refusal."""
     if not isinstance(body, Mapping) or set(body) != {"Code", "Message"} or status not in TITLES:
         return None
-    told = problem(status, "this service failed; its log says how" if status == 500 else str(body["Message"]))
+    said = "this service failed; its log says how" if status == 500 else str(body["Message"])
+    told = problem(status, said, at="Content-Type" if status == 415 else None)
     kept = {name: str(value) for name, value in headers.items() if name.lower() == "allow"}
     return Answer(status=status, body=told.body, headers={**told.headers, **kept})
 

@@ -19,12 +19,15 @@ from chalicelib.ports import Wanted
 
 LINES_SHOWN: Final = 1000
 _STATES: Final = {"open": True, "closed": False, "all": None}
-MOMENT: Final = text(
-    "opened then or later: ISO-8601, UTC where it has no offset",
-    high=40,
-    pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$",
-)
+MOMENT: Final = {
+    **text(
+        "opened then or later: ISO-8601, UTC where it has no offset",
+        high=40,
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+        r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$",
+    ),
+    "examples": ["2026-11-20T10:00:00Z"],
+}
 
 
 def list_incidents(parts: Parts, request: Request) -> Answer:

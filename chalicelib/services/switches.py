@@ -47,7 +47,7 @@ class Switches:
         if where is ShadowScope.EVERYWHERE and given:
             raise InvalidRequest("name", "must be left out, because the scope is everywhere")
         if where is not ShadowScope.EVERYWHERE and not 1 <= len(given) <= MAX_NAME_CHARS:
-            raise InvalidRequest("name", f"must be a {where} of 1 to {MAX_NAME_CHARS} characters")
+            raise InvalidRequest("name", f"must name the {where}, in 1 to {MAX_NAME_CHARS} characters")
         if where is ShadowScope.JOB and on:
             self.registry.get(given)
         self.registry.set_shadow(where, given, on, who=who[:MAX_WHO_CHARS], now=self.clock.now())

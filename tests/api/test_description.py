@@ -16,6 +16,7 @@ from openapi_spec_validator import validate
 import app as app_module
 from app import app
 from chalicelib.api import check
+from chalicelib.api.links import LINKS
 from chalicelib.api.openapi import document
 from chalicelib.api.problems import TITLES, from_error
 from chalicelib.api.routes import BY_NAME, OPERATIONS
@@ -66,6 +67,18 @@ def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
     used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document())))
     assert used <= set(COMPONENTS)
     assert set(COMPONENTS) - used == set()
+
+
+def test_every_link_leads_to_an_operation_and_fills_names_that_it_has() -> None:
+    told = {op["operationId"]: op for methods in document()["paths"].values() for op in methods.values()}
+    assert set(LINKS) <= set(BY_NAME)
+    for source, targets in LINKS.items():
+        (good,) = [str(status) for status in BY_NAME[source].answers]
+        assert set(told[source]["responses"][good]["links"]) == set(targets)
+        for target, link in targets.items():
+            to = BY_NAME[target]
+            assert set(link) <= {*to.names, *to.query}, (source, target)
+            assert set(to.names) <= set(link), (source, target)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)

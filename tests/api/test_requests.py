@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chalicelib.api.check import read_json
-from chalicelib.api.problems import Answer
+from chalicelib.api.problems import Answer, of_framework
 from chalicelib.api.request import MAX_BODY_BYTES, Request, TooLarge, WrongMediaType, read
 from chalicelib.api.routes import BY_NAME
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity
@@ -61,6 +61,23 @@ def test_a_parameter_that_is_wrong_or_misspelt_is_named(query: dict[str, str], f
     with pytest.raises(InvalidRequest) as caught:
         asked("list_incidents", query=query)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("operation", "query", "says"),
+    [
+        # An offset whose + was not quoted arrives as a blank.
+        ("list_incidents", {"since": "2026-11-20T10:00:00 01:00"}, "as in 2026-11-20T10:00:00Z; in a query + is"),
+        ("list_incidents", {"job_id": "a\x1b[2Jb"}, "without control characters"),
+    ],
+)
+def test_what_a_text_must_be_is_said_in_words_and_not_as_a_pattern(
+    operation: str, query: dict[str, str], says: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        asked(operation, query=query)
+    assert says in str(caught.value)
+    assert "^" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +191,15 @@ def test_a_key_is_its_signer_s_own_and_a_session_of_the_same_role_has_the_same()
     users = [f"arn:aws:iam::1:{name}" for name in ("user/ada", "user/bob", "root")]
     signers = [*users, f"{role}/ada", f"{role}2/ada"]
     assert len({key_of(who) for who in signers}) == len(signers)
+
+
+def test_what_the_framework_refuses_names_the_header_that_is_wrong() -> None:
+    told = of_framework(415, {"Code": "UnsupportedMediaType", "Message": "Unsupported media type: text/plain"}, {})
+    assert told is not None
+    assert (told.body["field"], told.body["status"]) == ("Content-Type", 415)
+    other = of_framework(405, {"Code": "MethodNotAllowedError", "Message": "no"}, {"Allow": "GET"})
+    assert other is not None
+    assert ("field" in other.body, other.headers["Allow"]) == (False, "GET")
 
 
 def test_an_answer_is_always_json() -> None:
