@@ -97,7 +97,8 @@ class Processes:
     def pids(self, name: str) -> dict[int, int]:
         """Process ids by rank, of the workers that began and have not ended."""
         running = self._running[name]
-        return {rank: pid for rank, pid in running.pids.items() if rank not in running.codes}
+        # A copy in one piece: the thread that listens to the keeper writes into it meanwhile.
+        return {rank: pid for rank, pid in running.pids.copy().items() if rank not in running.codes}
 
     def log(self, name: str, rank: int) -> Path:
         """Where a worker's output goes."""
@@ -134,11 +135,11 @@ class Processes:
         """Let a frozen worker go on."""
         self.kill(name, rank, number=signal.SIGCONT)
 
-    def wait_running(self, name: str, timeout_s: float = 30.0) -> bool:
+    def wait_running(self, name: str, timeout_s: float = 120.0) -> bool:
         """Wait for a job's workers to have been started."""
         return self._running[name].began.wait(timeout_s)
 
-    def wait_ended(self, name: str, timeout_s: float = 30.0) -> bool:
+    def wait_ended(self, name: str, timeout_s: float = 120.0) -> bool:
         """Wait for a job's workers to have ended."""
         return self._running[name].over.wait(timeout_s)
 

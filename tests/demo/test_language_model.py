@@ -112,7 +112,7 @@ def test_the_mean_is_taken_in_the_order_of_the_ranks_and_is_the_same_bits_everyw
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     expected = gang.mean_in_rank_order(vectors)
     assert all(np.array_equal(got[rank], expected) for rank in range(3))
     assert set(agreed.values()) == {10}
@@ -128,7 +128,7 @@ def test_a_peer_that_leaves_breaks_the_gang_and_says_so() -> None:
     thread = threading.Thread(target=leave)
     thread.start()
     member = gang.Gang.join(0, 2, "127.0.0.1", port)
-    thread.join(30)
+    thread.join(120)
     with pytest.raises(gang.GangBroken, match="rank 0"):
         member.mean(np.zeros(4, dtype=np.float32))
 

@@ -227,13 +227,13 @@ for line in sys.stdin:
     if line.strip() == "wake":
         engine.succeed((folder / "callback").read_text(), b"")
     if line.strip() == "finish":
-        clock.run_until(lambda: engine.status(arn) != "RUNNING", limit=timedelta(seconds=30))
+        clock.run_until(lambda: engine.status(arn) != "RUNNING", limit=timedelta(minutes=4))
         print(engine.status(arn), flush=True)
         break
     if line.strip() == "published":
         def is_published():
             return any(op.name == "publish" and op.status.value == "SUCCEEDED" for op in engine.load(arn).operations)
-        clock.run_until(is_published, limit=timedelta(seconds=30))
+        clock.run_until(is_published, limit=timedelta(minutes=4))
         print("yes", flush=True)
 engine.close()
 """
