@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.actions import Action, CordonNode, Done, ReportNode
+from chalicelib.domain.alert_word import PASSED_ON, only_alerts
 from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
@@ -112,6 +113,13 @@ def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
     return view.slurm.nodes[:MAX_LEFT]
 
 
+def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool]:
+    """A report that rests on an alert of other monitoring says so: told by us, it is no better known."""
+    named = [one for one in incident.signals if one.node == item.node]
+    is_told = item.why in {one.summary[:200] for one in named}
+    return {PASSED_ON: True} if is_told and only_alerts(named) else {}
+
+
 def _said(suspicion: Suspicion, attempts: int) -> str:
     in_how_many = f" (in {attempts} attempts)" if attempts > 1 else ""
     return f"suspected by its ranks{in_how_many}: {suspicion.said}"[:200]
@@ -184,7 +192,7 @@ def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_co
                 node=item.node,
                 instance_id=item.instance_id,
                 why=item.why,
-                evidence={"attempt": ran, "fault": incident.fault.value},
+                evidence={"attempt": ran, "fault": incident.fault.value} | _passed_on(item, incident),
             )
         )
     told = tuple(

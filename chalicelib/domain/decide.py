@@ -21,7 +21,7 @@ from chalicelib.domain.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
 from chalicelib.domain.bookkeeping import booked
 from chalicelib.domain.diagnosis import diagnose
 from chalicelib.domain.guards import guarded, may_cordon
-from chalicelib.domain.holds import heard, kept_holds
+from chalicelib.domain.holds import heard, kept_holds, news_of_holds
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_memory import remember
@@ -50,8 +50,12 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     if not incident.is_open:
         return decision
     held = kept_holds(decision.incident, decision.rule, decision.reason, seen, now=now)
-    kept = booked(incident, held, decision.actions, seen, now=now, policy=policy)
-    return decision if kept is decision.incident else dataclasses.replace(decision, incident=kept)
+    news = news_of_holds(incident, held, decision.rule, decision.reason, now=now)
+    actions = (*decision.actions, *news)
+    kept = booked(incident, held, actions, seen, now=now, policy=policy)
+    if kept is decision.incident and not news:
+        return decision
+    return dataclasses.replace(decision, incident=kept, actions=actions)
 
 
 def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Policy) -> Decision:
@@ -145,7 +149,8 @@ def _common(look: Look) -> Decision | None:
         )
     if look.seen.paused:
         since = look.incident.paused_since or look.now
-        reason = "a global pause is set: nothing is done, and no limit runs, until it is lifted"
+        reason = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
+        reason += f" {story(look)} {state_of_the_run(look)}."
         return look.stay("guard.paused", reason, paused_since=since)
     if not look.seen.has_job:
         return _no_job(look)

@@ -15,9 +15,10 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.actions import Action, AskApproval, CordonNode, Notify, Severity, action_name
+from chalicelib.domain.alert_word import ASKED, own_word, rests_on_alerts
 from chalicelib.domain.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.first_steps import shadow
-from chalicelib.domain.guard_rules import ApprovalRule, Harm
+from chalicelib.domain.guard_rules import ApprovalRule, Harm, Window
 from chalicelib.domain.guard_steps import STOP, Step, ends_what_is_left, new_steps
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
@@ -121,18 +122,26 @@ def _window(look: Look, decision: Decision, base: Incident, steps: tuple[Step, .
     if not held:
         return None
     until = max(one for one, _ in held)
-    names = sorted({row.name for row in look.policy.windows if row.holds_until(look.now) is not None})
-    reason = f"{', '.join(names)}: not now, but after {until:%a %H:%M} UTC: {_whats(steps)}. {decision.reason}"
+    kinds = {step.kind for _, step in held}
+    names = sorted({row.name for kind in kinds for row in _holding(look, kind)})
+    reason = (
+        f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}: {_whats(steps)}. {decision.reason}"
+    )
     return _held(look, decision, base, Guard.WINDOW, reason, steps, until=until)
 
 
-def _window_until(look: Look, harm: Harm) -> datetime | None:
-    ends = [
-        until
+def _holding(look: Look, harm: Harm) -> list[Window]:
+    """The windows that hold such a step now."""
+    return [
+        row
         for row in look.policy.windows
-        if (not row.actions or harm in row.actions) and (until := row.holds_until(look.now)) is not None
+        if (not row.actions or harm in row.actions) and row.holds_until(look.now) is not None
     ]
-    return max(ends, default=None)
+
+
+def _window_until(look: Look, harm: Harm) -> datetime | None:
+    ends = (row.holds_until(look.now) for row in _holding(look, harm))
+    return max((one for one in ends if one is not None), default=None)
 
 
 # ---- the breaker -----------------------------------------------------------------------------------------------------
@@ -172,13 +181,27 @@ def _asked(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ..
     for step, rule in wanted:
         own = _newest(look.incident, step.key)
         if own is None or not own.covers:
-            why = f"the policy {look.policy.name} asks first. {decision.reason}"
+            why = f"{_who_asks(look, step)}. {decision.reason}"
             return _question(look, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
     return decision
 
 
 def _rule_for(look: Look, step: Step) -> ApprovalRule | None:
+    """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well."""
+    row = _row_for(look, step)
+    if row is not None or not look.policy.alert_deadline or step.kind not in ASKED or not rests_on_alerts(look):
+        return row
+    return ApprovalRule(deadline=look.policy.alert_deadline, default=ApprovalAnswer.DENIED)
+
+
+def _row_for(look: Look, step: Step) -> ApprovalRule | None:
     return next((rule for rule in look.policy.approvals if _applies(look, rule, step)), None)
+
+
+def _who_asks(look: Look, step: Step) -> str:
+    if _row_for(look, step) is not None:
+        return f"the policy {look.policy.name} asks first"
+    return f"only an alert of other monitoring says so; {own_word(look)}"
 
 
 def _applies(look: Look, rule: ApprovalRule, step: Step) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.diagnosis import ORDER_KINDS, concerns
 from chalicelib.domain.incidents import Incident
@@ -18,6 +19,9 @@ from chalicelib.domain.observations import Observation
 from chalicelib.domain.signals import Signal, SignalKind
 
 MAX_HOLDS: Final = 30  # kept on the Incident, the open one and the newest; the timeline has them all
+# Holds that may last, and of which no question, warning or last word tells people: they hear of each begin.
+TOLD_RULES: Final = frozenset({"guard.paused", "guard.window", "capacity.back_off"})
+TOLD_AGAIN_AFTER: Final = timedelta(hours=1)  # one that flaps, as a wait for capacity does, is told once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +170,18 @@ def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, no
     if holds == after.holds and approvals == after.approvals:
         return after
     return dataclasses.replace(after, holds=holds, approvals=approvals)
+
+
+def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, now: datetime) -> tuple[Notify, ...]:
+    """What people are told of a Hold that has just begun: once, gently, with what is held back and until when."""
+    guard = guard_of(rule)
+    if rule not in TOLD_RULES or not after.is_open:
+        return ()
+    known = [one for one in before.holds if one.guard is guard]
+    if any(one.until is None or now - one.until < TOLD_AGAIN_AFTER for one in known):
+        return ()
+    title = f"{after.scope or after.incident_id}: held back ({guard})"
+    return (Notify(severity=Severity.INFO, title=title, text=reason),)
 
 
 def _bounded(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:

@@ -88,6 +88,8 @@ class Policy:
     breaker_percent       the same as a share of the active Jobs: it trips only when both are passed
     breaker_window        how far back they are counted
     breaker_deadline      how long a person has to lift it, before each Incident that it holds is handed over
+    alert_deadline        how long a person has to agree before a run is stopped, or a node taken out, upon the word of
+                          other monitoring alone; 0: nobody is asked, it is believed
     """
 
     name: str = "default"
@@ -161,6 +163,7 @@ class Policy:
     breaker_percent: float = 20.0
     breaker_window: timedelta = timedelta(seconds=600)
     breaker_deadline: timedelta = timedelta(seconds=4 * 3600)
+    alert_deadline: timedelta = timedelta(seconds=4 * 3600)
     playbooks: tuple[Playbook, ...] = field(default=PLAYBOOKS)
 
     def playbook(self, fault: FaultClass) -> Playbook:
@@ -311,6 +314,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "breaker_percent": number(0, 100),
     "breaker_window": duration(60, _DAY_S),
     "breaker_deadline": duration(60, 7 * _DAY_S),
+    "alert_deadline": duration(0, 7 * _DAY_S),
     "playbooks": rows,
 }
 _DURATIONS = frozenset(
@@ -342,6 +346,7 @@ _DURATIONS = frozenset(
         "node_look_max",
         "breaker_window",
         "breaker_deadline",
+        "alert_deadline",
     }
 )
 

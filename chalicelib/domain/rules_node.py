@@ -77,7 +77,8 @@ def decide_node(look: Look) -> Decision:
         return look.close("order.cancel", reason, Phase.STOPPED, severity=Severity.WARNING)
     if look.seen.paused:
         since = look.incident.paused_since or look.now
-        reason = "a global pause is set: nothing is done, and no limit runs, until it is lifted"
+        reason = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
+        reason += f" {story_of(look)}"
         return look.stay("guard.paused", reason, paused_since=since)
     match look.incident.phase:
         case Phase.OPEN | Phase.HOLDING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.alert_word import is_alert, left_by_alerts_alone
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.node_findings import Finding, finding_of, instance_of
@@ -24,6 +25,8 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
+    if is_borne_out(before, signal):
+        return False
     if before.outcome in LEFT_ALONE:
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
@@ -39,7 +42,7 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
     found = finding_of(signal)
     if before.is_open or before.outcome not in LEFT_ALONE or found is None or signal.source is SignalSource.OPERATOR:
         return False
-    if before.closed_at is None or now - before.closed_at >= NODE_RESPITE:
+    if before.closed_at is None or now - before.closed_at >= NODE_RESPITE or is_borne_out(before, signal):
         return False
     told, known = instance_of(signal), before.repair.instance_id if before.repair is not None else None
     if told is not None and known is not None and told != known:
@@ -49,6 +52,11 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
     findings = before.repair.findings if before.repair is not None else ()
     heard = (finding_of(one) for one in before.signals)
     return _fault(found) in {_fault(one) for one in (*findings, *heard) if one is not None}
+
+
+def is_borne_out(before: Incident, signal: Signal) -> bool:
+    """So far only alerts of other monitoring said so; now the run or the node says it itself."""
+    return left_by_alerts_alone(before) and not is_alert(signal)
 
 
 def _accuser(signal: Signal) -> tuple[object, ...]:

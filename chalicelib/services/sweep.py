@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from chalicelib.domain.alert_word import left_by_alerts_alone
 from chalicelib.domain.errors import RecoveryError, Skip, VersionConflict
 from chalicelib.domain.incidents import Incident, Phase, execution_name
 from chalicelib.domain.jobs import AlarmMode, Job
@@ -313,6 +314,8 @@ class Sweep:
         newest = self.store.list_for_job(job.job_id, limit=1)
         if not newest or newest[0].attempt != job.current_attempt:
             return False
+        if left_by_alerts_alone(newest[0]):
+            return False  # what the run itself says is new, and intake weighs it
         return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome in LEFT_ALONE
 
     # ---- Incidents -------------------------------------------------------------------------------------------------

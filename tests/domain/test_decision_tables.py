@@ -133,7 +133,7 @@ TABLE: list[Row] = [
         ("Notify",),
     ),
     ("shadow mode only tells", incident(), seen(**stalled()), SHADOW, "guard.shadow", Phase.HANDED_OVER, ("Notify",)),
-    ("paused: nothing", incident(), seen(paused=True, **stalled()), P, "guard.paused", Phase.OPEN, ()),
+    ("paused: nothing", incident(), seen(paused=True, **stalled()), P, "guard.paused", Phase.OPEN, ("Notify",)),
     (
         "a crash is resubmitted",
         incident(),
@@ -196,7 +196,7 @@ TABLE: list[Row] = [
         P,
         "capacity.back_off",
         Phase.RESUBMITTING,
-        (),
+        ("Notify",),
     ),
     (
         "no room, said by a run that ran",
@@ -1139,7 +1139,7 @@ TABLE: list[Row] = [
         P,
         "capacity.back_off",
         Phase.RESUBMITTING,
-        (),
+        ("Notify",),
     ),
     (
         "no capacity for long",
@@ -1221,7 +1221,7 @@ TABLE += [
     ("the same crash at the same step", incident(V, F.SOFTWARE_CRASH, failures=(Failure(attempt="lm", signature="algorithmerror: runtimeerror: boom", step=Known(100)),)), seen(new(S.FAILED, failure_reason=CRASH)), P, "crash.same_again", Phase.HANDED_OVER, ("Notify",)),
     ("the same crash at an unknown step", incident(V, F.SOFTWARE_CRASH, failures=(Failure(attempt="lm", signature="algorithmerror: runtimeerror: boom", step=Unknown("no beat")),)), seen(new(S.FAILED, failure_reason=CRASH, step=None)), P, "resubmit.prepare", Phase.RESUBMITTING, ()),
     ("another crash at the same step", incident(V, F.SOFTWARE_CRASH, failures=(Failure(attempt="lm", signature="algorithmerror: runtimeerror: bang", step=Known(100)),)), seen(new(S.FAILED, failure_reason=CRASH)), P, "resubmit.prepare", Phase.RESUBMITTING, ()),
-    ("the new attempt found no room", incident(V, F.HANG), seen(new(S.FAILED, step=None, failure_reason=NO_ROOM)), P, "capacity.back_off", Phase.RESUBMITTING, ()),
+    ("the new attempt found no room", incident(V, F.HANG), seen(new(S.FAILED, step=None, failure_reason=NO_ROOM)), P, "capacity.back_off", Phase.RESUBMITTING, ("Notify",)),
     ("a closed Incident", incident(Phase.RECOVERED), seen(**stalled()), P, "closed", Phase.RECOVERED, ()),
 ]  # fmt: skip
 

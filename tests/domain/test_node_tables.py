@@ -139,7 +139,7 @@ LEMON = Known((record(3),))
 NODE_TABLE: list[Row] = [
     # ---- whose is it, and is anything to be done
     row("order.cancel", asked(P.DRAINING), observed(node_view(), CANCEL), P.STOPPED, Notify),
-    row("guard.paused", asked(P.DRAINING), observed(node_view(), paused=True), P.DRAINING),
+    row("guard.paused", asked(P.DRAINING), observed(node_view(), paused=True), P.DRAINING, Notify),
     row(
         "node.off",
         asked(P.OPEN),

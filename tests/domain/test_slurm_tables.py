@@ -179,7 +179,15 @@ SLURM_TABLE: list[Row] = [
         ("AdoptAttempt",),
     ),
     ("shadow mode only tells", case(), sees(put_back()), SHADOW, "guard.shadow", Phase.HANDED_OVER, ("Notify",)),
-    ("paused: nothing", case(), dataclasses.replace(sees(put_back()), paused=True), P, "guard.paused", Phase.OPEN, ()),
+    (
+        "paused: nothing",
+        case(),
+        dataclasses.replace(sees(put_back()), paused=True),
+        P,
+        "guard.paused",
+        Phase.OPEN,
+        ("Notify",),
+    ),
     (
         "an ordered checkpoint of a run that is gone",
         case(**ORDER),

@@ -82,7 +82,7 @@ def test_a_window_lets_go_at_the_moment_it_names_or_never(
 def test_within_the_window_nothing_is_done_and_after_it_the_same_step_is() -> None:
     rules = closed_hours()
     held = look_on(incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH), DEAD, rules)
-    assert (held.rule, names(held), held.incident.phase) == ("guard.window", [], Phase.RESUBMITTING)
+    assert (held.rule, names(held), held.incident.phase) == ("guard.window", ["Notify"], Phase.RESUBMITTING)
     assert open_hold(held.incident, Guard.WINDOW) is not None
     quiet = look_on(held.incident, DEAD, rules, at=NOW + 29 * MINUTE)
     assert quiet.incident == look_on(quiet.incident, DEAD, rules, at=NOW + 29 * MINUTE).incident
@@ -99,7 +99,7 @@ def test_a_window_may_hold_some_steps_only() -> None:
     rules = policy(windows=rows)
     assert look_on(incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH), DEAD, rules).rule == "resubmit.now"
     held = look_on(node_incident(Phase.DRAINING), observed(node_view(drained())), rules)
-    assert (held.rule, names(held)) == ("guard.window", [])
+    assert (held.rule, names(held)) == ("guard.window", ["Notify"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""What rests on the word of somebody else's monitoring alone, and what bears it out. Pure.
+
+Such an alert may be wrong in every way that its rule may be: a threshold, a label that names another run, a metric that
+went missing. So before a step that ends or takes something away, the run's or the node's own word is wanted, or a
+person's (ADR 0037).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chalicelib.domain.diagnosis import ORDER_KINDS
+from chalicelib.domain.evidence import LOSS_FAULTS
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.guard_rules import Harm
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.known import Known
+from chalicelib.domain.node_memory import facts_of, findings_about_now
+from chalicelib.domain.nodes import is_silent
+from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.verdict import Look
+
+# What ends a run or takes a node away. What follows from it (the new start, a check) was agreed to with it.
+ASKED: Final = frozenset({Harm.STOP_JOB, Harm.CORDON_NODE, Harm.REBOOT_NODE, Harm.REPLACE_NODE})
+# What the run's steps are asked about first, whoever says it (rules_open): standing still bears it out.
+_WEIGHED: Final = frozenset(
+    {
+        FaultClass.HANG,
+        FaultClass.NODE_LOST,
+        FaultClass.PLATFORM_ERROR,
+        FaultClass.SOFTWARE_CRASH,
+        FaultClass.OUT_OF_MEMORY,
+        FaultClass.BAD_CHECKPOINT,
+        FaultClass.JOB_MISSING,
+    }
+)
+PASSED_ON: Final = "alert_only"  # in the evidence of a run's report of a node: it knows no more than the alert did
+
+
+def is_alert(signal: Signal) -> bool:
+    """Other monitoring says so, or a run that passes its word on."""
+    return signal.kind is SignalKind.EXTERNAL_ALERT or signal.evidence.get(PASSED_ON) is True
+
+
+def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
+    """True if alerts say it and nobody else does; `fault` narrows it to what says that."""
+    said = [
+        one
+        for one in signals
+        if one.triggers and one.fault is not None and one.kind not in ORDER_KINDS and fault in (None, one.fault)
+    ]
+    return bool(said) and all(is_alert(one) for one in said)
+
+
+def left_by_alerts_alone(incident: Incident) -> bool:
+    """What a person has said about it was said about an alert: the run's or the node's own word is news."""
+    return only_alerts(incident.signals, None if incident.node is not None else incident.fault)
+
+
+def rests_on_alerts(look: Look) -> bool:
+    """Nothing but alerts stands behind what is being done about the run, or the node, now."""
+    incident = look.incident
+    if incident.node is not None:
+        return only_alerts(incident.signals) and not _node_bears_out(look)
+    if incident.fault in _WEIGHED or not only_alerts(incident.signals, incident.fault):
+        return False
+    attempt = look.attempt
+    if attempt is None:
+        return True
+    if attempt.status.has_ended:
+        return False
+    if incident.fault is FaultClass.NON_FINITE:
+        return attempt.loss_state not in ("nan", "inf")
+    return not (incident.fault in LOSS_FAULTS and attempt.loss_health not in ("unknown", "ok"))
+
+
+def _node_bears_out(look: Look) -> bool:
+    """HyperPod's own word, or Slurm, which cannot reach it."""
+    facts = facts_of(look)
+    return any(one.by_platform for one in findings_about_now(look)) or (facts is not None and is_silent(facts))
+
+
+def own_word(look: Look) -> str:
+    """For whoever is asked: what the run says of itself."""
+    attempt = look.attempt
+    if look.incident.node is not None or attempt is None:
+        return "nothing else is known"
+    step = f" at step {attempt.last_step.value}" if isinstance(attempt.last_step, Known) else ""
+    return f"the run's own monitor reads a loss that is {attempt.loss_state}{step}"
