@@ -44,6 +44,7 @@ class Side:
     """One policy's play. `verdicts` are in the order of the events."""
 
     name: str
+    policy: Policy
     verdicts: tuple[Verdict, ...]
     standings: tuple[Standing, ...]
 
@@ -52,7 +53,7 @@ def play(recorded: Sequence[Recorded], policy: Policy, *, name: str) -> Side:
     """The whole recording under one policy."""
     replay = Replay(recorded, policy)
     verdicts = tuple(replay.verdicts())
-    return Side(name=name, verdicts=verdicts, standings=tuple(replay.standings()))
+    return Side(name=name, policy=policy, verdicts=verdicts, standings=tuple(replay.standings()))
 
 
 def compare(a: Side, b: Side, *, gpus: int | None = None) -> dict[str, Any]:
@@ -61,12 +62,25 @@ def compare(a: Side, b: Side, *, gpus: int | None = None) -> dict[str, Any]:
     return {
         "a": a.name,
         "b": b.name,
+        "policy": _policy(a, b),
         "events": len(a.verdicts),
+        "malformed": [{"event": one.event, "why": one.dropped} for one in a.verdicts if one.malformed],
         "differences": _differences(a, b),
         "incidents": _incidents(a, b, assumed),
         "held": {"a": _held(a), "b": _held(b)},
         "totals": {"a": _totals(a, assumed), "b": _totals(b, assumed)},
+        "in_both": _in_both(a, b, assumed),
         "assumptions": [*ASSUMPTIONS, *([f"A run of unknown size has {gpus} GPUs."] if gpus is not None else [])],
+    }
+
+
+def _policy(a: Side, b: Side) -> dict[str, Any]:
+    """The fields in which the policies differ, with both values. What they are called is no difference."""
+    ours, theirs = a.policy.to_wire(), b.policy.to_wire()
+    return {
+        field: {"a": ours[field], "b": theirs[field]}
+        for field in ours
+        if field not in ("name", "version") and ours[field] != theirs[field]
     }
 
 
@@ -119,6 +133,7 @@ def _shown(standing: Standing | None, assumed: JobSize | None) -> dict[str, Any]
         "rule": standing.rule,
         "actions": dict(standing.actions),
         "rules": dict(standing.rules),
+        "held": sorted({hold.guard.value for hold in incident.holds}),
         "starts": len(incident.account.restarts),
         "steps_lost": worth(steps_lost(incident)),
         "lost_s": worth(estimated_s(incident)),
@@ -174,4 +189,23 @@ def _totals(side: Side, assumed: JobSize | None) -> dict[str, Any]:
         "steps_lost": total_of([steps_lost(one.incident) for one in side.standings]),
         "lost_s": total_of([estimated_s(one.incident) for one in side.standings]),
         "gpu_hours": total_of([_gpu_hours(one, assumed) for one in side.standings]),
+        "unknown": _unknown([_gpu_hours(one, assumed) for one in side.standings]),
+    }
+
+
+def _unknown(quantities: Sequence[Maybe[float]]) -> dict[str, int]:
+    """Why GPU-hours are not known, and of how many Incidents, the commonest reason first."""
+    return dict(Counter(one.why for one in quantities if isinstance(one, Unknown)).most_common())
+
+
+def _in_both(a: Side, b: Side, assumed: JobSize | None) -> dict[str, Any]:
+    """GPU-hours of the Incidents for which they are known under both: only these two sums compare like with like."""
+    ours, theirs = ({one.incident.incident_id: _gpu_hours(one, assumed) for one in side.standings} for side in (a, b))
+    pairs = [(ours[name], theirs[name]) for name in ours if name in theirs]
+    known = [(one.value, other.value) for one, other in pairs if isinstance(one, Known) and isinstance(other, Known)]
+    return {
+        "incidents": len(known),
+        "left_out": len({*ours, *theirs}) - len(known),
+        "a": round(sum(one for one, _ in known), 3),
+        "b": round(sum(other for _, other in known), 3),
     }

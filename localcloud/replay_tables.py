@@ -11,13 +11,48 @@ from rekindle.cli.table import Column, Style, render
 def told(comparison: Mapping[str, Any], style: Style) -> str:
     """Differences, Incidents and totals, in this order."""
     parts = [
-        f"A: {comparison['a']}\nB: {comparison['b']}",
+        f"A: {comparison['a']}\nB: {comparison['b']}\n{_policy(comparison['policy'])}",
+        _malformed(comparison),
+    ]
+    if not comparison["incidents"]:
+        return "\n\n".join([*filter(None, parts), _NOTHING.format(**comparison)])
+    parts += [
         _differences(comparison, style),
         _incidents(comparison, style),
         _totals(comparison, style),
+        _unknown(comparison),
         "\n".join(f"- {said}" for said in comparison["assumptions"]),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+_NOTHING = "Nothing to compare: of {events} events none opens an Incident under either policy."
+_SHOWN = 5  # of what could not be read; `rekindle replay PATH` alone tells every one
+
+
+def _policy(differing: Mapping[str, Any]) -> str:
+    if not differing:
+        return "Both policies say the same."
+    return f"They differ in: {', '.join(differing)}."
+
+
+def _malformed(comparison: Mapping[str, Any]) -> str:
+    found = comparison["malformed"]
+    lines = [f"{one['event']}: {one['why']}" for one in found[:_SHOWN]]
+    more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    head = [f"{len(found)} of {comparison['events']} events cannot be read, and are left out of both:"] if found else []
+    return "\n".join([*head, *lines, *more])
+
+
+def _unknown(comparison: Mapping[str, Any]) -> str:
+    """Why GPU-hours are left out of the sums, on each side."""
+    lines = []
+    for side in ("a", "b"):
+        reasons = comparison["totals"][side]["unknown"]
+        if reasons:
+            said = "; ".join(f"{count} x {why}" for why, count in reasons.items())
+            lines.append(f"GPU-hours not known under {side.upper()}: {said}.")
+    return "\n".join(lines)
 
 
 def _differences(comparison: Mapping[str, Any], style: Style) -> str:
@@ -61,7 +96,8 @@ def _stands(one: Mapping[str, Any] | None) -> str:
     if one is None:
         return "no such Incident"
     done = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in one["actions"].items())
-    return f"{one['phase']} ({one['rule']}): {done or 'nothing'}"
+    held = f"; held back by {', '.join(one['held'])}" if one["held"] else ""
+    return f"{one['phase']} ({one['rule']}): {done or 'nothing'}{held}"
 
 
 def _number(one: Mapping[str, Any] | None) -> str:
@@ -81,8 +117,17 @@ def _totals(comparison: Mapping[str, Any], style: Style) -> str:
         ("steps lost", _sum(a["steps_lost"]), _sum(b["steps_lost"])),
         ("seconds lost", _sum(a["lost_s"]), _sum(b["lost_s"])),
         ("GPU-hours", _sum(a["gpu_hours"]), _sum(b["gpu_hours"])),
+        _in_both(comparison["in_both"]),
     ]
     return render([Column(title) for title in ("in all", "A", "B")], rows, style)
+
+
+def _in_both(both: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The one line in which A and B are sums over the same Incidents."""
+    title = f"GPU-hours of the {both['incidents']} Incidents known in both"
+    if not both["incidents"]:
+        return title, "-", "-"
+    return title, f"{both['a']:g}", f"{both['b']:g} ({both['b'] - both['a']:+g})"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

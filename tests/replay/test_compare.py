@@ -119,6 +119,60 @@ def test_the_guard_that_held_is_counted_on_the_side_where_it_did() -> None:
     assert found["held"]["b"].get("shadow") == 1
 
 
+def test_each_incident_says_which_guards_held_it_and_the_policies_in_which_fields_they_differ() -> None:
+    night = Policy.from_wire({"name": "night", "windows": [{"from": "00:00", "to": "00:00"}]})
+    recording = recorded(job("other", "Failed", after_s=5, reason="AlgorithmError: exit code 1"))
+    found = compared(recording, DEFAULT_POLICY, night)
+    (row,) = found["incidents"]
+    assert ("window" in row["a"]["held"], row["b"]["held"], row["differs"]) == (False, ["window"], True)
+    assert list(found["policy"]) == ["windows"]
+    assert found["policy"]["windows"]["a"] == []
+    assert compared(recording, night, night)["policy"] == {}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_only_incidents_known_under_both_are_held_against_each_other(seed: int) -> None:
+    """A total leaves out what it cannot tell, and that may be another Incident on each side."""
+    found = compared(recorded(*storm(seed)), DEFAULT_POLICY, SHADOW, gpus=8)
+    pairs = [(one["a"], one["b"]) for one in found["incidents"]]
+    known = [
+        (a["gpu_hours"], b["gpu_hours"])
+        for a, b in pairs
+        if a and b and not isinstance(a["gpu_hours"], dict) and not isinstance(b["gpu_hours"], dict)
+    ]
+    both = found["in_both"]
+    assert 0 < both["incidents"] == len(known)
+    assert both["left_out"] == len(pairs) - len(known)
+    assert both["a"] == pytest.approx(sum(a for a, _ in known), abs=0.1)
+    assert both["b"] == pytest.approx(sum(b for _, b in known), abs=0.1)
+    for side in "ab":
+        total = found["totals"][side]
+        assert sum(total["unknown"].values()) == total["gpu_hours"]["not_counted"]
+
+
+@pytest.mark.parametrize("files", [{}, {"a.json": "{", "b.json": "[1]"}])
+def test_a_folder_that_holds_nothing_says_so_instead_of_finding_the_policies_alike(
+    command: Callable[..., Ended], tmp_path: Path, files: dict[str, str]
+) -> None:
+    (tmp_path / "events").mkdir()
+    for name, text in files.items():
+        (tmp_path / "events" / name).write_text(text)
+    (tmp_path / "b.json").write_text('{"shadow": true}')
+    ended = command(tmp_path / "events", "--against", tmp_path / "b.json")
+    assert "They differ in: shadow." in ended.out
+    assert f"Nothing to compare: of {len(files)} events none opens an Incident" in ended.out
+    assert "differs in" not in ended.out
+    assert ("a.json: event: is not JSON" in ended.out) is bool(files)
+
+
+def test_what_is_not_known_says_why_in_the_text(command: Callable[..., Ended], tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(stall(100)))
+    (tmp_path / "b.policy").write_text(json.dumps({"playbooks": {"hang": {"response": "tell"}}}))
+    shown = command(tmp_path, "--against", tmp_path / "b.policy").out
+    assert "They differ in: playbooks." in shown
+    assert "GPU-hours not known under A: 1 x the recording ends before it closes." in shown
+
+
 # --- figures, by hand ---
 
 
