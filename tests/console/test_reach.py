@@ -9,10 +9,14 @@ from typing import Final
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from rekindle.console.server import Console
+from chalicelib.domain.jobs import Attempt
+from chalicelib.domain.known import Unknown
+from rekindle.cli.client import Client
+from rekindle.console.server import Console, running
+from tests.cli.service import FakeService, serve
 from tests.console.axe import violations
 from tests.console.browser import NARROW, WIDE, Browser
-from tests.console.world import Visitor, World
+from tests.console.world import NOW, Visitor, World, a_job
 
 PAGES: Final = (
     "/",
@@ -99,12 +103,25 @@ def test_everything_but_the_refresh_works_without_script(world: World, browser: 
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+# 320 pixels: what a window of 1,280 has at 400 %. Source: WCAG 2.2, 1.4.10 Reflow.
+@pytest.mark.parametrize("size", [NARROW, (320, 640)], ids=["phone", "zoomed"])
 @pytest.mark.parametrize("page", PAGES)
-def test_a_narrow_screen_scrolls_down_only(world: World, browser: Browser, page: str) -> None:
-    browser.wears(size=NARROW)
+def test_a_narrow_screen_scrolls_down_only(world: World, browser: Browser, page: str, size: tuple[int, int]) -> None:
+    browser.wears(size=size)
     browser.open(world.console, page)
     wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
     assert wide[0] <= wide[1], page
+
+
+def test_words_that_only_screen_readers_get_do_not_widen_a_page(browser: Browser) -> None:
+    service = FakeService()
+    attempt = Attempt(job_id="lm", number=1, name="lm", submitted_at=NOW, last_step=Unknown("no step was seen " * 9))
+    service.registry.register(a_job("lm"), attempt)
+    browser.wears(size=(320, 640))
+    with serve(service) as url, running(Client(url=url)) as console:
+        browser.open(console, "/jobs/lm")
+        assert "no step was seen" in browser.run("return document.querySelector('tbody .unseen').textContent")
+        assert browser.run("return document.documentElement.scrollWidth") == 320
 
 
 def test_the_refresh_leaves_alone_what_is_typed_and_opened(world: World, browser: Browser) -> None:
@@ -120,9 +137,6 @@ def test_the_refresh_leaves_alone_what_is_typed_and_opened(world: World, browser
 
 
 def test_a_console_whose_service_is_gone_says_so(browser: Browser) -> None:
-    from rekindle.cli.client import Client
-    from rekindle.console.server import running
-
     with running(Client(url="http://127.0.0.1:9")) as console:
         got = Visitor(console).get("/")
         assert (got.status, "cannot reach" in got.body) == (502, True)
