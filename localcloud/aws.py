@@ -31,6 +31,7 @@ from localcloud.aws_wire import Wire
 from localcloud.clock import Clock
 from localcloud.cloudwatch import get_metric_data
 from localcloud.lambdas import LambdaApi
+from localcloud.moto_memory import remember
 from localcloud.sagemaker import AwsError
 
 Operation = Callable[[dict[str, Any]], dict[str, Any]]
@@ -102,6 +103,7 @@ def extended_moto(
             on_object_created(bucket.name, key.name, int(key.size), str(key.etag).strip('"'), to_bus)
 
         patch(moto.s3.notifications, "send_event", notify)
+        remember(patch)  # last: it remembers moto as it is patched by then
         yield
 
 

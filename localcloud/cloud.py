@@ -397,7 +397,8 @@ def _make_client(service: str, url: str | None) -> Any:
         endpoint_url=url,
         aws_access_key_id="testing",
         aws_secret_access_key="testing",  # noqa: S106  moto takes any
-        config=Config(retries={"max_attempts": 0}, max_pool_connections=32),
+        # botocore would put its own name together from 22 parts, twice in every call.
+        config=Config(retries={"max_attempts": 0}, max_pool_connections=32, user_agent="rekindle-cloud"),
     )
 
 
