@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from rekindle.cli.held import held, questions
 from rekindle.cli.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
 from rekindle.cli.table import TONES, Column, Style, clean, render, width
 
@@ -20,6 +21,8 @@ def tell(incident: Mapping[str, Any], style: Style) -> str:
     """The whole story as text."""
     blocks = [
         _head(incident, style),
+        _block("QUESTIONS", questions(incident), style),
+        _block("HELD BACK", held(incident), style),
         _suspects(incident, style),
         _evidence(incident, style),
         _looks(incident, style),
@@ -150,6 +153,15 @@ def _ask(incident: Mapping[str, Any]) -> str:
     at_step = f" at step {ask['step']}" if member(ask, "step") is not None else ""
     why = f" ({word(ask, 'why')})" if member(ask, "why") else ""
     return f"{outcome}{at_step}{why}"
+
+
+def _block(title: str, found: Iterator[tuple[str, str]], style: Style) -> str:
+    """Lines, each with the words that belong to it; nothing where there are none."""
+    lines = []
+    for line, text in found:
+        lines.append(f"  {clean(line)}")
+        lines += wrapped(text, style) if text else []
+    return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
 
 
 def _toned(text: str, phase: str, style: Style) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from chalicelib.domain.approvals import Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.evidence import Stretch, Suspicion, SuspicionKind
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.node_findings import Finding, FindingKind
@@ -93,3 +94,56 @@ def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> 
 def _wire(changes: dict[str, Any]) -> dict[str, Any]:
     base = {"incident_id": "inc-1", "opened_at": NOW, "phase_entered_at": NOW, "phase": Phase.HOLDING}
     return {**Incident(**(base | changes)).to_wire(), "timeline": []}
+
+
+def asked(name: str = "a1", **more: Any) -> Approval:
+    base: dict[str, Any] = {
+        "approval_id": name,
+        "key": name,
+        "actions": ("StopJob",),
+        "what": "stop lm",
+        "why": "the policy careful asks first. hang: rank 3 stands still.",
+        "asked_at": NOW,
+        "deadline_at": NOW + timedelta(hours=4),
+        "default": ApprovalAnswer.DENIED,
+    }
+    return Approval(**(base | more))
+
+
+def test_an_open_question_stands_at_the_top_with_the_commands_that_answer_it() -> None:
+    told = shown(approvals=(asked(),))
+    words = " ".join(told.split())
+    assert "a1 stop lm: WAITS FOR AN ANSWER until 2026-11-21 16:00:00Z, then denied" in words
+    assert "`rekindle approve inc-lm-1 a1` or `rekindle deny inc-lm-1 a1`" in words
+    assert "the policy careful asks first" in words
+    assert "QUESTIONS" not in shown()
+
+
+def test_a_question_that_is_settled_says_by_whom_or_that_it_is_over() -> None:
+    said = {"answer": ApprovalAnswer.DENIED, "by": "ada", "answered_at": NOW, "comment": "I look at it"}
+    told = " ".join(shown(approvals=(asked(**said), asked("a2", lapsed_at=NOW))).split())
+    assert "a1 stop lm: denied by ada at 2026-11-21 12:00:00Z (I look at it)" in told
+    assert "a2 stop lm: not asked any more since 2026-11-21 12:00:00Z" in told
+    assert "rekindle approve" not in told
+
+
+def test_what_holds_an_incident_back_is_told_with_its_words_and_what_holds_now_comes_first() -> None:
+    over = tuple(
+        Hold(guard=Guard.BACK_OFF, since=NOW, said=f"wait {number}", until=NOW + timedelta(minutes=number + 1))
+        for number in range(8)
+    )
+    still = Hold(guard=Guard.WINDOW, since=NOW, said="held back until Sat 12:30 UTC", actions=("ResubmitJob",))
+    told = shown(holds=(*over[:4], still, *over[4:]))
+    words = " ".join(told.split())
+    assert (
+        "HELD BACK window since 2026-11-21 12:00:00Z, and still does: ResubmitJob not done held back until Sat" in words
+    )
+    assert "wait 7" in words
+    assert "wait 2" not in words
+    assert "and 3 more before" in words
+
+
+def test_a_service_that_tells_of_guards_in_another_shape_ends_in_no_traceback() -> None:
+    base = {"incident_id": "inc", "phase": "open", "timeline": []}
+    assert "HELD BACK" in tell({**base, "holds": [{"guard": 5, "actions": "x"}, 7], "approvals": [{}, None]}, PLAIN)
+    assert "HELD BACK" not in tell({**base, "holds": "x", "approvals": {}}, PLAIN)
