@@ -120,7 +120,7 @@ def test_an_open_question_stands_at_the_top_with_the_commands_that_answer_it() -
 
 
 def test_a_question_that_is_settled_says_by_whom_or_that_it_is_over() -> None:
-    said = {"answer": ApprovalAnswer.DENIED, "by": "ada", "answered_at": NOW, "comment": "I look at it"}
+    said: dict[str, Any] = {"answer": ApprovalAnswer.DENIED, "by": "ada", "answered_at": NOW, "comment": "I look at it"}
     told = " ".join(shown(approvals=(asked(**said), asked("a2", lapsed_at=NOW))).split())
     assert "a1 stop lm: denied by ada at 2026-11-21 12:00:00Z (I look at it)" in told
     assert "a2 stop lm: not asked any more since 2026-11-21 12:00:00Z" in told
