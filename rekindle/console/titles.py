@@ -48,7 +48,7 @@ TITLES: Final[Mapping[str, str]] = {
     "phase": "Stage",
     "at": "At",
     "after_s": "After its onset",
-    "seconds": "Time",
+    "seconds": "Lasted",
     "jobs": "Active Jobs",
     "is_builtin": "Built in",
     "modified_at": "Stored",

@@ -76,7 +76,7 @@ def test_a_sum_of_nothing_known_is_no_zero() -> None:
 
 def test_a_table_reads_its_times_and_sets_its_numbers_right() -> None:
     table = table_of([{"phase": "detect", "at": "2026-11-20T10:00:00+00:00", "after_s": 0, "seconds": 0.7}])
-    assert table.columns == ("Stage", "At", "After its onset", "Time")
+    assert table.columns == ("Stage", "At", "After its onset", "Lasted")
     assert table.rows == (("detect", "2026-11-20 10:00:00Z", "0 s", "0.7 s"),)
     assert table.is_number == (False, False, True, True)
 
