@@ -6,7 +6,7 @@ its docstring names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -182,6 +182,10 @@ class JobRegistry(Protocol):
 
     def get(self, job_id: str) -> Job:
         """Raises UnknownEntity."""
+        ...
+
+    def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """Those of these Jobs that are registered, by their ids; a hundred to a call."""
         ...
 
     def job_of_attempt(self, attempt_name: str) -> str | None:

@@ -5,7 +5,7 @@ They keep the contracts of `chalicelib.ports`, but nothing outlives the process 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -206,6 +206,10 @@ class MemoryJobs(MemoryControls):
         if job_id not in self._jobs:
             raise UnknownEntity(f"job {job_id!r} does not exist")
         return replace(self._jobs[job_id], open_incident=self._books.open_by_scope.get(f"job {job_id}"))
+
+    def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """See the port."""
+        return {job_id: self.get(job_id) for job_id in job_ids if job_id in self._jobs}
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
         """See the port."""

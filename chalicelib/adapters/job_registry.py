@@ -6,7 +6,7 @@ docs/access-patterns.md counts what each method costs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -63,6 +63,12 @@ class DynamoJobRegistry(DynamoControls):
         if stored is None:
             raise UnknownEntity(f"job {job_id!r} is not registered")
         return job_of(stored)
+
+    def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """See ports.JobRegistry."""
+        wanted = [items.key(items.job_pk(job_id)) for job_id in dict.fromkeys(job_ids)]
+        jobs = (job_of(stored) for stored in items.get_many(self._client, self._table, wanted))
+        return {job.job_id: job for job in jobs}
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
         """See ports.JobRegistry."""

@@ -24,6 +24,7 @@ MAX_INCIDENTS: Final = 1000  # of the fleet, closed; as many open ones; a page o
 MAX_OF_JOB: Final = 200
 MAX_JOBS: Final = 1000
 MAX_DAYS: Final = 366
+_NOBODYS: Final = JobSize(gpus=Unknown("its Job is not registered"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,10 @@ class Ledgers:
         since = now - timedelta(days=days)
         incidents, all_incidents = self._since(since)
         jobs = list(islice(self.registry.active(), MAX_JOBS + 1))
-        sizes = {job.job_id: job.size for job in jobs}
+        ended = {one.job_id for one in incidents if one.job_id is not None} - {job.job_id for job in jobs}
+        known = {**self.registry.known(sorted(ended)), **{job.job_id: job for job in jobs}}
+        sizes = {job_id: job.size for job_id, job in known.items()}
+        sizes |= {job_id: _NOBODYS for job_id in ended - set(known)}
         prices = self.prices.load()
         ledgers = [self._ledger(one, self._size(one.job_id, sizes), prices) for one in incidents]
         losses: dict[str, list[Maybe[float]]] = {}
@@ -138,7 +142,7 @@ class Ledgers:
             try:
                 known[job_id] = self.registry.get(job_id).size
             except UnknownEntity:
-                known[job_id] = JobSize(gpus=Unknown("its Job is not registered"))
+                known[job_id] = _NOBODYS
         return known[job_id]
 
     def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:

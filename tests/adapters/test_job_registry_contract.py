@@ -29,6 +29,20 @@ def test_a_registered_job_is_found_by_its_id_and_by_its_attempts_name(registry: 
     assert registry.attempts("nobody") == ()
 
 
+def test_many_jobs_are_read_together_and_those_that_nobody_registered_are_left_out(shelf: Shelf) -> None:
+    names = [f"lm-{number:03}" for number in range(150)]
+    for name in names:
+        shelf.registry.register(job(name), attempt(of=name, name=name))
+    if shelf.wire is not None:
+        shelf.wire.reset()
+    found = shelf.registry.known([*names, "nobody", names[0]])
+    assert sorted(found) == names
+    assert found["lm-007"] == job("lm-007")
+    assert shelf.registry.known([]) == {}
+    if shelf.wire is not None:
+        assert dict(shelf.wire.calls) == {"BatchGetItem": 2}
+
+
 def test_a_slurm_job_keeps_its_limits_and_only_its_maker_is_told_that_it_is_new(registry: JobRegistry) -> None:
     made = job(
         "slurm.ml.123", orchestrator=Orchestrator.SLURM, limits=("it is an array job", "Requeue=0"), attempt_number=2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -39,6 +39,9 @@ class FakeJobRegistry(MemoryControls):
         if job_id not in self._jobs:
             raise UnknownEntity(job_id)
         return self._jobs[job_id]
+
+    def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        return {job_id: self._jobs[job_id] for job_id in job_ids if job_id in self._jobs}
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
         return self._names.get(attempt_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from chalicelib.adapters.prices_ssm import read_prices
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.incidents import Incident
+from chalicelib.domain.jobs import Job
 from chalicelib.domain.prices import DEFAULT_PRICES, Prices
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Page
@@ -151,6 +152,24 @@ def test_a_fleets_ledger_reads_no_page_beyond_its_window() -> None:
     assert store.pages == 2
     assert not fleet["truncated"]
     assert fleet["ettr"] == {"unknown": "no active Job"}
+
+
+def test_a_fleets_ledger_reads_no_job_one_by_one() -> None:
+    """A Job that is over is not among the active ones; a month may know a thousand of them."""
+    _, ledgers = _fleet(30, every_s=1)
+    together: list[int] = []
+
+    class Jobs(MemoryJobs):
+        def get(self, job_id: str) -> Job:
+            raise AssertionError(f"{job_id} was read alone")
+
+        def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+            together.append(len(list(job_ids)))
+            return {}
+
+    fleet = replace(ledgers, registry=Jobs(Books())).fleet(1)
+    assert (fleet["incidents"]["all"], together) == (30, [30])
+    assert fleet["gpu_hours_lost"]["not_counted"] == 30
 
 
 @pytest.mark.parametrize("days", [0, -1, 367])
