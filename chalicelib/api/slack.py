@@ -51,9 +51,9 @@ _LABELS: Final = {
     Press.RESUME: "Lift the pause",
 }
 _DONE: Final = {
-    Press.APPROVE: "Approved. It is done at the next look.",
-    Press.DENY: "Denied. It is not done.",
-    Press.CANCEL: "The recovery ends at its next look. What has been done stays done.",
+    Press.APPROVE: "Approved. Rekindle does it now.",
+    Press.DENY: "Denied. It is not done: the Incident is closed, and everything is left as it is.",
+    Press.CANCEL: "The recovery ends now. What has been done stays done.",
     Press.PAUSE: "All recoveries are paused.",
     Press.RESUME: "The pause is lifted.",
 }

@@ -21,6 +21,7 @@ from chalicelib.notify.channel import ComeAgain
 from chalicelib.notify.slack_api import Doubtful, Refused, SlackApi
 from chalicelib.notify.slack_blocks import Message, incident_message, reply_message
 from chalicelib.notify.slack_digest import digest_message
+from chalicelib.notify.words import is_late
 from chalicelib.ports import Clock, Looked, Notice, NoticeKind
 
 LEASE: Final = timedelta(seconds=90)  # longer than a delivery may take, and than Slack's history lags behind a post
@@ -138,9 +139,9 @@ class SlackChannel:
         visit.thread = thread
         if thread.root is None or not thread.root.ts:
             self._root(visit, token)
-        self._refresh(visit, notice)
+        incident = self._refresh(visit, notice)
         if notice.kind is not NoticeKind.CHANGE and _is_due(visit.thread, token):
-            self._reply(visit, notice, token)
+            self._reply(visit, notice, token, is_loud=_is_loud(notice, incident))
 
     def _root(self, visit: _Visit, token: str) -> None:
         """Post it, unless a post whose answer was lost is found. What it says first needs no reply."""
@@ -174,15 +175,15 @@ class SlackChannel:
             raise
         visit.keep(replace(visit.thread, root=replace(asked, ts=ts), conversation=conversation))
 
-    def _refresh(self, visit: _Visit, notice: Notice) -> None:
+    def _refresh(self, visit: _Visit, notice: Notice) -> Incident:
         """Show the newest state, read under the lease: an older one can never come after it."""
         read_at = self.clock.now()
         incident = self.incidents.load(visit.thread.key).incident
         thread = visit.thread
         if thread.root is None or (incident.version <= thread.shown and notice.kind is NoticeKind.CHANGE):
-            return
+            return incident
         if incident.version <= thread.shown and thread.posted(_short(notice.token)) is not None:
-            return
+            return incident
         message = incident_message(incident, said=thread.said, can_press=self.can_press)
         try:
             self._update(visit, message)
@@ -190,11 +191,11 @@ class SlackChannel:
             if err.code not in _LOST:
                 raise
             visit.thread = replace(thread, root=None, shown=-1, replies=())
-            if notice.kind is NoticeKind.CHANGE:
-                return  # somebody has taken it away, and nothing new is to be said
-            self._root(visit, _short(notice.token))
-            return
+            if notice.kind is not NoticeKind.CHANGE:  # else somebody has taken it away, and nothing new is to be said
+                self._root(visit, _short(notice.token))
+            return incident
         visit.keep(replace(visit.thread, shown=incident.version, shown_at=read_at))
+        return incident
 
     def _update(self, visit: _Visit, message: Message) -> None:
         thread = visit.thread
@@ -207,7 +208,7 @@ class SlackChannel:
             lambda one: self.api.update(thread.conversation, root.ts, one, mark=self._mark(thread.key)),
         )
 
-    def _reply(self, visit: _Visit, notice: Notice, token: str) -> None:
+    def _reply(self, visit: _Visit, notice: Notice, token: str, *, is_loud: bool) -> None:
         thread, root = visit.thread, visit.thread.root
         if root is None:
             return
@@ -220,8 +221,7 @@ class SlackChannel:
                 return
         asked = Post(asked_at=self.clock.now())
         visit.keep(thread.with_reply(token, asked))
-        is_loud = notice.severity is Severity.PAGE or notice.kind is NoticeKind.APPROVAL
-        message = reply_message(notice.title, notice.text, paste=notice.paste)
+        message = self._told(notice)
         try:
             _, ts = self._fitting(
                 visit,
@@ -297,9 +297,13 @@ class SlackChannel:
                 root = None if found is None else replace(root, ts=found)
                 visit.thread = replace(visit.thread, root=root, conversation=self.conversation)
             if root is None:
-                self._post_root(visit, reply_message(notice.title, notice.text, paste=notice.paste))
+                self._post_root(visit, self._told(notice))
 
     # --- parts ---
+
+    def _told(self, notice: Notice) -> Message:
+        late_of = notice.at if is_late(notice, now=self.clock.now()) else None
+        return reply_message(notice.title, notice.text, paste=notice.paste, late_of=late_of)
 
     def _visit(self, key: str) -> _Visit:
         try:
@@ -363,6 +367,14 @@ def _with_said(thread: Thread, notice: Notice) -> Thread:
     if notice.kind is NoticeKind.CHANGE or (thread.said is not None and thread.said.at > notice.at):
         return thread
     return replace(thread, said=Said(title=notice.title, text=notice.text, at=notice.at, paste=notice.paste))
+
+
+def _is_loud(notice: Notice, incident: Incident) -> bool:
+    """Whether the whole channel is to see it. A question that comes late, and was answered meanwhile, calls nobody."""
+    if notice.kind is not NoticeKind.APPROVAL:
+        return notice.severity is Severity.PAGE
+    asked = next((one for one in incident.approvals if one.approval_id == notice.approval_id), None)
+    return asked is None or (incident.is_open and asked.is_pending)
 
 
 def _is_due(thread: Thread, token: str) -> bool:

@@ -7,8 +7,10 @@ of the whole message's, which that does not name: slackapi/bolt-js issue 2509 (m
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -16,7 +18,7 @@ from chalicelib.domain.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.threads import Said
-from chalicelib.notify.slack_text import Element, code, escape, markup, moment, plain
+from chalicelib.notify.slack_text import Element, code, escape, markup, moment, plain, verbatim
 
 MAX_BLOCKS: Final = 50
 MAX_HEADER_CHARS: Final = 150
@@ -30,6 +32,15 @@ _SAID_CHARS: Final = 900
 _LINE_CHARS: Final = 300
 _SHORT_CHARS: Final = 160
 _SHORTEST_CHARS: Final = 150
+_MAX_PASTED: Final = 7
+_COMMAND_CHARS: Final = 600
+_PASTE_CHARS: Final = 1500  # of all of them
+# Only what leads into AWS's own console becomes a link, and only signs that a link of Slack's holds as they are.
+_CONSOLE: Final = re.compile(
+    r"https://[a-z0-9-]{1,32}\.console\.(?:aws\.amazon\.com|amazonaws\.cn|amazonaws-us-gov\.com)/"
+    r"[A-Za-z0-9/?#:=$%._~+-]{1,900}\Z"
+)
+_LABEL: Final = re.compile(r"[A-Za-z ]{1,60}\Z")
 
 
 class Press(StrEnum):
@@ -108,14 +119,18 @@ def incident_message(incident: Incident, *, said: Said | None, can_press: bool) 
         blocks.append(_order_buttons(incident))
     blocks += _paste(said)
     blocks.append(_footer(incident))
-    what = f" It needs an answer: {pending[0].what}" if pending else ""
+    what = f" It needs an answer: may Rekindle {pending[0].what}?" if pending else ""
     text = escape(f"{headline(incident)}. {HAPPENING[incident.phase]}{what}", MAX_NOTIFICATION_CHARS)
     return Message(text=text, blocks=fitted(blocks))
 
 
-def reply_message(title: str, text: str, *, paste: Sequence[tuple[str, str]] = ()) -> Message:
-    """A notice in full, for the thread or where there is no Incident."""
+def reply_message(
+    title: str, text: str, *, paste: Sequence[tuple[str, str]] = (), late_of: datetime | None = None
+) -> Message:
+    """A notice in full, for the thread or where there is no Incident. `late_of`: it was said then, and comes late."""
     blocks: list[Element] = [_section(title, _LINE_CHARS)]
+    if late_of is not None:
+        blocks.append(_context(markup(f"late: said {moment(late_of)}; what stands above may be newer")))
     if text.strip() and text.strip() != title.strip():
         blocks.append(_section(text, MAX_SECTION_CHARS))
     blocks += _paste_lines(paste)
@@ -126,12 +141,14 @@ def approval_blocks(incident: Incident, approval: Approval, *, can_press: bool) 
     """One question with its buttons."""
     by_default = "approved" if approval.default is ApprovalAnswer.APPROVED else "denied"
     until = f"Until {moment(approval.deadline_at)}; without an answer it counts as *{by_default}*."
-    blocks = [_section(approval.what, _LINE_CHARS), _context(plain(approval.why, _SHORT_CHARS), markup(until))]
+    asked = f"May Rekindle {approval.what}?"
+    blocks = [_section(asked, _LINE_CHARS), _context(plain(approval.why, _SHORT_CHARS), markup(until))]
     if not can_press:
         order = f"rekindle approve {incident.incident_id} {approval.approval_id}"
         return [*blocks, _context(markup(f"Answer with {code(order, 200)} or `rekindle deny …`"))]
     value = value_of(incident.incident_id, approval.approval_id)
-    done, left = "It is done at the next look.", "It is not done; the recovery says what follows."
+    done = f"{asked} Approved, it does so at once."
+    left = "It is not done: this Incident is closed, and everything is left as it is."
     approve = _button(Press.APPROVE, "Approve", value, style="primary", ask="Approve this?", more=done, yes="Approve")
     deny = _button(Press.DENY, "Deny", value, style="danger", ask="Deny this?", more=left, yes="Deny")
     return [*blocks, {"type": "actions", "elements": [approve, deny]}]
@@ -277,10 +294,17 @@ def _paste(said: Said | None) -> list[Element]:
 
 
 def _paste_lines(paste: Sequence[tuple[str, str]]) -> list[Element]:
-    if not paste:
-        return []
-    lines = [f"{escape(label, 80).replace('*', '')}: {code(what, 250)}" for label, what in paste[:4]]
-    return [_section_of_ours("\n".join(lines))]
+    """Commands whole or not at all, and the logs as a link; `rekindle show` has what does not fit."""
+    lines: list[str] = []
+    for label, what in paste[:_MAX_PASTED]:
+        command = verbatim(what, _COMMAND_CHARS)
+        if _LABEL.match(label) and _CONSOLE.match(what):
+            lines.append(f"<{what}|{label}>")
+        elif command is not None:
+            lines.append(f"{escape(label, 80).replace('*', '')}: {command}")
+        if sum(map(len, lines)) > _PASTE_CHARS:
+            lines.pop()
+    return [_section_of_ours("\n".join(lines))] if lines else []
 
 
 def _footer(incident: Incident) -> Element:
@@ -310,7 +334,7 @@ def _button(
         "value": value,
         "confirm": {
             "title": plain(ask, 100),
-            "text": plain(more, 150),
+            "text": plain(more, 200),
             "confirm": plain(yes, 30),
             "deny": plain(no, 30),
         },

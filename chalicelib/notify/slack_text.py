@@ -55,6 +55,16 @@ def code(text: str, limit: int) -> str:
     return f"`{escape(line or '-', limit)}`"
 
 
+def verbatim(text: str, limit: int) -> str | None:
+    """A command as code for use within `markup`, exactly as it is; None where Slack cannot show it so.
+
+    A command that was changed or cut is worse than none: a quotation mark in place of a backtick would end the quotes
+    that keep somebody's name from being run.
+    """
+    exact = "`" + "".join(_ENTITIES.get(char, char) for char in text) + "`"
+    return exact if text and exact == code(text, limit) else None
+
+
 def moment(at: datetime) -> str:
     """A time for use within `markup`: each reader sees it in their own zone, UTC where a client cannot."""
     utc = at.astimezone(UTC)

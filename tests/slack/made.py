@@ -42,7 +42,7 @@ def approval(number: int = 1, **more: Any) -> Approval:
             "approval_id": f"ap-{number}",
             "key": f"replace:{number}",
             "actions": ("ReplaceNode",),
-            "what": "Replace ip-10-0-0-7: every volume of the instance is lost",
+            "what": "replace ip-10-0-0-7 of ml (i-1); what is on its volumes is lost",
             "why": "rule 1: replacing asks",
             "asked_at": NOW,
             "deadline_at": NOW + timedelta(minutes=30),

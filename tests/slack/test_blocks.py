@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from chalicelib.domain.approvals import ApprovalAnswer, Guard, Hold
 from chalicelib.domain.incidents import Phase
+from chalicelib.domain.paste import paste_of
 from chalicelib.domain.threads import Said
 from chalicelib.notify.slack_blocks import (
     HAPPENING,
@@ -25,7 +26,7 @@ from chalicelib.notify.slack_blocks import (
     reply_message,
     value_of,
 )
-from chalicelib.notify.slack_text import code, escape, plain
+from chalicelib.notify.slack_text import code, escape, plain, verbatim
 from tests.sizes import examples
 from tests.slack.made import NOW, approval, complaints, incident, signal, texts
 
@@ -59,9 +60,9 @@ def test_an_incident_tells_fault_evidence_state_and_what_is_asked() -> None:
     text = shown(message)
     for part in ("lm-1", "node hardware", "holding", "Xid 79 on ip-10-0-0-7", HAPPENING[Phase.HOLDING]):
         assert part in text
-    assert "Replace ip-10-0-0-7" in text
+    assert "May Rekindle replace ip-10-0-0-7 of ml (i-1); what is on its volumes is lost?" in text
     assert "counts as *denied*" in text
-    assert "It needs an answer: Replace ip-10-0-0-7" in html.unescape(message.text)
+    assert "It needs an answer: may Rekindle replace ip-10-0-0-7" in html.unescape(message.text)
     assert presses(message) == [Press.APPROVE, Press.DENY, Press.CANCEL, Press.PAUSE]
     assert complaints(message.blocks) == []
 
@@ -70,6 +71,44 @@ def test_without_the_right_to_press_there_are_no_buttons_but_the_command() -> No
     message = incident_message(incident(approvals=(approval(),)), said=None, can_press=False)
     assert presses(message) == []
     assert "rekindle approve inc-lm-000000000001 ap-1" in shown(message)
+
+
+def test_a_press_asks_back_in_words_what_would_be_done_to_what() -> None:
+    message = incident_message(incident(approvals=(approval(),)), said=None, can_press=True)
+    confirms = {
+        one["action_id"]: one["confirm"]["text"]["text"]
+        for block in message.blocks
+        for one in block.get("elements", ())
+        if one["type"] == "button"
+    }
+    assert confirms[Press.APPROVE].startswith("May Rekindle replace ip-10-0-0-7 of ml (i-1)")
+    assert "closed" in confirms[Press.DENY]
+    assert "ReplaceNode" not in shown(message)
+
+
+def test_commands_are_shown_exactly_or_not_at_all() -> None:
+    """What is pasted into a shell: cut in the middle, or with a quotation mark in place of a backtick, it does harm."""
+    good = (
+        "aws logs tail /aws/sagemaker/Clusters/" + "c" * 63 + "/k --log-stream-name-prefix " + "g" * 63 + " --since 1h"
+    )
+    spoilt = ["'a`; reboot;`b'", "x" * 700, "two\nlines", "a\u202eb", "a  b"]
+    given = (("Story", "rekindle show inc-1"), *(("Bad", what) for what in spoilt), ("Agent", good))
+    text = shown(reply_message("t", "t", paste=given))
+    assert "Story: `rekindle show inc-1`" in text
+    assert f"Agent: `{good}`" in text
+    assert "Bad" not in text
+    assert verbatim("a && b < c", 50) == "`a &amp;&amp; b &lt; c`"
+
+
+def test_the_logs_are_a_link_into_the_console_and_nothing_else_is() -> None:
+    one = incident(attempt="lm-" + "x" * 60, cluster=None)
+    paste = paste_of(one, region="eu-west-1")
+    (address,) = (what for label, what in paste if label == "Logs in the console")
+    message = reply_message("t", "t", paste=(*paste, ("Logs", "https://evil.example/"), ("Logs <!here>", address)))
+    text = "\n".join(texts(message.blocks))
+    assert f"<{address}|Logs in the console>" in text
+    assert "`https://evil.example/`" in text
+    assert "<!here>" not in text
 
 
 def test_an_answered_approval_says_who_and_has_no_buttons() -> None:

@@ -14,6 +14,7 @@ import pytest
 from chalicelib.adapters.chat_threads import DynamoChatThreads
 from chalicelib.adapters.incident_store import DynamoIncidentStore
 from chalicelib.domain.actions import Severity
+from chalicelib.domain.approvals import ApprovalAnswer
 from chalicelib.domain.errors import DependencyUnavailable, Permanent, RecoveryError
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.threads import STORM_AFTER, STORM_WINDOW, Weather
@@ -79,6 +80,30 @@ def test_an_approval_is_announced_to_the_channel_and_has_its_buttons(stage: Stag
     (root,) = stage.slack.roots()
     assert "rekindle_approve" in root.words
     assert [reply.broadcast for reply in stage.slack.replies(root)] == [True]
+
+
+def test_a_question_that_comes_after_its_answer_calls_nobody(stage: Stage) -> None:
+    """Slack was away for an hour: a page for the whole channel about what is settled would only mislead."""
+    answered = approval(answer=ApprovalAnswer.APPROVED, by="policy", answered_at=stage.clock.now())
+    stage.store(incident(version=2, approvals=(answered,)))
+    asked = stage.at(notice(token="ask", kind=NoticeKind.APPROVAL, approval_id="ap-1", severity=Severity.PAGE))
+    stage.send(stage.at(notice()))
+    stage.clock.step(timedelta(hours=1))
+    stage.send(asked)
+    (root,) = stage.slack.roots()
+    (reply,) = stage.slack.replies(root)
+    assert not reply.broadcast
+    assert "late: said" in reply.words
+
+
+def test_what_is_said_in_time_claims_no_lateness(stage: Stage) -> None:
+    stage.store(incident(version=1))
+    stage.send(stage.at(notice()))
+    stage.send(stage.at(notice(token="n-2", title="more", severity=Severity.PAGE)))
+    (root,) = stage.slack.roots()
+    (reply,) = stage.slack.replies(root)
+    assert reply.broadcast
+    assert "late" not in reply.words
 
 
 def test_news_without_an_incident_is_told_once(stage: Stage) -> None:

@@ -226,7 +226,7 @@ def test_an_answer_is_an_order_on_the_record_and_wakes_the_incident(gate: Gate, 
     assert order.evidence["who"] == f"slack:{ADA} (ada)"
     (line,) = gate.store.timeline(one.incident_id)
     assert line.text.startswith(
-        f"slack:{ADA} (ada) pressed {'Approve' if answer == 'approved' else 'Deny'} in Slack: Rep"
+        f"slack:{ADA} (ada) pressed {'Approve' if answer == 'approved' else 'Deny'} in Slack: rep"
     )
     assert [callback for callback, _ in gate.executions.woken] == ["cb-1"]
     assert gate.told()[0].startswith(answer.capitalize())
