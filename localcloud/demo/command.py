@@ -20,7 +20,16 @@ from typing import TextIO
 from localcloud.demo.director import Director
 from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
-from localcloud.demo.stage import EXAMPLE, POLICY_DOCUMENT, SPIKE_POLICY, WORKERS, raised, write_dataset
+from localcloud.demo.stage import (
+    EXAMPLE,
+    MONITOR,
+    PATIENT_MONITOR,
+    POLICY_DOCUMENT,
+    SPIKE_POLICY,
+    WORKERS,
+    raised,
+    write_dataset,
+)
 from localcloud.demo.story import Fault
 from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
@@ -102,10 +111,11 @@ def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: in
     data = out / "data"
     write_dataset(data)
     policy = {**POLICY_DOCUMENT, **(SPIKE_POLICY if Fault.SPIKE in faults else {})}
+    monitor = MONITOR if Fault.FREEZE in faults else PATIENT_MONITOR
     reference = Undisturbed(EXAMPLE / "reference.py", data=data, seed=seed, workers=WORKERS)
     with (
         contextlib.closing(reference),
-        raised(out=out, data=data, seed=seed, policy=policy) as stage,
+        raised(out=out, data=data, seed=seed, policy=policy, monitor=monitor) as stage,
         running(Client(url=stage.api_url)) as site,
     ):
         print(f"Watch it in a browser, while it lasts: {site.link}", file=stream, flush=True)

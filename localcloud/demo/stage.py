@@ -36,9 +36,9 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
     "backoff_s": [0, 1, 2],
     "checkpoint_deadline_s": 8,
     "hang_deadline_s": 2,
-    "stop_limit_s": 30,
-    "start_limit_s": 30,
-    "silent_limit_s": 20,
+    "stop_limit_s": 60,
+    "start_limit_s": 120,
+    "silent_limit_s": 60,
     "look_min_s": 1,
     "look_max_s": 2,
     "same_data_retries": 1,
@@ -66,6 +66,8 @@ MONITOR = {
     "REKINDLE_STALL_FLOOR_S": "4",
     "REKINDLE_STALL_STARTUP_S": "30",
 }
+# Where nothing is frozen, nothing is a hang that a busy machine makes of a step.
+PATIENT_MONITOR = {**MONITOR, "REKINDLE_STALL_FLOOR_S": "60", "REKINDLE_STALL_STARTUP_S": "180"}
 # SIGTERM to SIGKILL takes 120 s on SageMaker; a frozen worker never answers SIGTERM, and nobody wants to watch that.
 STOP_GRACE = timedelta(seconds=2)
 
@@ -85,6 +87,10 @@ class Stage:
         """Break one batch's record in the dataset: NaN in place of its weight, for every attempt that reads it."""
         self._weigh(step, [math.nan])
 
+    def mend(self, step: int) -> None:
+        """Give one batch's record its weight again."""
+        self._weigh(step, [1.0])
+
     def spoil(self, step: int) -> None:
         """Spoil the records of `SPIKE_BATCHES` batches from `step` on, for every attempt that reads them."""
         self._weigh(step, [SPIKE_WEIGHT] * SPIKE_BATCHES)
@@ -102,7 +108,7 @@ class Stage:
             headers={"Content-Type": "application/json", "Idempotency-Key": "demo"},
             method="POST",
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  loopback
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  loopback
             answer.read()
 
     def stop_job(self, attempt: str) -> None:
