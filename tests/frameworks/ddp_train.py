@@ -5,9 +5,9 @@ run was resumed; so two runs can be compared bit by bit. Dropout draws from a ra
 part of each checkpoint. Everything comes from the environment:
 
     RANK WORLD_SIZE MASTER_ADDR MASTER_PORT   as torchrun sets them
-    DDP_FOLDER       holds `finish` (the last step, once somebody has written it), `poison.json` (the batches whose
-                     records are broken, for every attempt), `harm` (do it now) and `trace/`, where each rank writes
-                     down what it did
+    DDP_FOLDER       holds `end` (end soon, please), `finish` (the last step, which rank 0 then writes down, if nobody
+                     has), `poison.json` (the batches whose records are broken, for every attempt), `harm` (do it now)
+                     and `trace/`, where each rank writes down what it did
     DDP_CHECKPOINTS  s3:// prefix; without it nothing is saved
     DDP_SAVE_EVERY   steps between checkpoints
     DDP_PACE_S       the least time a step takes
@@ -185,11 +185,16 @@ class Trainer:
         print(f"resumed after step {self.step} from {uri}", flush=True)
 
     def is_over(self) -> bool:
-        """Whoever watches writes the last step down well ahead of it, so that all ranks end at the same one."""
+        """All ranks end after the same step: rank 0 names the one after next, and none gets past the next alone."""
         if self.step >= MAX_STEPS:
             return True
+        finish = self.folder / "finish"
+        if self.rank == 0 and (self.folder / "end").exists() and not finish.exists():
+            beside = self.folder / ".finish"
+            beside.write_text(str(self.step + 2))
+            beside.replace(finish)
         try:
-            return self.step >= int((self.folder / "finish").read_text())
+            return self.step >= int(finish.read_text())
         except FileNotFoundError:
             return False
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from localcloud.slurm_conf import Timers
 from localcloud.slurm_lab import LabError, SlurmLab
 from localcloud.slurm_processes import is_alive, is_stopped, leftovers, send
 
@@ -24,7 +25,9 @@ srun bash -c 'exec sleep 1000'
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    with SlurmLab(nodes=("n1", "n2"), spares=("n3",)) as raised:
+    # A slow machine is no dead node.
+    patient = Timers(slurmd_timeout_s=10, message_timeout_s=5)
+    with SlurmLab(nodes=("n1", "n2"), spares=("n3",), timers=patient) as raised:
         yield raised
 
 

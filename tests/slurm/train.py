@@ -8,7 +8,7 @@
 Files in the folder, each looked at once a step:
 
     crash-<rank>   that rank raises an error of its own, once
-    finish         holds the last step: the run ends in order after it
+    end            the run is to end soon, in order: rank 0 names the last step in the file `finish`
     late           a rank that has lost its peers lives on, where there is this file at that moment; when the file is
                    removed it saves, spoiled, and says that it saved: what a zombie does
 
@@ -101,7 +101,7 @@ def train(run: Run, gang: Gang) -> str:
     if mon.resume.uri is not None:
         trainer.restore(checkpoint.load(mon.resume.uri))
     run.note(f"starts-{run.rank}", start=run.start, resumed=trainer.step, uri=mon.resume.uri, pid=os.getpid())
-    finish, crash = run.folder / "finish", run.folder / f"crash-{run.rank}"
+    crash = run.folder / f"crash-{run.rank}"
     try:
         while True:
             began = time.monotonic()
@@ -121,7 +121,7 @@ def train(run: Run, gang: Gang) -> str:
             if crash.exists():
                 crash.unlink()
                 raise ZeroDivisionError("the owner's own mistake")
-            if finish.exists() and trainer.step >= int(finish.read_text()):
+            if is_over(run, trainer.step):
                 break
             time.sleep(max(0.0, run.pace_s - (time.monotonic() - began)))
     except GangBroken:
@@ -131,6 +131,16 @@ def train(run: Run, gang: Gang) -> str:
         raise
     mon.finish()
     return f"finished at step {trainer.step}"
+
+
+def is_over(run: Run, step: int) -> bool:
+    """All ranks end after the same step: rank 0 names the one after next, and none gets past the next alone."""
+    finish = run.folder / "finish"
+    if run.rank == 0 and (run.folder / "end").exists() and not finish.exists():
+        beside = run.folder / ".finish"
+        beside.write_text(str(step + 2))
+        beside.replace(finish)
+    return finish.exists() and step >= int(finish.read_text())
 
 
 def haunt(run: Run, trainer: Trainer, mon: rekindle.monitor.Monitor) -> None:
