@@ -11,6 +11,8 @@ by torchrun (`python3 -m torch.distributed.run …`), and each of its ranks can 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import signal
@@ -27,6 +29,7 @@ from typing import Any
 from localcloud.clock import Clock, Timer
 from localcloud.processes_keeper import descendants
 from localcloud.sagemaker import Phase, TrainingJob, TrainingJobs
+from localcloud.slurm_places import MAX_PORTS, is_free, take_ports
 
 _KEEPER = Path(__file__).with_name("processes_keeper.py")
 _PROJECT = Path(__file__).resolve().parent.parent
@@ -76,6 +79,7 @@ class Processes:
         self._lock = threading.RLock()
         self._running: dict[str, _Running] = {}
         self._closed = False
+        self._ports = _Ports()
 
     # ---- the backend -----------------------------------------------------------------------------------------------
 
@@ -162,6 +166,7 @@ class Processes:
                     one.keeper.kill()
                     one.keeper.wait()
                 one.over.wait(_CLOSE_S)
+        self._ports.close()
 
     # ---- the life of a job -----------------------------------------------------------------------------------------
 
@@ -231,7 +236,7 @@ class Processes:
                 "LOCAL_RANK": "0",
                 "LOCAL_WORLD_SIZE": "1",
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(_free_port()),
+                "MASTER_PORT": str(self._ports.next()),
             }
         )
 
@@ -362,6 +367,24 @@ def _launched(worker: int) -> dict[int, int]:
         if "TORCHELASTIC_RUN_ID" in environ and environ.get("RANK", "").isdigit():
             found.setdefault(int(environ["RANK"]), pid)
     return found
+
+
+class _Ports:
+    """Where the ranks of a job meet. One that was merely free a moment ago may be somebody else's when rank 0 comes to
+    it, so on Linux they are taken out of a block that is ours, below the ephemeral ones."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        first = take_ports(MAX_PORTS, self._stack) if sys.platform == "linux" else 0
+        self._block = itertools.cycle(range(first, first + MAX_PORTS)) if first else None
+
+    def next(self) -> int:
+        """Another one for each job: a rank of the last may still sit on its own."""
+        ours = itertools.islice(self._block, MAX_PORTS) if self._block is not None else ()
+        return next(filter(is_free, ours), None) or _free_port()
+
+    def close(self) -> None:
+        self._stack.close()
 
 
 def _free_port() -> int:

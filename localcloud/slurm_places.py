@@ -1,4 +1,4 @@
-"""Where a Slurm lab stands on its machine: a folder with a short path, and ports that nobody else uses."""
+"""Where a Slurm lab or a training job stands on its machine: a folder with a short path, ports that nobody else uses."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def take_ports(count: int, stack: contextlib.ExitStack) -> int:
             lock.close()
             continue
         stack.callback(lock.close)
-        if all(_is_free(port) for port in range(first, first + count)):
+        if all(is_free(port) for port in range(first, first + count)):
             return first
     raise RuntimeError(f"no {count} free ports in a row between {_FIRST_PORT} and {_LAST_PORT}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether anybody could listen at it now."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from chalicelib.domain.jobs import Attempt
 from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.processes import Processes
+from localcloud.slurm_places import take_ports
 from localcloud.stack import deploy_rekindle
 from rekindle.cli.main import main as rekindle
 
@@ -104,11 +104,12 @@ class Stage:
         return int(self.wait(lambda: done.exists() and done.read_text(), "the harm"))
 
     def finish(self) -> int:
-        """Have the run end in order, a little further on. Returns the last step."""
-        last = self.last_step() + 100
-        beside = self.folder / ".finish"
-        beside.write_text(str(last))
-        beside.replace(self.folder / "finish")
+        """Have the run end in order, a little further on. Returns the last step, which the run itself chooses."""
+        self.wait_for_step(self.last_step() + 100)
+        (self.folder / "end").touch()
+        finish = self.folder / "finish"
+        self.wait(finish.exists, "the run to name its last step")
+        last = int(finish.read_text())
         self.wait(lambda: self.status(self.attempts()[-1].name) == "Completed", f"the run to end at step {last}")
         return last
 
@@ -339,8 +340,7 @@ def run_undisturbed(folder: Path, *, ranks: int, last: int, skip: Sequence[tuple
     """The same training without faults, without saving, without the cloud and without the monitor."""
     folder.mkdir(parents=True)
     (folder / "finish").write_text(str(last))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    ports = contextlib.ExitStack()
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
         "PYTHONPATH": str(PROJECT),
         "DDP_FOLDER": str(folder),
@@ -348,11 +348,11 @@ def run_undisturbed(folder: Path, *, ranks: int, last: int, skip: Sequence[tuple
         "OMP_NUM_THREADS": "1",
         "WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(take_ports(1, ports)),
         "REKINDLE_MONITOR": "off",
         "REKINDLE_SKIP": json.dumps([list(window) for window in skip]),
     }
-    with contextlib.ExitStack() as stack:
+    with ports as stack:
         started = []
         for rank in range(ranks):
             log = stack.enter_context((folder / f"rank-{rank}.log").open("wb"))
