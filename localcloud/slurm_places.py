@@ -1,4 +1,4 @@
-"""Where a Slurm lab or a training job stands on its machine: a folder with a short path, ports that nobody else uses."""
+"""Where a Slurm lab or a training job stands on its machine: a folder with a short path, ports of its own."""
 
 from __future__ import annotations
 
