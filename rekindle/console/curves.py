@@ -84,14 +84,15 @@ def of_incident(body: Mapping[str, Any] | None, incident: Mapping[str, Any], why
     read = body or {}
     step_at, loss = points_of(read, "step"), points_of(read, "loss")
     times = [at for at, _ in loss if step_at and at >= step_at[0][0]]
+    points = by_step(loss, step_at)
     curve = Curve(
         name="loss-by-step",
         title="Loss by step",
         y_title="loss",
         axis=Axis.STEP,
-        points=by_step(loss, step_at),
+        points=points,
         starts=starts_of(incident, times),
-        gaps=gaps_of(times),
+        gaps=gaps_of(times) | skipped_before(incident, points),
         low=by_step(points_of(read, "loss_low"), step_at),
         high=by_step(points_of(read, "loss_high"), step_at),
         broken=[x for x, count in by_step(points_of(read, "non_finite"), step_at) if count > 0],
@@ -146,6 +147,16 @@ def starts_of(incident: Mapping[str, Any], times: Sequence[float]) -> set[int]:
     began = [moment(one, "at") for one in objects(incident, "tries")]
     found = {bisect_right(times, at.timestamp()) for at in began if at is not None}
     return {index for index in found if index < len(times)}
+
+
+def skipped_before(incident: Mapping[str, Any], points: Sequence[Point]) -> set[int]:
+    """Indexes of the points between which and the one before a whole window of data was left out."""
+    skips = list(_pairs(member(incident, "skips")))
+    return {
+        index
+        for index, ((before, _), (after, _)) in enumerate(pairwise(points), start=1)
+        if any(before < low and high <= after for low, high in skips)
+    }
 
 
 def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()) -> Iterator[Mark]:

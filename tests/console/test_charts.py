@@ -141,6 +141,13 @@ def test_a_gap_in_an_incidents_curve_is_not_drawn_over_and_stays_one_attempt() -
     assert not chart.has_earlier
 
 
+def test_no_line_is_drawn_over_data_that_were_left_out() -> None:
+    chart = of_incident(_body([100, 150, 250, 170, 187, 588, 600], [3.0, 2.5, 9.0, 2.3, 2.2, 2.1, 1.9]), _incident(2.5))
+    assert chart is not None
+    assert _lengths(chart) == [3, 2, 2]  # the old attempt went through the data; the new one left 188-587 out
+    assert [stroke.is_newest for stroke in chart.strokes] == [False, True, True]
+
+
 def test_which_line_is_which_attempts_is_told() -> None:
     chart = of_incident(_body([100, 150, 250, 300, 669], [3.0, 2.5, 9.0, 2.3, 1.9]), _incident(2.5))
     assert chart is not None
