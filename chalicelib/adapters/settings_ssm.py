@@ -42,7 +42,7 @@ class SsmSettings:
 
     def channels(self) -> Channels:
         """See notify.fan_out.ChannelBook."""
-        return Channels.from_wire(self._document("channels"))
+        return Channels.usable(self._document("channels"))
 
     def sources(self) -> dict[str, Source]:
         """The sources of alerts by name; none where there is no document. Raises InvalidSettings."""

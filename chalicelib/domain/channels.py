@@ -136,30 +136,58 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """The whole document."""
+    """The whole document. `problems` are what is wrong with it, `broken` the names of channels that cannot be used."""
 
     channels: Mapping[str, ChannelConfig] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
+    problems: tuple[InvalidSettings, ...] = ()
+    broken: frozenset[str] = frozenset()
 
     @classmethod
     def from_wire(cls, wire: object) -> Channels:
-        """Read a document.
+        """Read a document in which nothing is wrong.
 
         Raises:
             InvalidSettings: names the field that is missing, wrong or not known.
+        """
+        found = cls.usable(wire)
+        if found.problems:
+            raise found.problems[0]
+        return found
+
+    @classmethod
+    def usable(cls, wire: object) -> Channels:
+        """What can be used of a document: one wrong channel or route keeps nobody else from being told.
+
+        Raises:
+            InvalidSettings: it is no such document at all.
         """
         body = an_object(wire, "channels document")
         only(body, "", ("channels", "routes"))
         given = an_object(body.get("channels", {}), "channels")
         if len(given) > MAX_CHANNELS:
             raise InvalidSettings("channels", f"at most {MAX_CHANNELS}")
-        channels = {name: _channel(name, one) for name, one in given.items()}
-        routes = a_list(body.get("routes", []), "routes")
-        if len(routes) > MAX_ROUTES:
+        listed = a_list(body.get("routes", []), "routes")
+        if len(listed) > MAX_ROUTES:
             raise InvalidSettings("routes", f"at most {MAX_ROUTES}")
+        problems: list[InvalidSettings] = []
+        channels: dict[str, ChannelConfig] = {}
+        routes: list[Route] = []
+        for name, one in given.items():
+            try:
+                channels[name] = _channel(name, one)
+            except InvalidSettings as err:
+                problems.append(err)
+        for number, one in enumerate(listed):
+            try:
+                routes.append(_route(one, f"routes.{number}", given))
+            except InvalidSettings as err:
+                problems.append(err)
         return cls(
             channels=channels,
-            routes=tuple(_route(one, f"routes.{number}", channels) for number, one in enumerate(routes)),
+            routes=tuple(routes),
+            problems=tuple(problems),
+            broken=frozenset(given) - frozenset(channels),
         )
 
 
@@ -188,7 +216,7 @@ def _channel(name: str, wire: object) -> ChannelConfig:
     )
 
 
-def _route(wire: object, at: str, channels: Mapping[str, ChannelConfig]) -> Route:
+def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:
     body = an_object(wire, at)
     only(body, at, ("to", "severity", "jobs", "clusters", "told", "hours", "outside"))
     to = texts(body.get("to"), f"{at}.to")

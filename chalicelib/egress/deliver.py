@@ -32,6 +32,7 @@ HOLD: Final = timedelta(seconds=120)  # longer than the function may run: whoeve
 # After a failure nothing goes to the receiver for so long: every try may cost ten seconds that other channels need.
 LONGEST_REST: Final = timedelta(minutes=1)
 HELD_WAIT_S: Final = 30
+UNTIL_MENDED: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +74,12 @@ class Deliver:
         body = str(record.get("body") or "")
         try:
             message = _read(record, body)
-            config = self.book.channels().channels.get(message.channel)
+            book = self.book.channels()
         except MalformedEvent as err:
             return self._buried(None, body, f"{err}", now)
+        config = book.channels.get(message.channel)
+        if config is None and message.channel in book.broken and now - message.sent_at <= GIVE_UP:
+            return self._postponed(message, UNTIL_MENDED, "its entry in the channels document is wrong", attempt=0)
         if config is None:
             return self._buried(message, body, "its channel is not in the channels document any more", now)
         rests_until = self.log.rests_until(message.channel)

@@ -28,16 +28,19 @@ class FanOut:
         """One event of our own bus.
 
         Raises:
-            Retryable, InvalidSettings, MalformedEvent: nothing was routed; Lambda tries again and then keeps the event
-            in the failures queue, whose alarm tells people.
+            Retryable, InvalidSettings, MalformedEvent: nothing was routed, or only to what the document has right. Lambda
+            tries again and then keeps the event in the failures queue, whose alarm tells people.
         """
         detail = event.get("detail")
         if not isinstance(detail, Mapping):
             raise MalformedEvent("detail", "missing")
         notice = read_notice(detail)
-        names = routed(self.book.channels(), notice, now=self.clock.now())
+        book = self.book.channels()
+        names = routed(book, notice, now=self.clock.now())
         self.queue.enqueue([json.dumps({"channel": name, "detail": detail}) for name in names])
         self.report(_routed(notice, names))
+        if book.problems:  # somebody was not told: the event must not be gone
+            raise book.problems[0]
         return {"channels": list(names)}
 
 

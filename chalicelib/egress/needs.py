@@ -47,7 +47,7 @@ class ChannelBook(Protocol):
     """The channels document."""
 
     def channels(self) -> Channels:
-        """As it stands now; an empty one where there is none. Raises InvalidSettings."""
+        """What can be used of it now; an empty one where there is none. Raises InvalidSettings: nothing of it can."""
         ...
 
 

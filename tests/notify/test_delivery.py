@@ -208,6 +208,32 @@ def test_a_document_that_cannot_be_read_keeps_the_notice_until_it_can(told: Told
     assert len(receiver.taken()) == 1  # EventBridge delivered the event again
 
 
+def test_a_wrong_channel_or_route_keeps_no_other_from_being_told(told: Told, receiver: Receiver) -> None:
+    wrong = routes(good=webhook(receiver.url), bad=webhook(receiver.url, privat=True))
+    wrong["routes"] = [*wrong["routes"], {"to": ["nobody"]}]  # type: ignore[misc]
+    told.document("channels", wrong)
+    told.service.announcer.announce(notice())
+    told.cloud.clock.run_for(timedelta(seconds=20))
+    (first,) = receiver.taken()  # EventBridge has tried again since: nothing is told twice
+    told.document("channels", routes(good=webhook(receiver.url), bad=webhook(receiver.url)))
+    told.cloud.clock.run_for(HOUR)
+    assert len(receiver.taken()) == 2  # and nothing was lost
+    assert first.message_id != receiver.taken()[1].message_id
+
+
+def test_what_waits_for_a_channel_whose_entry_became_wrong_waits_for_it(told: Told, receiver: Receiver) -> None:
+    told.document("channels", routes(oncall=webhook(receiver.url)))
+    receiver.plan.append((429, "60"))
+    told.service.announcer.announce(notice())
+    told.cloud.clock.run_for(timedelta(seconds=2))
+    told.document("channels", routes(oncall=webhook(receiver.url, wants=["gossip"])))
+    told.cloud.clock.run_for(timedelta(minutes=10))
+    assert told.waiting("undelivered") == []
+    told.document("channels", routes(oncall=webhook(receiver.url)))
+    told.cloud.clock.run_for(HOUR)
+    assert len(receiver.taken()) == 1
+
+
 def test_changes_go_only_to_channels_that_want_them(told: Told, receiver: Receiver) -> None:
     with Receiver() as board:
         told.document("channels", routes(news=webhook(receiver.url), board=webhook(board.url, wants=["change"])))
