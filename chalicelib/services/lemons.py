@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -65,17 +66,29 @@ class Lemons:
         if not any(marks for _, marks in marked):
             return  # nobody has told whose hardware this is, so nothing can be known again
         repeated = {one.mark: one for one in self.ledger.listing(limit=SOUGHT, repeated_only=True)}
+        claims = Counter(one for _, marks in marked for one in marks)
         for facts, marks in marked:
-            records = [repeated[one] for one in marks if one in repeated]
+            records = [repeated[one] for one in marks if one in repeated and claims[one] == 1]
             signal = _signal(cluster, facts, records, now=nodes.seen_at)
             if signal is not None:
                 yield signal
 
 
-def marks_to_ask(facts: NodeFacts | None, *, known: Sequence[str] = (), instance_id: str | None = None) -> list[str]:
-    """The marks to look up for a node: those seen and told; its instance id only where there is none."""
+def marks_to_ask(
+    facts: NodeFacts | None,
+    *,
+    nodes: Sequence[NodeFacts] = (),
+    known: Sequence[str] = (),
+    instance_id: str | None = None,
+) -> list[str]:
+    """The marks to look up for a node: those seen and told; its instance id only where there is none.
+
+    A piece of hardware stands in one place. What another of `nodes` claims as well is left out: one of the two tells of
+    a machine that it had before, and nobody knows which, so neither is taken out for it.
+    """
+    elsewhere = {one for other in nodes if facts is not None and other.name != facts.name for one in _marks(other)}
     seen = _marks(facts) if facts is not None else ()
-    marks = list(dict.fromkeys((*seen, *known)))
+    marks = [one for one in dict.fromkeys((*seen, *known)) if one not in elsewhere]
     return marks or ([mark(MarkKind.INSTANCE, instance_id)] if instance_id else [])
 
 

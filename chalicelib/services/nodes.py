@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -92,12 +92,18 @@ class Nodes:
                 load=self._load(incident) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=group_total,
-                records=self._records(incident, facts, instance),
+                records=self._records(
+                    incident, facts, instance, listed.value.nodes if isinstance(listed, Known) else ()
+                ),
             )
         )
 
     def _records(
-        self, incident: Incident, facts: Maybe[NodeFacts | None], instance: Maybe[InstanceView | None]
+        self,
+        incident: Incident,
+        facts: Maybe[NodeFacts | None],
+        instance: Maybe[InstanceView | None],
+        nodes: Sequence[NodeFacts],
     ) -> Maybe[tuple[HardwareRecord, ...]]:
         """What the node's hardware has had: at the Incident's begin, and of what came in its place."""
         repair = incident.repair or NodeRepair()
@@ -108,7 +114,7 @@ class Nodes:
         is_another = repair.step is not None and repair.step.rung is Rung.REPLACE and now_id != repair.step.instance_id
         if self.lemons is None or not (begins or (is_another and incident.phase is Phase.REPAIRING)):
             return Unknown("not needed now")
-        marks = marks_to_ask(seen, known=repair.hardware if begins else (), instance_id=now_id)
+        marks = marks_to_ask(seen, nodes=nodes, known=repair.hardware if begins else (), instance_id=now_id)
         return self.lemons.records(marks) if marks else Unknown("nothing tells which hardware this is")
 
     def _reference(self, cluster: str) -> str:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known
 from chalicelib.domain.signals import SignalKind
 from chalicelib.services.sweep_clusters import SweepClusters
 from tests.guardrails_nodes.stage import GPU, HOUR, NODE, OTHER, Yard, mark_of, with_policy
@@ -223,3 +224,21 @@ def test_a_word_of_a_lemon_from_elsewhere_proves_nothing() -> None:
     yard.settle()
     assert yard.site.calls == []
     assert yard.rules(incident_id)[-1] == "node.omen"
+
+
+def test_a_gpu_that_two_nodes_claim_at_once_condemns_neither() -> None:
+    """After a swap one of them tells of the machine that it had before. Taken at its word, a sound node would go."""
+    yard = Yard(tag="default")
+    for name in (NODE, "ip-10-1-0-1"):
+        yard.site.machines[name].gpus = (GPU,)
+    yard.had(GPU, 3 * DAY, 4 * DAY, 5 * DAY)
+    listed = yard.site.nodes(CLUSTER)
+    assert isinstance(listed, Known)
+    assert list(yard.lemons.come_back(CLUSTER, listed.value)) == []
+    incident_id = yard.report(xid=79, first_response="reboot")
+    yard.settle()
+    assert [what for what, _ in yard.site.calls] == ["reboot"], yard.told(incident_id)
+    yard.site.machines["ip-10-1-0-1"].gpus = (OTHER,)
+    listed = yard.site.nodes(CLUSTER)
+    assert isinstance(listed, Known)
+    assert [one.node for one in yard.lemons.come_back(CLUSTER, listed.value)] == [NODE]
