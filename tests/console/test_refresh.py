@@ -100,8 +100,13 @@ def test_the_focus_stays_with_its_row_and_with_a_region_that_is_scrolled(stage: 
 
 def test_nothing_moves_under_a_pointer_that_is_held_down(stage: Stage, browser: Browser) -> None:
     browser.open(stage.console)
-    row = browser.one('[data-live="open"] tbody td')
-    ActionChains(browser.driver).click_and_hold(row).perform()
+
+    def held() -> bool:
+        """Tried again where the row is exchanged between our look and our hand."""
+        ActionChains(browser.driver).click_and_hold(browser.one('[data-live="open"] tbody td')).perform()
+        return True
+
+    browser.until(held, "a pointer on the row")
     newer = stage.incident().incident_id
     browser.until(lambda: browser.one("#incidents-open").text == "2", "the new Incident in the figures above")
     assert newer not in browser.one('[data-live="open"] tbody').text
