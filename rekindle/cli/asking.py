@@ -28,7 +28,8 @@ def ask(args: argparse.Namespace, what: str) -> None:
     if args.yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandFailed("this order is asked back on a terminal; in a script say --yes")
+        print(what, file=sys.stderr)
+        raise CommandFailed("nothing was ordered: nobody can be asked without a terminal; in a script say --yes")
     print(f"{what}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("nothing was ordered")

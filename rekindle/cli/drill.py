@@ -15,6 +15,7 @@ from rekindle.cli.shapes import member, objects, span, step, windows, word
 from rekindle.cli.story import wrapped
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.signatures.words import action_word
 
 _ENDS = {
     "recovered": "it would recover",
@@ -62,7 +63,7 @@ def _head(result: Mapping[str, Any], style: Style) -> str:
     ended = _ENDS.get(phase, "it would not have ended yet")
     facts = [
         ("outcome", f"{ended} (rule {word(result, 'outcome', 'rule')})"),
-        ("would do", ", ".join(str(name) for name in member(result, "would_do") or ()) or "nothing but tell people"),
+        ("would do", ", then ".join(_in_words(member(result, "would_do"))) or "nothing but tell people"),
         ("resumes", _resume(result)),
         ("lost", _lost(result)),
         ("takes", _known(result, "total_s")),
@@ -78,6 +79,10 @@ def _head(result: Mapping[str, Any], style: Style) -> str:
     )
     lines = [f"  {name:<9}  {clean(value)}" for name, value in facts if value]
     return "\n".join([style.paint(clean(title), "bold"), *lines])
+
+
+def _in_words(names: object) -> list[str]:
+    return [action_word(str(name)) for name in names] if isinstance(names, list) else []
 
 
 def _resume(result: Mapping[str, Any]) -> str:
@@ -118,7 +123,11 @@ def _looks(result: Mapping[str, Any], style: Style) -> str:
         phase = clean(word(one, "phase"))
         lines.append(f"  {when:>12}  {phase:<{_PHASE_COLUMNS}}  {style.paint(clean(word(one, 'rule')), 'bold')}")
         lines += wrapped(word(one, "text"), style)
-        lines += [line for action in objects(one, "actions") for line in wrapped(f"-> {word(action, 'action')}", style)]
+        lines += [
+            line
+            for action in objects(one, "actions")
+            for line in wrapped(f"-> {action_word(word(action, 'action'))}", style)
+        ]
     left_out = member(result, "looks_left_out")
     if isinstance(left_out, int) and left_out:
         lines.append(f"  and {left_out} more looks")

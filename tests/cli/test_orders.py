@@ -68,6 +68,15 @@ def test_a_resubmission_says_what_it_will_do_and_asks(
     assert service.requests[-1].body == {"from_step": 90, "skip": [[100, 120], [300, 310]]}
 
 
+def test_without_a_terminal_it_is_said_what_would_be_done_and_nothing_is(rekindle: Run, service: FakeService) -> None:
+    service.protect("lm")
+    ended = rekindle("resubmit", "lm", "--skip", "100:120")
+    assert (ended.code, ended.out) == (1, "")
+    assert "steps 100 to 119" in ended.err
+    assert "--yes" in ended.err
+    assert all(seen.method == "GET" for seen in service.requests)
+
+
 @pytest.mark.parametrize("answer", ["", "\n", "n\n", "no\n", "yess\n", "maybe\n"])
 def test_anything_but_yes_orders_nothing(
     rekindle: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, answer: str

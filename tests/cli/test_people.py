@@ -281,6 +281,8 @@ def drill(**outcome: Any) -> dict[str, Any]:
         "fault": "hang",
         "outcome": {"phase": "recovered", "rule": "verify.passed", "finished": True, **outcome},
         "total_s": {"unknown": "not known for: stopping"},
+        "would_do": ["RequestCheckpoint", "StopJob"],
+        "looks": [{"after_s": 0, "phase": "stopping", "rule": "r", "text": "t", "actions": [{"action": "StopJob"}]}],
     }
 
 
@@ -290,6 +292,9 @@ def test_a_rehearsal_that_would_end_with_a_person_has_a_code_of_its_own(rekindle
     assert ended.code == 0
     assert "nothing was done" in ended.out
     assert "unknown (not known for: stopping)" in ended.out
+    assert "ask for an emergency checkpoint, then stop the run" in ended.out
+    assert "-> stop the run" in ended.out
+    assert "StopJob" not in ended.out
     assert (service.requests[-1].path, service.requests[-1].body) == ("/jobs/lm/drills", {"fault": "hang"})
     assert rekindle("drill", "hang", "--job", "lm").code == 6
     assert rekindle("drill", "hang", "--job", "lm", "--json").code == 6
