@@ -28,8 +28,8 @@ class FanOut:
         """One event of our own bus.
 
         Raises:
-            Retryable, InvalidSettings, MalformedEvent: nothing was routed, or only to what the document has right. Lambda
-            tries again and then keeps the event in the failures queue, whose alarm tells people.
+            Retryable, InvalidSettings, MalformedEvent: nothing was routed, or only to what the document has right.
+            Lambda tries again and then keeps the event in the failures queue, whose alarm tells people.
         """
         detail = event.get("detail")
         if not isinstance(detail, Mapping):

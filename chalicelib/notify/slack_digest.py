@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.incidents import Incident
+from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.notify.slack_blocks import MAX_HEADER_CHARS, Message, approval_blocks, fitted, headline
 from chalicelib.notify.slack_text import Element, escape, markup, moment, plain
 
@@ -20,7 +20,11 @@ def digest_message(incidents: Sequence[Incident], *, began_at: datetime, can_pre
     """The storm as it stands: how many, which kinds, the newest, what waits for an answer, where the list is."""
     still = [incident for incident in incidents if incident.is_open]
     asked = [(incident, approval) for incident in still for approval in incident.approvals if approval.is_pending]
-    title = f"⛈ {len(incidents)} Incidents at once: {len(still)} open, {len(incidents) - len(still)} closed"
+    # Closed, and yet not over: nothing more is done by itself.
+    left = [incident for incident in incidents if incident.phase is Phase.HANDED_OVER]
+    over = len(incidents) - len(still) - len(left)
+    person = f", {len(left)} need a person" if left else ""
+    title = f"⛈ {len(incidents)} Incidents at once: {len(still)} open{person}, {over} closed"
     blocks: list[Element] = [
         {"type": "header", "text": plain(title, MAX_HEADER_CHARS)},
         _context(markup(f"since {moment(began_at)}; this message is kept up to date")),
@@ -29,10 +33,10 @@ def digest_message(incidents: Sequence[Incident], *, began_at: datetime, can_pre
     phases = Counter(incident.phase.value.replace("_", " ") for incident in incidents)
     if incidents:
         blocks.append(_counts(("By fault", faults), ("By state", phases)))
-    newest = sorted(still, key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
-    blocks += [_context(plain(headline(incident), 150)) for incident in newest[:MAX_LINES]]
-    if len(still) > MAX_LINES:
-        blocks.append(_context(markup(f"and {len(still) - MAX_LINES} more that are open")))
+    if left:
+        blocks += [_ours("*Needs a person*"), *_lines(left, "more: `rekindle incidents --closed`")]
+        blocks.append(_ours("*Open*") if still else {"type": "divider"})
+    blocks += _lines(still, "more that are open")
     if asked:
         blocks += [{"type": "divider"}, _ours("*What it needs from you*")]
         for incident, approval in asked[:MAX_APPROVALS]:
@@ -41,6 +45,15 @@ def digest_message(incidents: Sequence[Incident], *, began_at: datetime, can_pre
             blocks.append(_context(markup(f"and {len(asked) - MAX_APPROVALS} more: `rekindle approvals`")))
     blocks.append(_ours("The whole list: `/rekindle incidents` here, `rekindle incidents` in a shell, or the console."))
     return Message(text=escape(title, 300), blocks=fitted(blocks))
+
+
+def _lines(incidents: Sequence[Incident], more: str) -> list[Element]:
+    """The newest, a line each, and how many besides."""
+    newest = sorted(incidents, key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
+    lines = [_context(plain(headline(incident), 150)) for incident in newest[:MAX_LINES]]
+    if len(newest) > MAX_LINES:
+        lines.append(_context(markup(f"and {len(newest) - MAX_LINES} {more}")))
+    return lines
 
 
 def _counts(*columns: tuple[str, Counter[str]]) -> Element:

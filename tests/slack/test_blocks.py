@@ -26,6 +26,7 @@ from chalicelib.notify.slack_blocks import (
     reply_message,
     value_of,
 )
+from chalicelib.notify.slack_digest import digest_message
 from chalicelib.notify.slack_text import code, escape, plain, verbatim
 from tests.sizes import examples
 from tests.slack.made import NOW, approval, complaints, incident, signal, texts
@@ -169,6 +170,29 @@ def test_other_peoples_words_stay_words_and_inside_the_limits(first: str, second
     reply = reply_message(first, second, paste=((second, third),) * 9)
     assert complaints(reply.blocks) == []
     assert_mentions_nothing(reply)
+
+
+def test_after_a_storm_what_needs_a_person_is_not_lost_among_what_is_closed() -> None:
+    over = [incident(n, phase=Phase.RECOVERED, closed_at=NOW) for n in range(90)]
+    left = [incident(n, phase=Phase.HANDED_OVER, closed_at=NOW) for n in range(90, 100)]
+    message = digest_message([*over, *left], began_at=NOW, can_press=True)
+    text = shown(message)
+    assert "100 Incidents at once: 0 open, 10 need a person, 90 closed" in text
+    assert "lm-99: node hardware, handed over" in text
+    assert "and 2 more: `rekindle incidents --closed`" in text
+    calm = digest_message(over, began_at=NOW, can_press=True)
+    assert "a person" not in shown(calm)
+
+
+@pytest.mark.parametrize("name", [NASTY * 60, "&" * 4000, "\u202e" * 300, "ع" * 500, "🔥" * 500, "x" * 4000])
+def test_the_largest_digest_is_one_that_slack_takes(name: str) -> None:
+    asked = tuple(approval(number, what=name, why=name) for number in range(9))
+    storm = [incident(n, job_id=name, attempt=name, approvals=asked) for n in range(300)]
+    storm += [incident(n, job_id=name, phase=Phase.HANDED_OVER, closed_at=NOW) for n in range(300, 600)]
+    message = digest_message(storm, began_at=NOW, can_press=True)
+    assert complaints(message.blocks) == []
+    assert_mentions_nothing(message)
+    assert len(json.dumps(message.blocks, ensure_ascii=False)) <= MAX_MESSAGE_CHARS
 
 
 @given(words, st.integers(min_value=1, max_value=3000))
