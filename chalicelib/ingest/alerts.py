@@ -20,6 +20,9 @@ from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
 
 MAX_ALERTS: Final = 100  # of one request
 AHEAD: Final = timedelta(minutes=5)  # how far another clock may be before ours
+# A fact is remembered for 14 days (adapters.incident_store): a copy of an older request would be a fact of its own, and
+# not every source's requests can be told from copies. One that began so long ago opens nothing any more.
+OLDEST: Final = timedelta(days=13)
 FIRING, RESOLVED = "firing", "resolved"
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _FORMS: Final[Mapping[Subject, re.Pattern[str]]] = {
@@ -75,7 +78,7 @@ def signal_of(alert: Alert, source: Source, *, now: datetime) -> Signal:
         cluster=named[Subject.CLUSTER],
         node=named[Subject.NODE],
         fault=fault,
-        triggers=fault is not None and not source.is_news,
+        triggers=fault is not None and not source.is_news and now - alert.began_at < OLDEST,
         evidence=bounded({"alert": alert.name, "source": source.name, "state": state, **alert.evidence}),
     )
 

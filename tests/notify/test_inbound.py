@@ -8,7 +8,7 @@ import hmac
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ import pytest
 import requests
 
 from chalicelib import bootstrap
+from chalicelib.adapters.incident_store import SIGNAL_MEMORY
 from chalicelib.domain.signals import Signal
+from chalicelib.domain.sources import sources_from_wire
+from chalicelib.ingest import alertmanager
 from localcloud.cloud import STACK, Cloud
 from localcloud.sagemaker_simulated import Script
 from localcloud.stack import deploy_rekindle
@@ -26,6 +29,7 @@ from tests.notify.receiver import hmac_by_the_book
 
 GOLDEN = Path(__file__).resolve().parents[2] / "events" / "webhooks"
 TOLERANCE = timedelta(minutes=5)
+NOW = datetime(2035, 1, 1, tzinfo=UTC)
 SOURCES = {
     "prom": {"kind": "alertmanager", "auth": "bearer", "secret": "inbound"},
     "prom-basic": {"kind": "alertmanager", "auth": "basic", "user": "prom", "secret": "inbound"},
@@ -178,6 +182,15 @@ def test_grafana_s_alerts_come_one_by_one_each_to_whom_it_concerns(door: Door, j
     assert (first["alert"], first["what"]) == ("Loss is not a number", "opened")
     assert (second["alert"], second["what"]) == ("Storage is nearly full", "dropped")  # nobody protects that cluster
     assert [one.fault for one in door.signals(job)] == ["non_finite"]
+
+
+def test_an_alert_that_began_before_facts_are_remembered_opens_nothing() -> None:
+    """A bearer's request can be sent again by whoever read it; a run may be older than what we remember of it."""
+    source = sources_from_wire(SOURCES)["prom"]
+    for age, opens in ((timedelta(days=12), True), (SIGNAL_MEMORY, False), (timedelta(days=60), False)):
+        body = json.loads(golden("alertmanager_v4_firing", "lm", NOW - age))
+        (signal,) = alertmanager.parse(body, source, now=NOW)
+        assert (signal.triggers, signal.fault) == (opens, "node_hardware")
 
 
 def test_an_alert_without_a_fault_that_we_know_is_news(door: Door, job: str) -> None:
