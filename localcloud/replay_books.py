@@ -48,6 +48,7 @@ class MemoryIncidents:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._cases: dict[str, _Case] = {}
+        self._of_job: dict[str, list[_Case]] = {}
 
     def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
         """See the port."""
@@ -57,7 +58,9 @@ class MemoryIncidents:
         there = self._books.open_by_scope.get(_scope(incident))
         if there is not None:
             return self.join(there, signal, now=now)
-        self._cases[incident.incident_id] = _Case(incident=incident, inbox=[signal])
+        case = self._cases[incident.incident_id] = _Case(incident=incident, inbox=[signal])
+        if incident.job_id is not None:
+            self._of_job.setdefault(incident.job_id, []).append(case)
         self._books.open_by_scope[_scope(incident)] = incident.incident_id
         self._books.seen[signal.dedupe_key] = incident.incident_id
         return self._entry(Joined.OPENED, incident.incident_id)
@@ -141,7 +144,7 @@ class MemoryIncidents:
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
         """See the port."""
-        found = self._newest_first(case.incident for case in self._cases.values() if case.incident.job_id == job_id)
+        found = self._newest_first(case.incident for case in self._of_job.get(job_id, ()))
         return tuple(found[:limit])
 
     def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:

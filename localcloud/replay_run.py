@@ -179,6 +179,7 @@ class Replay:
             clock=self._clock,
         )
         self._cases: dict[str, _Case] = {}
+        self._waiting: dict[str, _Case] = {}  # those with a look ahead: of a long history nearly all are over
 
     def verdicts(self) -> Iterator[Verdict]:
         """Play the recording: one verdict per event, in the order of their times. To be called once."""
@@ -278,7 +279,7 @@ class Replay:
     def _pass_time(self, until: datetime) -> None:
         """Every look that falls due before `until`, in order."""
         while True:
-            due = [(case.look_at, name) for name, case in self._cases.items() if case.look_at is not None]
+            due = [(case.look_at, name) for name, case in self._waiting.items() if case.look_at is not None]
             first = min(due, default=None)
             if first is None or first[0] > until:
                 break
@@ -298,6 +299,10 @@ class Replay:
             if decision.look_again_in is None or decision.look_again_in > timedelta(0):
                 break
         self._set_wait(case, decisions)
+        if case.look_at is None:
+            self._waiting.pop(incident_id, None)
+        else:
+            self._waiting[incident_id] = case
         return decisions
 
     def _set_wait(self, case: _Case, decisions: list[Decision]) -> None:
