@@ -100,11 +100,15 @@ def test_a_replaced_node_is_a_fresh_one_under_the_same_name(lab: SlurmLab, job: 
 @pytest.mark.parametrize("kills", [False, True])
 def test_slurmctld_comes_back_on_the_state_it_had_saved(lab: SlurmLab, job: int, kills: bool) -> None:
     state = lab.folder / "state/job_state"
-    told = f"job {job} in the state file"
     lab.wait(lambda: str(job) in lab.run("squeue", "-h", "-t", "R", "-o", "%i").stdout.split(), "the job to run")
-    began = state.stat().st_mtime if state.exists() else 0.0
-    if kills:  # it saves every few seconds; what it has not saved is lost
-        lab.wait(lambda: state.exists() and state.stat().st_mtime > began, told)
+    # It saves seconds after a change, and what it has not saved is lost. A save that ends now may have begun before the
+    # job ran: only the one after it is sure to hold that.
+    for change in ("first", "second") if kills else ():
+        began = state.stat().st_mtime_ns if state.exists() else 0
+        lab.run("scontrol", "update", f"jobid={job}", f"comment={change}")
+        lab.wait(
+            lambda began=began: state.exists() and state.stat().st_mtime_ns > began, f"job {job} in the state file"
+        )
 
     lab.stop_slurmctld(kills=kills)
     assert lab.job_state(job) is None  # nobody answers
