@@ -17,6 +17,7 @@ from chalicelib.adapters.dynamodb import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.adapters.errors import drain_unlisted
 from chalicelib.adapters.items import TABLE_DEFINITION
 from chalicelib.ports import IncidentStore, JobRegistry
+from localcloud.moto_memory import remember
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 
@@ -90,7 +91,8 @@ def _no_counts_left_over() -> None:
 
 @pytest.fixture
 def aws() -> Iterator[None]:
-    with mock_aws():
+    with pytest.MonkeyPatch.context() as patch, mock_aws():
+        remember(patch.setattr)
         yield
 
 
