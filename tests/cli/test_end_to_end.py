@@ -19,6 +19,7 @@ class Behind:
         self.api = made.service.api
         self.requests: list[Seen] = []
         self.answers: list[tuple[int, dict[str, str], bytes]] = []
+        self.signer = "arn:aws:iam::1:user/op"  # as API Gateway names who signed
 
     handle = FakeService.handle
 
