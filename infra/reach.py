@@ -76,6 +76,18 @@ class _Module:
     imports: dict[str, tuple[str, str | None]]  # local name -> (module, member or None for the module itself)
 
 
+@cache
+def _parts(node: ast.AST) -> tuple[ast.AST, ...]:
+    """The node and all below it; read once, as every entry point comes by."""
+    return tuple(ast.walk(node))
+
+
+@cache
+def _methods(node: ast.ClassDef) -> Mapping[str, ast.FunctionDef]:
+    """The first method of each name."""
+    return {part.name: part for part in reversed(node.body) if isinstance(part, ast.FunctionDef)}
+
+
 @dataclass(frozen=True)
 class _Class:
     module: _Module
@@ -86,11 +98,10 @@ class _Class:
         return self.node.name
 
     def method(self, name: str) -> ast.FunctionDef | None:
-        found = [node for node in self.node.body if isinstance(node, ast.FunctionDef) and node.name == name]
-        return found[0] if found else None
+        return _methods(self.node).get(name)
 
     def method_names(self) -> frozenset[str]:
-        return frozenset(node.name for node in self.node.body if isinstance(node, ast.FunctionDef))
+        return frozenset(_methods(self.node))
 
     @property
     def is_protocol(self) -> bool:
@@ -127,6 +138,7 @@ class Source:
                 self._classes.setdefault(name, []).append(_Class(module, node))
         self._made, self._services = self._wiring()
         self._types: dict[int, _Types] = {}
+        self._fitting: dict[int, list[_Class]] = {}
         self.port_methods = self._port_methods()
 
     def types(self, node: ast.AST, module: _Module, owner: _Class | None) -> _Types:
@@ -168,10 +180,10 @@ class Source:
         """What stands behind a declared type at run time: for a port, whatever bootstrap makes that fits it."""
         if not found.is_protocol:
             return [found]
-        wanted = {name for name in found.method_names() if name != "__call__"}
-        if not wanted:
-            return []
-        return [made for made in self._made if wanted <= made.method_names()]
+        if id(found.node) not in self._fitting:
+            wanted = found.method_names() - {"__call__"}
+            self._fitting[id(found.node)] = [made for made in self._made if wanted and wanted <= made.method_names()]
+        return self._fitting[id(found.node)]
 
     def services_of(self, found: _Class, otherwise: frozenset[str]) -> frozenset[str]:
         """The AWS services whose clients bootstrap gave this class."""
@@ -225,7 +237,7 @@ class _Walk:
             return
         self._seen.add((id(node), services))
         types = self._source.types(node, module, owner)
-        for part in ast.walk(node):
+        for part in _parts(node):
             if isinstance(part, ast.Attribute):
                 self._attribute(part, types, module, services)
             elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
@@ -290,14 +302,14 @@ class _Types:
         self._module = module
         self._owner = owner
         self._locals: dict[str, list[_Class]] = {}
-        for part in ast.walk(node):
+        for part in _parts(node):
             if isinstance(part, ast.arg):
                 self._locals[part.arg] = self._declared(part.annotation)
         if owner is not None:
             self._locals["self"] = [owner]
             self._locals["cls"] = [owner]
         for _ in range(2):  # a name may be assigned from one that is assigned further up
-            for part in ast.walk(node):
+            for part in _parts(node):
                 self._learn(part)
 
     def is_local(self, name: str) -> bool:
