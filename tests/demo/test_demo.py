@@ -45,7 +45,7 @@ def test_a_poisoned_batch_is_retried_once_then_skipped_and_every_other_loss_is_t
     tmp_path: Path,
 ) -> None:
     run = demo(tmp_path / "demo", "--fault", "nan", "--seed", "3", "--json", "--keep")
-    printed, _ = run.communicate(timeout=240)
+    printed, _ = run.communicate(timeout=900)
     report = json.loads(printed)
     assert run.returncode == 0, report["problem"]
     assert report == json.loads((tmp_path / "demo" / "report.json").read_text())
@@ -86,7 +86,7 @@ def test_a_folder_that_no_demo_made_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine.txt").write_text("precious")
     run = demo(tmp_path)
-    run.communicate(timeout=240)
+    run.communicate(timeout=900)
     assert run.returncode == 2
     assert (tmp_path / "data" / "mine.txt").read_text() == "precious"
 
