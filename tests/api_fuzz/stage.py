@@ -30,7 +30,7 @@ class Stage:
 
 @contextmanager
 def stage() -> Iterator[Stage]:
-    """Nothing moves while it stands: virtual time is stopped, orders wait for looks that do not come."""
+    """Virtual time is stopped while it stands: nothing moves but what an order or an answer wakes, and that at once."""
     with world(policies=POLICIES) as w:
         w.submit("lm-calm", scripts=(Script(),))
         w.submit("lm-healed", scripts=(Script(faults=(crash_at(30),)), Script()))
