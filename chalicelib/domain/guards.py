@@ -26,6 +26,7 @@ from chalicelib.domain.node_memory import state_of_the_node
 from chalicelib.domain.node_repair import StepState
 from chalicelib.domain.risk import gpu_hours_lost, nodes_taken
 from chalicelib.domain.verdict import Decision, Look, state_of_the_run, story, subject
+from rekindle.signatures.words import action_word
 
 MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
 POLICY: Final = "policy"  # who answered, where nobody did
@@ -91,14 +92,14 @@ def may_cordon(look: Look) -> bool:
 def _shadowed(look: Look, decision: Decision) -> Decision:
     """Switched on in the middle of a recovery, too: from here on nothing is done."""
     doing = [
-        action_name(one)
+        f"{action_word(action_name(one))} ({action_name(one)})"
         for one in decision.actions
         if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(look.incident, one))
     ]
     if not doing:
         return decision
     where = f", switched on {look.seen.shadow}" if look.seen.shadow else ""
-    would = f"{', '.join(dict.fromkeys(doing))} ({decision.rule}{where}): {decision.reason}"
+    would = f"{', '.join(dict.fromkeys(doing))}, by {decision.rule}{where}: {decision.reason}"
     told = shadow(look, would)
     if look.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
         return told
