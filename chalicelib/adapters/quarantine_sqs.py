@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.adapters.errors import call
+from chalicelib.adapters.sqs_waiting import SqsWaiting
 
-_PAGE: Final = 10  # Source: SQS ReceiveMessage, MaxNumberOfMessages
 _HIDDEN_S: Final = 300  # long enough to redrive one page; then it comes back
-_EMPTY_RECEIVES: Final = 2  # short polling asks some of SQS's servers only
 # Below the 256 KiB that older queues take (1 MiB since August 2025), with room for SQS's own accounting.
 MAX_BODY_BYTES: Final = 250_000
 _MAX_TEXT_CHARS: Final = 1000
@@ -25,6 +24,7 @@ class SqsQuarantine:
     def __init__(self, client: Any, *, url: str) -> None:
         self._client = client
         self._url = url
+        self._waiting = SqsWaiting(client, url=url, hidden_s=_HIDDEN_S)
 
     def put(self, *, raw: str, function: str, error: str, field: str, at: datetime) -> None:
         """See ports.Quarantine. An event too large for a message is compressed, and cut only if that is not enough."""
@@ -38,46 +38,16 @@ class SqsQuarantine:
 
     def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
         """See ports.Quarantine."""
-        seen: dict[str, Mapping[str, Any]] = {}
-        empty = 0
-        while len(seen) < limit and empty < _EMPTY_RECEIVES:
-            before = len(seen)
-            for message in self._receive(limit=min(_PAGE, limit - before), hidden_s=0):
-                seen.setdefault(message["MessageId"], _event(message))
-            empty += len(seen) == before
-        return tuple(seen.values())
+        return tuple(_event(message) for message in self._waiting.peek(limit=limit))
 
     def take(self, *, limit: int) -> Iterator[tuple[Mapping[str, Any], str]]:
         """See ports.Quarantine."""
-        left, empty = limit, 0
-        while left > 0 and empty < _EMPTY_RECEIVES:
-            messages = self._receive(limit=min(_PAGE, left), hidden_s=_HIDDEN_S)
-            empty += not messages
-            left -= len(messages)
-            for message in messages:
-                yield _event(message), message["ReceiptHandle"]
+        for message in self._waiting.take(limit=limit):
+            yield _event(message), message["ReceiptHandle"]
 
     def drop(self, receipt: str) -> None:
         """See ports.Quarantine. Idempotent."""
-        try:
-            call(
-                self._client.delete_message,
-                expect=("ReceiptHandleIsInvalid",),
-                QueueUrl=self._url,
-                ReceiptHandle=receipt,
-            )
-        except AwsRefusal:
-            return
-
-    def _receive(self, *, limit: int, hidden_s: int) -> list[dict[str, Any]]:
-        answer = call(
-            self._client.receive_message,
-            QueueUrl=self._url,
-            MaxNumberOfMessages=limit,
-            VisibilityTimeout=hidden_s,
-            WaitTimeSeconds=0,
-        )
-        return list(answer.get("Messages", ()))
+        self._waiting.drop(receipt)
 
 
 def _fitting(body: dict[str, Any], raw: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.adapters.errors import call
+from chalicelib.adapters.sqs_waiting import SqsWaiting
 
-_PAGE: Final = 10  # Source: SQS ReceiveMessage, MaxNumberOfMessages
 _HIDDEN_S: Final = 60  # long enough to move one page; what was not moved comes back
-_EMPTY_RECEIVES: Final = 2  # short polling asks some of SQS's servers only
 # SQS's own redrive (maxReceiveCount) leaves no attributes of ours on a message.
 _NO_REASON: Final = "the function `deliver` could not settle it; see its log"
 
@@ -24,18 +22,11 @@ class SqsUndelivered:
     def __init__(self, client: Any, *, url: str, dead_url: str) -> None:
         self._client = client
         self._url = url
-        self._dead_url = dead_url
+        self._waiting = SqsWaiting(client, url=dead_url, hidden_s=_HIDDEN_S)
 
     def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
         """Up to `limit` of them, left where they are."""
-        seen: dict[str, Mapping[str, Any]] = {}
-        empty = 0
-        while len(seen) < limit and empty < _EMPTY_RECEIVES:
-            before = len(seen)
-            for message in self._receive(limit=min(_PAGE, limit - before), hidden_s=0):
-                seen.setdefault(message["MessageId"], _told(message))
-            empty += len(seen) == before
-        return tuple(seen.values())
+        return tuple(_told(message) for message in self._waiting.peek(limit=limit))
 
     def send_again(self, *, limit: int) -> dict[str, int]:
         """Lay up to `limit` of them back into the queue of deliveries.
@@ -43,39 +34,15 @@ class SqsUndelivered:
         A message is taken out only after it was laid in: a crash between the two makes a double, and the log of
         deliveries knows it by its notice and channel. What nobody can read stays where it is.
         """
-        left, empty, moved, unreadable = limit, 0, 0, 0
-        while left > 0 and empty < _EMPTY_RECEIVES:
-            messages = self._receive(limit=min(_PAGE, left), hidden_s=_HIDDEN_S)
-            empty += not messages
-            left -= len(messages)
-            for message in messages:
-                if _notice(message) is None:
-                    unreadable += 1
-                    continue
-                call(self._client.send_message, QueueUrl=self._url, MessageBody=message["Body"])
-                self._drop(message["ReceiptHandle"])
-                moved += 1
+        moved = unreadable = 0
+        for message in self._waiting.take(limit=limit):
+            if _notice(message) is None:
+                unreadable += 1
+                continue
+            call(self._client.send_message, QueueUrl=self._url, MessageBody=message["Body"])
+            self._waiting.drop(message["ReceiptHandle"])
+            moved += 1
         return {"sent_again": moved, "unreadable": unreadable}
-
-    def _drop(self, receipt: str) -> None:
-        with suppress(AwsRefusal):  # it is gone already, or visible again: then a double is laid in once more
-            call(
-                self._client.delete_message,
-                expect=("ReceiptHandleIsInvalid",),
-                QueueUrl=self._dead_url,
-                ReceiptHandle=receipt,
-            )
-
-    def _receive(self, *, limit: int, hidden_s: int) -> list[dict[str, Any]]:
-        answer = call(
-            self._client.receive_message,
-            QueueUrl=self._dead_url,
-            MaxNumberOfMessages=limit,
-            VisibilityTimeout=hidden_s,
-            WaitTimeSeconds=0,
-            MessageAttributeNames=["All"],
-        )
-        return list(answer.get("Messages", ()))
 
 
 def _told(message: Mapping[str, Any]) -> Mapping[str, Any]:

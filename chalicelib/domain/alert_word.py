@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from chalicelib.domain.diagnosis import ORDER_KINDS
-from chalicelib.domain.evidence import LOSS_FAULTS
+from chalicelib.domain.evidence import HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_rules import Harm
 from chalicelib.domain.incidents import Incident
@@ -23,18 +23,6 @@ from chalicelib.domain.verdict import Look
 
 # What ends a run or takes a node away. What follows from it (the new start, a check) was agreed to with it.
 ASKED: Final = frozenset({Harm.STOP_JOB, Harm.CORDON_NODE, Harm.REBOOT_NODE, Harm.REPLACE_NODE})
-# What the run's steps are asked about first, whoever says it (rules_open): standing still bears it out.
-_WEIGHED: Final = frozenset(
-    {
-        FaultClass.HANG,
-        FaultClass.NODE_LOST,
-        FaultClass.PLATFORM_ERROR,
-        FaultClass.SOFTWARE_CRASH,
-        FaultClass.OUT_OF_MEMORY,
-        FaultClass.BAD_CHECKPOINT,
-        FaultClass.JOB_MISSING,
-    }
-)
 PASSED_ON: Final = "alert_only"  # in the evidence of a run's report of a node: it knows no more than the alert did
 
 
@@ -63,7 +51,8 @@ def rests_on_alerts(look: Look) -> bool:
     incident = look.incident
     if incident.node is not None:
         return only_alerts(incident.signals) and not _node_bears_out(look)
-    if incident.fault in _WEIGHED or not only_alerts(incident.signals, incident.fault):
+    # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
+    if incident.fault in HEALABLE or not only_alerts(incident.signals, incident.fault):
         return False
     attempt = look.attempt
     if attempt is None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
-from chalicelib.domain.evidence import LOSS_FAULTS
+from chalicelib.domain.evidence import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
@@ -30,22 +30,8 @@ from chalicelib.domain.verdict import (
 )
 from chalicelib.domain.watch import watch
 
-# Claims that the run is dead or dying. While the platform says that it runs, its steps are asked first: one wrong
-# word must not end a healthy run (SkyPilot #10162: one failed probe destroys a healthy job).
-_DEADLY = frozenset(
-    {
-        FaultClass.NODE_LOST,
-        FaultClass.PLATFORM_ERROR,
-        FaultClass.SOFTWARE_CRASH,
-        FaultClass.OUT_OF_MEMORY,
-        FaultClass.BAD_CHECKPOINT,
-        FaultClass.JOB_MISSING,
-    }
-)
 _UNTOLD = (Phase.OPEN, Phase.WATCHING)  # nobody has been told anything yet
-# A run whose steps move has none of these any more. A broken node is broken even while steps move.
-_HEALABLE = _DEADLY | {FaultClass.HANG}
-_HEALED_BY_REPAIR = _HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
+_HEALED_BY_REPAIR = HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
 
 
 def decide_open(look: Look) -> Decision:
@@ -200,7 +186,7 @@ def _after_repair(look: Look, attempt: AttemptView) -> Decision:
 def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
     """A run that is said to be dead, but runs: moving steps refute it, standing still confirms it."""
     incident = look.incident
-    if incident.fault not in _DEADLY:
+    if incident.fault not in DEADLY:
         return begin_stop(look, "playbook.restart", story(look))
     if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
         return _wait_for_the_state(look, attempt)
@@ -239,7 +225,7 @@ def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:
 def heal(look: Look, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs nobody."""
     was_mended = look.incident.repaired_at is not None or look.incident.deferred_since is not None
-    healable = _HEALED_BY_REPAIR if was_mended else _HEALABLE
+    healable = _HEALED_BY_REPAIR if was_mended else HEALABLE
     if look.incident.fault not in healable or look.incident.order is not None:
         return None
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(look, attempt):

@@ -87,7 +87,7 @@ def running(client: Client, *, port: int = 0, token: str | None = None, can_orde
         OSError: the port is taken.
     """
     console = Console(client, port=port, token=token, can_order=can_order)
-    thread = threading.Thread(target=console.serve_forever, name="console", daemon=True)
+    thread = threading.Thread(target=console.serve_forever, args=(0.05,), name="console", daemon=True)
     thread.start()
     try:
         yield console
