@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -27,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from chalicelib.api.operation import Operation
 from chalicelib.api.routes import BY_NAME, OPERATIONS
-from tests.api_fuzz.stage import CLUSTER, Stage, stage
+from tests.api_fuzz.stage import CLUSTER, Stage
 
 CHECKS: Final = [
     not_a_server_error,
@@ -57,22 +55,6 @@ GOOD_NAMES: Final[dict[str, dict[str, str]]] = {
 }
 # Nothing of the stage lets this one succeed: the breaker has not tripped.
 REFUSED: Final = {"lift_breaker": 409}
-
-
-@pytest.fixture(scope="module")
-def staged() -> Iterator[Stage]:
-    with stage() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def schema(staged: Stage) -> Any:
-    _, _, content = _raw(staged, "GET", "/openapi.json")
-    document = json.loads(content)
-    del document["security"]  # loopback is the border here: signatures are API Gateway's to check
-    made = schemathesis.openapi.from_dict(document)
-    made.config.update(base_url=staged.url)
-    return made
 
 
 def _path(operation: Operation, known: dict[str, list[str]]) -> str:

@@ -5,40 +5,20 @@ Everything is derived from one seed, so that a failure comes again. `make test-a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any, Final
 
-import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
 from chalicelib.api.links import LINKS
 from chalicelib.api.routes import BY_NAME
-from tests.api_fuzz.stage import Stage, stage
-from tests.api_fuzz.test_fuzz import CHECKS, GOOD_BODIES, GOOD_NAMES, TIMEOUT_S, _raw
+from tests.api_fuzz.stage import Stage
+from tests.api_fuzz.test_fuzz import CHECKS, GOOD_BODIES, GOOD_NAMES, TIMEOUT_S
 
 CHAINS: Final = 12
 STEPS: Final = 8
 # What the stage's own state refuses: the policy is stored, and a link cannot carry its version; a Job may have ended;
 # what has been answered is not asked any more.
 MAY_BE_REFUSED: Final = {"put_policy": {412}, "start_drill": {409}, "answer_approval": {409}, "cancel_incident": {409}}
-
-
-@pytest.fixture(scope="module")
-def staged() -> Iterator[Stage]:
-    with stage() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def schema(staged: Stage) -> Any:
-    _, _, content = _raw(staged, "GET", "/openapi.json")
-    document = json.loads(content)
-    del document["security"]  # loopback is the border here: signatures are API Gateway's to check
-    made = schemathesis.openapi.from_dict(document)
-    made.config.update(base_url=staged.url)
-    return made
 
 
 # From where a link is followed, where the first of a kind is not the one that leads on.
