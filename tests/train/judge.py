@@ -16,7 +16,7 @@ from tests.train.launcher import Run
 from tests.train.scripts.loop import plain_weight
 from tests.train.story import End, Story
 
-HELD_S = 60.0  # far above every bound that the monitor sets itself; a rank that waits for a dead one waits for minutes
+HELD_S = 75.0  # far above every bound that the monitor sets itself; a rank that waits for a dead one waits for minutes
 # Left open after `finish`: the store's own connection, and in the coupled kinds the groups of the framework's saver,
 # which are one connection per rank. At most 32, however many ranks there are, is what docs/monitor.md says.
 MAX_DESCRIPTORS = {False: 4, True: 32}

@@ -11,6 +11,8 @@ import contextlib
 import itertools
 import json
 import os
+import platform
+import shutil
 import signal
 import socket
 import subprocess
@@ -177,9 +179,9 @@ class Run:
             **more,
         }
 
-    def fork(self, rank: int, kind: str, env: Mapping[str, str], script: Path = LOOP) -> None:
+    def fork(self, rank: int, kind: str, env: Mapping[str, str], argv: Sequence[Path]) -> None:
         nursery = self._nurseries.of(kind)
-        pid = nursery.start([str(script)], env, self.home, self.home / f"rank-{rank}.log")
+        pid = nursery.start([str(one) for one in argv], env, self.home, self.home / f"rank-{rank}.log")
         self.ranks.append(Rank(rank, pid, lambda: nursery.status(pid)))
 
     def spawn(self, rank: int, env: Mapping[str, str], command: Sequence[str]) -> None:
@@ -254,6 +256,21 @@ class Run:
             lines.append(f"reply {reply.name}: {reply.read_text()[:600]}")
         lines += [f"manifest {path.name}" for path in sorted((self.home / "rekindle" / "manifests").glob("*.json"))]
         return "\n".join(lines[:400])
+
+
+def other_pythons() -> dict[str, str]:
+    """Version → program of the other Pythons, 3.11 or newer, that this machine has; as they are found by name."""
+    candidates = [shutil.which(f"python3.{minor}") for minor in range(11, 16)]
+    candidates += [str(path) for path in sorted((Path.home() / ".pyenv/versions").glob("3.*/bin/python3"))]
+    found: dict[str, str] = {}
+    for program in filter(None, candidates):
+        asked = subprocess.run(
+            [program, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"], capture_output=True, text=True
+        )
+        version = asked.stdout.strip()
+        if asked.returncode == 0 and int(version.split(".")[1]) >= 11 and version != platform.python_version():
+            found.setdefault(version.rpartition(".")[0], program)
+    return found
 
 
 def free_port() -> int:

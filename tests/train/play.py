@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import signal
@@ -30,7 +31,7 @@ from tests.train.faults import Proxy, slow_s3
 from tests.train.harm import ENV_HARM
 from tests.train.judge import Mails, judge, plain_digests
 from tests.train.launcher import LOOP, PATIENCE_S, ROOT, SCRIPTS, Nurseries, Run, free_port, wait_until
-from tests.train.story import ALL, ANY_OR_NONE, Act, End, Story
+from tests.train.story import ALL, ANY_OR_NONE, EXAMPLE_STEPS, EXAMPLES, Act, End, Story
 
 MORE_STEPS = 12  # that each rank still makes after the last act: training goes on
 LAST = 600
@@ -75,6 +76,14 @@ class Player:
             ENV_HARM: json.dumps(story.harm),
             **story.env,
         }
+        if story.is_example:
+            common |= {
+                "REKINDLE_EXAMPLE_DIR": str(home / "checkpoints"),
+                "REKINDLE_EXAMPLE_STEPS": str(EXAMPLE_STEPS),
+                "REKINDLE_EXAMPLE_SAVE_EVERY": str(story.spec.get("save_every", 1000)),
+                "REKINDLE_EXAMPLE_PACE_S": str(story.spec.get("pace_s", 0.1)),
+                "TORCHELASTIC_RUN_ID": "story",
+            }
         if story.has_slow_s3:
             endpoint = self._stack.enter_context(slow_s3(30.0))
             common |= {
@@ -105,10 +114,18 @@ class Player:
             env |= {name: value.format(home=home) for name, value in story.env_of.get(rank, {}).items()}
             env = {name: value for name, value in env.items() if value != ""}
             if story.launch == "fork":
-                self.run.fork(rank, "light" if story.kind == "plain" else "torch", env)
+                self._fork(rank, env)
             else:
                 python, path = self._interpreter(home)
                 self.run.spawn(rank, env | {"PYTHONPATH": path}, [python, str(LOOP)])
+
+    def _fork(self, rank: int, env: Mapping[str, str]) -> None:
+        kind = self.story.kind
+        if kind in EXAMPLES:
+            argv = [SCRIPTS / "example.py", ROOT / "examples" / EXAMPLES[kind] / "train.py"]
+            self.run.fork(rank, kind, env, argv)
+        else:
+            self.run.fork(rank, "light" if kind == "plain" else "torch", env, [LOOP])
 
     def _host_store(self) -> int:
         env = self.run.env_of(-1)
@@ -149,9 +166,17 @@ class Player:
     def _when(self, act: Act) -> None:
         run = self.run
         if act.on is not None:
-            run.until(f"event {act.on}", lambda: bool(run.receiver.of(act.on or "", act.rank)))
+            kind, senders = act.on, [act.rank] if act.rank is not None else range(run.world)
+            run.until(f"event {kind}", lambda: all(run.receiver.of(kind, rank) for rank in senders))
         else:
-            run.until(f"step {act.step}", lambda: run.step_of(act.rank) >= act.step or not run.alive())
+            run.until(f"step {act.step}", lambda: all(run.step_of(rank) >= act.step for rank in self._ranks_of(act)))
+
+    def _ranks_of(self, act: Act) -> list[int]:
+        """Those whose steps an act waits for, as far as they live. torchrun's are known by what they report."""
+        alive = {rank.number for rank in self.run.alive()}
+        if self.story.launch == "torchrun":
+            alive = set(range(self.story.world)) if alive else set()
+        return sorted((alive if act.rank is None else alive & {act.rank}) - self.story.stepless)
 
     def _do(self, act: Act) -> None:
         do, _, detail = act.do.partition(":")
@@ -175,10 +200,10 @@ class Player:
         elif do == "pause":
             threading.Event().wait(float(detail))
         elif do == "wait":
-            came = self.run.step_of(act.rank)
+            came = {rank: self.run.step_of(rank) for rank in self._ranks_of(act)}
             self.run.until(
                 f"{act.steps} more steps",
-                lambda: self.run.step_of(act.rank) >= came + act.steps or not self.run.alive(),
+                lambda: all(self.run.step_of(rank) >= came[rank] + act.steps for rank in self._ranks_of(act)),
             )
         else:
             self._harm_mailbox(do)
@@ -238,7 +263,7 @@ class Player:
     def _ended(self) -> None:
         run, story = self.run, self.story
         gone = {*story.dead, *story.stuck}
-        if story.end is End.FINISHED:
+        if story.end is End.FINISHED and not story.is_example:
             if story.launch != "torchrun":
                 came = {rank.number: run.step_of(rank.number) for rank in run.ranks if rank.number not in gone}
                 run.until(
@@ -338,10 +363,7 @@ def play(story: Story, home: Path, shared: Path, nurseries: Nurseries) -> None:
 def _resumed(story: Story, manifest: Manifest) -> Story:
     plan = ResumePlan(step=manifest.step, uri=manifest.root)
     order = AttemptOrder(job_id="story", attempt_number=2, mailbox="", resume=plan)
-    spec = {
-        "last": manifest.step + 2 * MORE_STEPS,
-        **{name: story.spec[name] for name in ("lr",) if name in story.spec},
-    }
+    spec = {"last": manifest.step + 2 * MORE_STEPS, "pace_s": 0.0, **_same_model(story)}
     env = {name: value for name, value in order.apply({}).items() if name != ENV_MAILBOX}
     return Story(name=story.name, kind=story.kind, world=story.world, launch=story.launch, spec=spec, acts=(), env=env,
                  replies=ANY_OR_NONE)  # fmt: skip
@@ -358,10 +380,19 @@ def stage() -> Iterator[tuple[Path, Nurseries]]:
 
 
 def main() -> int:
+    from tests.train.random_story import random_story
     from tests.train.table import STORIES
 
-    wanted = sys.argv[1:]
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("words", nargs="*", help="parts of the names of stories; all without any")
+    arguments.add_argument("--seed", type=int, action="append", help="play the random story of this seed")
+    arguments.add_argument("--times", type=int, default=1)
+    given = arguments.parse_args()
+    wanted = given.words
     chosen = [story for story in STORIES if not wanted or any(word in story.name for word in wanted)]
+    if given.seed:
+        chosen = [random_story(seed) for seed in given.seed]
+    chosen *= given.times
     failed = 0
     with stage() as (folder, nurseries):
         import time

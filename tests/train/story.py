@@ -23,7 +23,9 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Something done from outside when `rank` has come to `step`, or (`on`) has sent that kind of event.
+    """Something done from outside when `rank` (None: every rank that lives) has come to `step`.
+
+    on: when it has sent that kind of event, instead.
 
     do: `ask` (a checkpoint request, `deadline_s` from now), `fence` (another attempt takes over), `signal:NAME`,
     `cut` and `stall`, `resume`, `refuse` (the store's connections of `ranks`), `kill the store`, `remove the mailbox`,
@@ -33,7 +35,7 @@ class Act:
 
     do: str
     step: int = 12
-    rank: int = 0
+    rank: int | None = None
     on: str | None = None
     ranks: Sequence[int] | str = (0,)
     deadline_s: float = 120.0
@@ -53,14 +55,15 @@ def harm(do: str, at: str, step: int = 0, ranks: Sequence[int] | str = (1,), **m
 class Story:
     """One row.
 
-    kind: see scripts/loop.py, or a key of `EXAMPLES`. launch: fork, spawn, torchrun, or the path of another Python. acts happen in order.
+    kind: see scripts/loop.py, or a key of `EXAMPLES`.
+    launch: fork, spawn, torchrun, or the path of another Python. acts happen in order.
     replies: the outcomes that each request may be answered with; `none` where no answer may come as well. end: how the
     ranks that are not in `dead` or `stuck` end. dead: their exit statuses (None: whatever is not 0). stuck: these are
     in the script's own save or loop for ever, and are killed at the end. reason: a part of what a rank that died says.
     proxied: ranks whose connection to the store goes through a proxy. prepared: a whole checkpoint of that step lies
     in `checkpoints` before the start. then_resumes: a second attempt goes on from the newest emergency manifest, and
-    its weights are held against the undisturbed run's too. is_random: the fault of a rank in `dead` may come to nothing.
-    warns: texts that must be logged by some rank,
+    its weights are held against the undisturbed run's too. is_random: the fault of a rank in `dead` may not
+    come to pass. warns: texts that must be logged by some rank,
     each at most once per rank. saves: how many emergency manifests there must be; None: as many as `saved` replies.
     """
 
@@ -85,6 +88,16 @@ class Story:
     prepared: int | None = None
     then_resumes: bool = False
     is_random: bool = False
+
+    @property
+    def stepless(self) -> set[int]:
+        """Ranks that never report a step."""
+        return {
+            rank
+            for one in self.harm
+            if one["do"] == "hang" and one["at"] in ("before start", "started")
+            for rank in one["ranks"]
+        }
 
     @property
     def is_example(self) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.train.launcher import other_pythons
 from tests.train.story import (
     ALL,
     ANY_OR_NONE,
     CANNOT,
+    EXAMPLES,
     SAVED_OR_CANNOT,
     Act,
     End,
@@ -130,7 +132,7 @@ DYING = [
 
 
 def frozen(kind: str, place: str, rank: int) -> Story:
-    then = (ask(8), Act(do="wait", steps=5, rank=1 - rank)) if kind not in ("ddp", "fsdp2") else (ask(8),)
+    then = (ask(7), Act(do="wait", steps=5, rank=1 - rank)) if kind not in ("ddp", "fsdp2") else (ask(7),)
     return Story(
         name=f"{kind}: rank {rank} is frozen at {place!r} and goes on",
         kind=kind,
@@ -334,8 +336,8 @@ MAILBOXES = [
     Story(name="ddp: the disk of rank 0 is full", kind="ddp", replies=ANY_OR_NONE, acts=(short(), WAIT),
           harm=(harm("file bytes:64", "step", 8, (0,)),)),
     *(
-        Story(name=f"{kind}: S3 takes 30 s for a call of {world}", kind=kind, world=world, has_slow_s3=True, replies=ANY_OR_NONE,
-              acts=(WAIT,))
+        Story(name=f"{kind}: S3 takes 30 s for a call of {world}", kind=kind, world=world, has_slow_s3=True,
+              replies=ANY_OR_NONE, acts=(WAIT,))
         for kind, world in (("plain", 1), ("plain", 2), ("store", 2))
     ),
     Story(name="plain: S3 takes 30 s for a call, then SIGTERM", world=1, has_slow_s3=True, end=End.STOPPED,
@@ -402,4 +404,43 @@ POSITIONS = [
           spec={"ignores_stop": True}, saves=1),
 ]  # fmt: skip
 
-STORIES = [*WORLDS, *LACKING, *DYING, *FROZEN, *STORES, *FAILING, *SIGNALS, *CHILDREN, *LOSSES, *MAILBOXES, *POSITIONS]
+EXAMPLE_ROWS = [
+    row
+    for kind in EXAMPLES
+    for row in (
+        Story(name=f"{kind}: a request", kind=kind, then_resumes=True),
+        stopped(f"{kind}: SIGTERM to every rank", kind=kind, then_resumes=True),
+        stopped(f"{kind}: SIGTERM to rank 1", Act(do="signal:SIGTERM", ranks=(1,)), kind=kind, saves=1),
+        Story(name=f"{kind}: SIGUSR1 to rank 1", kind=kind, acts=(Act(do="signal:SIGUSR1", ranks=(1,)),), saves=1),
+        Story(name=f"{kind}: every fifth step is saved by the script too", kind=kind, spec={"save_every": 5}),
+        Story(name=f"{kind}: rank 1 is switched off", kind=kind, env_of={1: OFF}, acts=(short(),), replies=CANNOT,
+              saves=0),
+        Story(name=f"{kind}: rank 1 is killed at a step", kind=kind, harm=(harm("signal:SIGKILL", "step", 15),),
+              replies=ANY_OR_NONE, end=End.DIED, dead={1: -9}),
+        Story(name=f"{kind}: rank 0 is frozen at a step and goes on", kind=kind,
+              harm=(harm("signal:SIGSTOP", "step", 12, (0,)),), replies=SAVED_OR_CANNOT,
+              acts=(ask(8), Act(do="pause:2", on="harm", rank=0), Act(do="signal:SIGCONT", step=0, ranks=(0,)))),
+        stopped(f"{kind}: another attempt takes over", Act(do="fence"), kind=kind, saves=0),
+    )
+]  # fmt: skip
+
+# Where the framework's own save fails, some frameworks end the run, some go on: both at once, and on all ranks.
+EXAMPLE_FAILURES = [
+    Story(name=f"{kind}: the save finds the disk full on rank {rank}", kind=kind, acts=(short(),), saves=0,
+          harm=(harm("raise:OSError", "save", 1, (rank,)),), replies=CANNOT | NONE, end=end)
+    for kind, rank, end in (
+        ("hf", 0, End.DIED), ("hf", 1, End.DIED), ("lightning", 0, End.FINISHED), ("accelerate", 0, End.FINISHED),
+        ("accelerate", 1, End.FINISHED), ("deepspeed", 0, End.FINISHED), ("deepspeed", 1, End.FINISHED),
+    )
+]  # fmt: skip
+
+PYTHONS = [
+    Story(name=f"plain: Python {version}, {world} ranks", launch=program, world=world)
+    for version, program in other_pythons().items()
+    for world in (1, 3)
+]
+
+STORIES = [
+    *(*WORLDS, *LACKING, *DYING, *FROZEN, *STORES, *FAILING, *SIGNALS, *CHILDREN, *LOSSES, *MAILBOXES, *POSITIONS),
+    *(*EXAMPLE_ROWS, *EXAMPLE_FAILURES, *PYTHONS),
+]
