@@ -2,8 +2,8 @@
 
     python -m benchmarks.crowd RANKS [--steps 40] [--pace-s 0.25]
 
-Each rank measures its own calls of `Monitor.step`; three times in the run one rank gets SIGUSR1, on which all ranks agree
-on a save. Prints one line of JSON (see `Crowd`). The process group is torch's "fake" one: nothing but the store talks.
+Each rank measures its own calls of `Monitor.step`; three times in the run one rank gets SIGUSR1, on which all ranks
+agree on a save. Prints one line of JSON (see `Crowd`). The process group is torch's "fake" one: nothing but the store talks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def rank_main(rank: int, ranks: int, port: int, home: Path, steps: int, pace_s: 
     dist.init_process_group("fake", store=store, rank=rank, world_size=ranks)
     saves: list[tuple[float, int, int]] = []
 
-    def save(step: int, kind: str) -> Path:
+    def save(step: int, kind: str) -> Path:  # noqa: ARG001 - a save function's arguments
         began, cpu = time.monotonic(), time.thread_time_ns()
         path = home / f"step-{step}"
         path.mkdir(exist_ok=True)
@@ -142,8 +142,6 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def measure(ranks: int, steps: int, pace_s: float) -> Crowd:
     """Raises: TimeoutError where the machine is too slow for so many ranks."""
-    import torch.distributed
-
     import rekindle.integrations.torch  # noqa: F401 - once, before the ranks are forked
 
     with tempfile.TemporaryDirectory() as folder:

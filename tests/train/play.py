@@ -34,7 +34,8 @@ from tests.train.launcher import LOOP, PATIENCE_S, ROOT, SCRIPTS, Nurseries, Run
 from tests.train.story import ALL, ANY_OR_NONE, EXAMPLE_STEPS, EXAMPLES, Act, End, Story
 
 MORE_STEPS = 12  # that each rank still makes after the last act: training goes on
-LAST = 600
+LAST = 4000  # far more than any story takes
+UNDISTURBED_STEPS = 120  # of which the coupled kinds' weights are known
 ATTEMPT = "story-a1"
 
 
@@ -323,7 +324,7 @@ def undisturbed(story: Story, folder: Path, nurseries: Nurseries) -> dict[tuple[
     kept = folder / f"undisturbed-{story.kind}-{story.world}-{story.spec.get('lr')}.json"
     if not kept.exists():
         calm = Story(name="undisturbed", kind=story.kind, world=story.world, acts=())
-        spec = {"last": LAST, "pace_s": 0.0, **_same_model(story)}
+        spec = {"last": UNDISTURBED_STEPS, "pace_s": 0.0, **_same_model(story)}
         player = Player(calm, Path(tempfile.mkdtemp(prefix="calm-", dir=folder)), nurseries)
         player.story = Story(
             name="undisturbed", kind=story.kind, world=story.world, acts=(), spec=spec, env={"REKINDLE_MONITOR": "off"}

@@ -20,7 +20,7 @@ from tests.train.story import (
 )
 
 NONE = frozenset({"none"})
-SHORT_S = 8.0  # to the deadline of a request that cannot be met
+SHORT_S = 5.0  # to the deadline of a request that cannot be met
 STOP = Act(do="signal:SIGTERM", ranks=ALL)
 WAIT = Act(do="wait", steps=10)
 NO_MAILBOX = {"REKINDLE_MAILBOX": ""}
