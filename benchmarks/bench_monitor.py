@@ -225,6 +225,13 @@ def memory(steps: int) -> list[tuple[int, float]]:
     return found
 
 
+def memory_of_a_process(steps: int) -> list[tuple[int, float]]:
+    """The same in a process of its own, which has done nothing else."""
+    command = [sys.executable, "-m", "benchmarks.bench_monitor", "--only-memory", "--memory-steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [(int(step), float(size)) for step, size in json.loads(done.stdout)]
+
+
 def print_crowds(rows: Sequence[dict[str, float]]) -> None:
     print("\nranks   step p50      p99        max   CPU   agreed save: CPU    wall    until saved   fds   store's CPU")
     for row in rows:
@@ -256,11 +263,15 @@ def main(argv: Sequence[str] = ()) -> int:
         "--ranks", type=int, nargs="*", default=RANKS, help="how many ranks agree; none: leave it out"
     )
     arguments.add_argument("--memory-steps", type=int, default=STEPS_OF_MEMORY)
+    arguments.add_argument("--only-memory", action="store_true", help=argparse.SUPPRESS)
     given = arguments.parse_args(argv)
+    if given.only_memory:
+        print(json.dumps(memory(given.memory_steps)))
+        return 0
     results = {world: measure(given.steps, world) for world in WORLDS}
     has_torch = find_spec("torch") is not None
     crowds = [crowd(ranks) for ranks in given.ranks] if has_torch else []
-    grown = memory(given.memory_steps) if given.memory_steps >= 10 else []
+    grown = memory_of_a_process(given.memory_steps) if given.memory_steps >= 10 else []
     if given.json:
         print(json.dumps(results | {"crowds": crowds, "memory": grown}))
         return 0

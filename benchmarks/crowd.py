@@ -3,7 +3,7 @@
     python -m benchmarks.crowd RANKS [--steps 40] [--pace-s 0.25]
 
 Each rank measures its own calls of `Monitor.step`; three times in the run one rank gets SIGUSR1, on which all ranks
-agree on a save. Prints one line of JSON (see `Crowd`). The process group is torch's "fake" one: nothing but the store talks.
+agree on a save. Prints one line of JSON (see `Crowd`). The process group is torch's "fake" one: only the store talks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PATIENCE_S = 240.0
 class Crowd:
     """Of one run. Quantiles are over all calls of all ranks, but those in which a save was agreed on.
 
-    agreed_cpu_ms: the training thread's processor time in such a call, without the save function's; the worst rank's
-    median. agreed_wall_ms: how long such a call took, waiting for the other ranks; the median. to_agree_s: from the
+    agreed_cpu_ms: the training thread's processor time in such a call, without the save function's; the median.
+    agreed_wall_ms: how long such a call took, waiting for the other ranks; the median. to_agree_s: from the
     signal to the last rank's save; the median. store_cpu_ms_per_s: of the process that hosts the store, per second.
     """
 
@@ -178,7 +178,7 @@ def measure(ranks: int, steps: int, pace_s: float) -> Crowd:
         step_max_us=max(walls) / 1e3,
         step_cpu_us=sum(cpus) / len(cpus) / 1e3,
         agreed=sum(len(one["agreed"]) for one in found),
-        agreed_cpu_ms=max(quantile([cpu for _, cpu in one["agreed"]], 0.5) for one in found) / 1e6,
+        agreed_cpu_ms=quantile([cpu for one in found for _, cpu in one["agreed"]], 0.5) / 1e6,
         agreed_wall_ms=quantile([wall for one in found for wall, _ in one["agreed"]], 0.5) / 1e6,
         to_agree_s=quantile(saved, 0.5),
         descriptors=max(one["descriptors"] for one in found),

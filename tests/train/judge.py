@@ -159,7 +159,7 @@ def _warnings(story: Story, run: Run) -> Iterator[str]:
 
 def _left(story: Story, run: Run) -> Iterator[str]:
     for event in run.receiver.of("finished"):
-        if event["threads"] and not story.has_slow_s3:
+        if event["threads"] and not (story.has_slow_s3 or story.leaves_threads):
             yield f"rank {event['rank']} has threads left after finish: {event['threads']}"
         if event["descriptors"] > MAX_DESCRIPTORS[story.is_coupled]:
             yield f"rank {event['rank']} has {event['descriptors']} more descriptors after finish than before start"

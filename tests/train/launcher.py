@@ -29,10 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")
 LOOP = SCRIPTS / "loop.py"
 PATIENCE_S = 150.0  # a loaded machine may need a minute for what takes seconds
-TORCH = ("torch", "torch.distributed", "rekindle.monitor", "rekindle.integrations.torch")
+TORCH = ("tests.train.warm", "tests.train.harm", "tests.train.scripts.torch_work")
 NURSERIES: Mapping[str, Sequence[str]] = {
     "light": ("rekindle.monitor", "tests.train.harm"),
-    "torch": (*TORCH, "torch.testing._internal.distributed.fake_pg", "torch.distributed.fsdp"),
+    "torch": TORCH,
     "hf": (*TORCH, "transformers", "transformers.trainer", "rekindle.integrations.hf"),
     "lightning": (*TORCH, "lightning", "rekindle.integrations.lightning"),
     "accelerate": (*TORCH, "accelerate", "rekindle.integrations.accelerate"),

@@ -4,12 +4,13 @@
 
 Reads one order per line from standard input, `{"id", "argv", "env", "cwd", "log"}`, and answers on standard output:
 `{"id", "pid"}` when the rank runs, `{"pid", "status"}` when it has ended (negative: the signal that ended it). A rank
-is a session of its own and ends as every Python process does, with its atexit functions. The nursery has one thread, so
+is a session of its own and ends as every Python process does, with its threads waited for and its atexit functions. The nursery has one thread, so
 that forking it is safe; it ends with its standard input, and kills the ranks that are left.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -18,6 +19,8 @@ import runpy
 import select
 import signal
 import sys
+import threading
+import traceback
 from typing import Any
 
 
@@ -73,7 +76,24 @@ def become(order: dict[str, Any]) -> None:
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
     sys.argv = list(order["argv"])
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if "torch" not in sys.modules:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        return
+    status = 1
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        status = 0
+    except SystemExit as err:
+        status = err.code if isinstance(err.code, int) else 0 if err.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    # As the interpreter ends, but for freeing the thousand modules that were forked, which takes seconds. The rows that
+    # are spawned end in full.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

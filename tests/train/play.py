@@ -264,6 +264,11 @@ class Player:
     def _ended(self) -> None:
         run, story = self.run, self.story
         gone = {*story.dead, *story.stuck}
+        if story.launch != "torchrun" and not story.is_random:
+            run.until(
+                "end of the ranks that die",
+                lambda: all(rank.status is not None for rank in run.ranks if rank.number in story.dead),
+            )
         if story.end is End.FINISHED and not story.is_example:
             if story.launch != "torchrun":
                 came = {rank.number: run.step_of(rank.number) for rank in run.ranks if rank.number not in gone}

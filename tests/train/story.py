@@ -57,14 +57,16 @@ class Story:
 
     kind: see scripts/loop.py, or a key of `EXAMPLES`.
     launch: fork, spawn, torchrun, or the path of another Python. acts happen in order.
-    replies: the outcomes that each request may be answered with; `none` where no answer may come as well. end: how the
-    ranks that are not in `dead` or `stuck` end. dead: their exit statuses (None: whatever is not 0). stuck: these are
-    in the script's own save or loop for ever, and are killed at the end. reason: a part of what a rank that died says.
-    proxied: ranks whose connection to the store goes through a proxy. prepared: a whole checkpoint of that step lies
-    in `checkpoints` before the start. then_resumes: a second attempt goes on from the newest emergency manifest, and
-    its weights are held against the undisturbed run's too. is_random: the fault of a rank in `dead` may not
-    come to pass. warns: texts that must be logged by some rank,
-    each at most once per rank. saves: how many emergency manifests there must be; None: as many as `saved` replies.
+    replies: the outcomes that each request may be answered with; `none` where no answer may come as well.
+    end: how the ranks that are not in `dead` or `stuck` end. dead: their exit statuses (None: whatever is not 0).
+    stuck: these are in the script's own save or loop for ever, and are killed at the end.
+    reason: a part of what a rank that died says. warns: texts that some rank must log.
+    saves: how many emergency manifests there must be; None: any number.
+    proxied: ranks whose connection to the store goes through a proxy.
+    prepared: a whole checkpoint of that step lies in `checkpoints` before the start.
+    then_resumes: a second attempt goes on from the newest emergency manifest, with the undisturbed run's weights.
+    leaves_threads: a call of the transport that never returns cannot be ended, only left.
+    is_random: the fault of a rank in `dead` may not come to pass.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Story:
     prepared: int | None = None
     then_resumes: bool = False
     is_random: bool = False
+    leaves_threads: bool = False
 
     @property
     def stepless(self) -> set[int]:

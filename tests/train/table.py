@@ -161,8 +161,9 @@ def store_fault(kind: str, do: str, rank: int, *before: Act, **more: Any) -> Sto
         name=f"{kind}: {do} the store's connections of rank {rank}{' after a request' if before else ''}",
         kind=kind,
         proxied=(rank,),
-        acts=(*before, Act(do=do, step=8, ranks=(rank,)), ask(12, deadline_s=15.0), WAIT),
+        acts=(*before, Act(do=do, step=8, ranks=(rank,)), ask(12, deadline_s=6.0), WAIT),
         replies=SAVED_OR_CANNOT,
+        leaves_threads=do == "stall",
         **more,
     )
 
