@@ -23,6 +23,12 @@ MAX_DESCRIPTORS = {False: 4, True: 32}
 MAX_WARNINGS_ALIKE = 2
 
 
+def plain_loss(step: int, digests: Mapping[tuple[int, int], str]) -> float:
+    """As scripts/loop.py computes it in `step`, from the weight before it."""
+    before = float.fromhex(digests[0, step - 1]) if step > 1 else 0.0
+    return (before - 3.0) ** 2 + 0.5
+
+
 def plain_digests(last: int) -> dict[int, str]:
     """The weights of the plain kinds after each step of an undisturbed run."""
     weight, found = 0.0, {}
@@ -158,10 +164,11 @@ def _warnings(story: Story, run: Run) -> Iterator[str]:
 
 
 def _left(story: Story, run: Run) -> Iterator[str]:
+    has_children = any(one["do"] in ("daemon", "pool") for one in story.harm)  # their pipes are the script's own
     for event in run.receiver.of("finished"):
         if event["threads"] and not (story.has_slow_s3 or story.leaves_threads):
             yield f"rank {event['rank']} has threads left after finish: {event['threads']}"
-        if event["descriptors"] > MAX_DESCRIPTORS[story.is_coupled]:
+        if event["descriptors"] > MAX_DESCRIPTORS[story.is_coupled] and not has_children:
             yield f"rank {event['rank']} has {event['descriptors']} more descriptors after finish than before start"
     if not story.stuck and (left := run.sessions()):
         yield f"processes are left: {left}"
@@ -200,6 +207,10 @@ def _checkpoints(story: Story, run: Run, mails: Mails, digests: Mapping[tuple[in
             if manifest.kind.value == "emergency" or manifest.loss is not None:
                 yield f"{key} seals poisoned weights as {manifest.kind.value} with loss {manifest.loss}"
         elif not story.is_coupled:
+            loss = plain_loss(manifest.step, digests)
+            is_true = story.spec.get("loss", "a tensor") in ("a tensor", "zeroed")
+            if is_true and manifest.loss is not None and not math.isclose(manifest.loss, loss, rel_tol=1e-6):
+                yield f"{key} gives the loss {manifest.loss}, and it was {loss}"
             yield from (f"{key}: {wrong}" for wrong in _parts(manifest, run.world, digests))
         elif story.kind in ("ddp", "alone"):
             yield from (f"{key}: {wrong}" for wrong in _file(manifest, digests))

@@ -195,6 +195,9 @@ class Run:
 
     def until(self, what: str, is_there: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         if not self.receiver.wait(is_there, timeout_s):
+            for rank in self.alive():
+                rank.send(signal.SIGABRT)  # its stacks, into its log
+            self.receiver.wait(lambda: not self.alive(), 5.0)
             raise AssertionError(f"no {what} in {timeout_s:.0f} s\n{self.story()}")
 
     def step_of(self, rank: int) -> int:

@@ -4,8 +4,8 @@
 
 Reads one order per line from standard input, `{"id", "argv", "env", "cwd", "log"}`, and answers on standard output:
 `{"id", "pid"}` when the rank runs, `{"pid", "status"}` when it has ended (negative: the signal that ended it). A rank
-is a session of its own and ends as every Python process does, with its threads waited for and its atexit functions. The nursery has one thread, so
-that forking it is safe; it ends with its standard input, and kills the ranks that are left.
+is a session of its own; it ends as every Python process does, with its threads waited for and its atexit functions. The
+nursery has one thread, so that forking it is safe; it ends with its standard input, and kills the ranks that are left.
 """
 
 from __future__ import annotations

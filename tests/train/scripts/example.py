@@ -5,6 +5,7 @@ rank makes in the checkpoint folder is the place `save`. A fault that raises the
 """
 
 # Annotations must be real here, not texts: frameworks read those of hooks.
+import faulthandler
 import hashlib
 import os
 import runpy
@@ -56,6 +57,7 @@ class Watch:
 def main() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    faulthandler.enable()
     line = Line(rank=RANK, world=WORLD)
     watch = Watch(line, Harm(line))
     register_optimizer_step_post_hook(watch.stepped)

@@ -16,6 +16,7 @@ depends on its number and the seed alone. The run ends at `last`, or at the step
 
 # Annotations must be real here, not texts: DDP reads those of its communication hook.
 import contextlib
+import faulthandler
 import json
 import os
 import sys
@@ -253,6 +254,7 @@ def run(line: Line, harm: Harm) -> str:
 
 def main() -> int:
     """0 when the run ended as it should."""
+    faulthandler.enable()
     line = Line(rank=RANK, world=WORLD)
     harm = Harm(line)
     try:
