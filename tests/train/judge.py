@@ -20,6 +20,7 @@ HELD_S = 75.0  # far above every bound that the monitor sets itself; a rank that
 # Left open after `finish`: the store's own connection, and in the coupled kinds the groups of the framework's saver,
 # which are one connection per rank. At most 32, however many ranks there are, is what docs/monitor.md says.
 MAX_DESCRIPTORS = {False: 4, True: 32}
+SLOW_S3_S = 12.0  # start and finish wait 5 s at most; less than half of one call of that S3
 MAX_WARNINGS_ALIKE = 2
 
 
@@ -45,7 +46,7 @@ def judge(story: Story, run: Run, digests: Mapping[tuple[int, int], str]) -> lis
         *_exits(story, run),
         *_ends(story, run),
         *_weights(story, run, digests),
-        *_held(run),
+        *_held(story, run),
         *_inner_failures(run),
         *_warnings(story, run),
         *_left(story, run),
@@ -130,13 +131,16 @@ def _weights(story: Story, run: Run, digests: Mapping[tuple[int, int], str]) -> 
             return
 
 
-def _held(run: Run) -> Iterator[str]:
+def _held(story: Story, run: Run) -> Iterator[str]:
     for event in run.receiver.of("step"):
         if event.get("held_s", 0.0) > HELD_S:
             yield f"rank {event['rank']} was held up {event['held_s']:.1f} s in Monitor.step at step {event['step']}"
     for event in run.receiver.of("started"):
         if event["took_s"] > HELD_S:
             yield f"rank {event['rank']} was {event['took_s']:.1f} s in start"
+    for event in (*run.receiver.of("started"), *run.receiver.of("finished")) if story.has_slow_s3 else ():
+        if event["took_s"] > SLOW_S3_S:
+            yield f"rank {event['rank']} {event['e']} after {event['took_s']:.1f} s, with an S3 of 30 s for a call"
     for event in run.receiver.of("finished"):
         if event["took_s"] > 2 * HELD_S:
             yield f"rank {event['rank']} was {event['took_s']:.1f} s in finish"

@@ -392,13 +392,13 @@ POSITIONS = [
     ),
     *(
         Story(name=f"{kind}: the script raises", kind=kind, harm=(harm("raise:RuntimeError", "step", 20, ALL),),
-              acts=(ask(8),), end=End.DIED, reason="RuntimeError")
+              acts=(ask(8),), end=End.DIED, reason="RuntimeError", replies=SAVED_OR_CANNOT)
         for kind in ("plain", "store", "ddp")
     ),
     Story(name="plain: the script calls sys.exit", harm=(harm("raise:SystemExit", "step", 20, ALL),), acts=(ask(8),),
-          dead={0: 3, 1: 3}),
+          dead={0: 3, 1: 3}, replies=SAVED_OR_CANNOT),
     Story(name="plain: the script ends at once", harm=(harm("exit:5", "step", 20, ALL),), dead={0: 5, 1: 5},
-          acts=(ask(8),)),
+          acts=(ask(8),), replies=ANY_OR_NONE),
     Story(name="plain: the script never calls finish", spec={"never_finishes": True}),
     Story(name="store: the script never calls finish", kind="store", spec={"never_finishes": True}),
     Story(name="plain: the script calls finish after SIGTERM that it ignored", acts=(STOP, WAIT),
