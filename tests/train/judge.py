@@ -41,7 +41,7 @@ def plain_digests(last: int) -> dict[int, str]:
 
 def judge(story: Story, run: Run, digests: Mapping[tuple[int, int], str]) -> list[str]:
     """digests: (rank, step) → weights of the undisturbed run."""
-    mails = Mails(run.home)
+    mails = Mails(run.home, story.attempt)
     return [
         *_exits(story, run),
         *_ends(story, run),
@@ -56,9 +56,9 @@ def judge(story: Story, run: Run, digests: Mapping[tuple[int, int], str]) -> lis
 
 
 class Mails:
-    """The mailbox as it is at the end."""
+    """The mailbox as it is at the end, with the manifests of one attempt: a later one may have saved over them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, attempt: str) -> None:
         self.home = home
         self.manifests: dict[str, Manifest] = {}
         self.unreadable: list[str] = []
@@ -68,7 +68,8 @@ class Mails:
             except ValueError as err:
                 self.unreadable.append(f"{path.name} cannot be read: {err}")
             else:
-                self.manifests[manifest.key] = manifest
+                if manifest.attempt == attempt:
+                    self.manifests[manifest.key] = manifest
         self.requests = sorted(path.stem for path in (home / "rekindle" / "requests").glob("*.json"))
 
     def reply(self, request: str) -> CheckpointReply | None:
@@ -114,9 +115,9 @@ def _ends(story: Story, run: Run) -> Iterator[str]:
 
 
 def _ends_of_an_example(story: Story, run: Run, byes: Mapping[int, str]) -> Iterator[str]:
-    found = re.search(r"(finished|stopped) at step (\d+)", (run.home / "rank-0.log").read_text(errors="replace"))
-    if story.end is not End.DIED and (found is None or found[1] != story.end.value):
-        yield f"the example ended as {found and found[0]!r}, not {story.end.value!r}; {byes}"
+    found = re.findall(r"(finished|stopped) at step \d+", (run.home / "rank-0.log").read_text(errors="replace"))
+    if story.end is not End.DIED and (not found or found[-1] != story.end.value):
+        yield f"the example ended as {found and found[-1]!r}, not {story.end.value!r}; {byes}"
     if story.reason and not any(story.reason in why for why in byes.values()):
         yield f"no rank gave the reason {story.reason!r}: {byes}"
 
@@ -182,6 +183,8 @@ def _replies(story: Story, run: Run, mails: Mails) -> Iterator[str]:
     saved = set()
     for request in mails.requests:
         reply = mails.reply(request)
+        if reply is not None and reply.attempt != story.attempt:
+            continue  # the attempt before answered it, and was judged
         outcome = "none" if reply is None else reply.outcome.value
         if outcome not in story.replies:
             why = "" if reply is None else f" ({reply.why[:300]})"

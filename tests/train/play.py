@@ -36,7 +36,6 @@ from tests.train.story import ALL, ANY_OR_NONE, EXAMPLE_STEPS, EXAMPLES, Act, En
 MORE_STEPS = 12  # that each rank still makes after the last act: training goes on
 LAST = 4000  # far more than any story takes
 UNDISTURBED_STEPS = 120  # of which the coupled kinds' weights are known
-ATTEMPT = "story-a1"
 
 
 class Player:
@@ -216,7 +215,7 @@ class Player:
             request = CheckpointRequest(
                 request_id=name,
                 job_id="story",
-                attempt=ATTEMPT,
+                attempt=self.story.attempt,
                 deadline_at=datetime.now(UTC) + timedelta(seconds=deadline_s),
                 reason="a story",
             )
@@ -227,7 +226,7 @@ class Player:
             job_id="story",
             attempt="story-a2",
             attempt_number=2,
-            superseded=(ATTEMPT,),
+            superseded=(self.story.attempt,),
             written_at=datetime.now(UTC),
         )
         _put(self.run.home / fence_key(), fence.to_json())
@@ -354,7 +353,7 @@ def play(story: Story, home: Path, shared: Path, nurseries: Nurseries) -> None:
     player = Player(story, home, nurseries)
     wrong = player.play(digests)
     if not wrong and story.then_resumes:
-        sealed = [one for one in Mails(home).manifests.values() if one.kind is SaveKind.EMERGENCY]
+        sealed = [one for one in Mails(home, story.attempt).manifests.values() if one.kind is SaveKind.EMERGENCY]
         newest = max(sealed, key=lambda one: one.step)
         player = Player(_resumed(story, newest), home, nurseries)
         for name in ("end", "finish", "port"):
@@ -372,7 +371,7 @@ def _resumed(story: Story, manifest: Manifest) -> Story:
     spec = {"last": manifest.step + 2 * MORE_STEPS, "pace_s": 0.0, **_same_model(story)}
     env = {name: value for name, value in order.apply({}).items() if name != ENV_MAILBOX}
     return Story(name=story.name, kind=story.kind, world=story.world, launch=story.launch, spec=spec, acts=(), env=env,
-                 replies=ANY_OR_NONE)  # fmt: skip
+                 replies=ANY_OR_NONE, attempt="story-a2")  # fmt: skip
 
 
 @contextmanager

@@ -91,6 +91,7 @@ class Story:
     then_resumes: bool = False
     is_random: bool = False
     leaves_threads: bool = False
+    attempt: str = "story-a1"
 
     @property
     def stepless(self) -> set[int]:
