@@ -20,6 +20,7 @@ HELD_S = 75.0  # far above every bound that the monitor sets itself; a rank that
 # Left open after `finish`: the store's own connection, and in the coupled kinds the groups of the framework's saver,
 # which are one connection per rank. At most 32, however many ranks there are, is what docs/monitor.md says.
 MAX_DESCRIPTORS = {False: 4, True: 32}
+FINISH_S = 40.0  # a run that ends does not wait for ranks that take no part
 SLOW_S3_S = 12.0  # start and finish wait 5 s at most; less than half of one call of that S3
 MAX_WARNINGS_ALIKE = 2
 
@@ -121,6 +122,11 @@ def _ends_of_an_example(story: Story, run: Run, byes: Mapping[int, str]) -> Iter
     if story.reason and not any(story.reason in why for why in byes.values()):
         yield f"no rank gave the reason {story.reason!r}: {byes}"
 
+    lasts = {event["rank"]: event["at"] for event in run.receiver.of("step")}
+    for event in run.receiver.of("bye"):
+        if (took_s := event["at"] - lasts.get(event["rank"], event["at"])) > FINISH_S + HELD_S:
+            yield f"rank {event['rank']} ended {took_s:.0f} s after its last step"
+
 
 def _weights(story: Story, run: Run, digests: Mapping[tuple[int, int], str]) -> Iterator[str]:
     """Bit for bit the undisturbed run's, at every step of every rank."""
@@ -143,7 +149,7 @@ def _held(story: Story, run: Run) -> Iterator[str]:
         if event["took_s"] > SLOW_S3_S:
             yield f"rank {event['rank']} {event['e']} after {event['took_s']:.1f} s, with an S3 of 30 s for a call"
     for event in run.receiver.of("finished"):
-        if event["took_s"] > 2 * HELD_S:
+        if event["took_s"] > FINISH_S:
             yield f"rank {event['rank']} was {event['took_s']:.1f} s in finish"
 
 

@@ -427,8 +427,8 @@ EXAMPLE_ROWS = [
 
 # Where the framework's own save fails, some frameworks end the run, some go on: both at once, and on all ranks.
 EXAMPLE_FAILURES = [
-    Story(name=f"{kind}: the save finds the disk full on rank {rank}", kind=kind, acts=(short(),), saves=0,
-          harm=(harm("raise:OSError", "save", 1, (rank,)),), replies=CANNOT | NONE, end=end)
+    Story(name=f"{kind}: the disk is full for rank {rank}", kind=kind, acts=(short(),), saves=0,
+          harm=(harm("file bytes:300", "step", 8, (rank,)),), replies=CANNOT | NONE, end=end)
     for kind, rank, end in (
         ("hf", 0, End.DIED), ("hf", 1, End.DIED), ("lightning", 0, End.FINISHED), ("accelerate", 0, End.FINISHED),
         ("accelerate", 1, End.FINISHED), ("deepspeed", 0, End.FINISHED), ("deepspeed", 1, End.FINISHED),
