@@ -221,7 +221,9 @@ def _checkpoints(story: Story, run: Run, mails: Mails, digests: Mapping[tuple[in
                 yield f"{key} seals poisoned weights as {manifest.kind.value} with loss {manifest.loss}"
         elif not story.is_coupled:
             loss = plain_loss(manifest.step, digests)
-            is_true = story.spec.get("loss", "a tensor") in ("a tensor", "zeroed")
+            is_true = story.spec.get("loss", "a tensor") in ("a tensor", "zeroed") and not any(
+                one["do"] == "bad loss" and one["what"] not in ("nan", "inf") for one in story.harm
+            )
             if is_true and manifest.loss is not None and not math.isclose(manifest.loss, loss, rel_tol=1e-6):
                 yield f"{key} gives the loss {manifest.loss}, and it was {loss}"
             yield from (f"{key}: {wrong}" for wrong in _parts(manifest, run.world, digests))
