@@ -5,12 +5,12 @@ exactly one of the ranks that are, the first to claim it through the exchange, a
 judges for as long as the attempt lives; its events go to the bus from there, and its judgement reaches rank 0, whose
 heartbeat carries it, as one small text:
 
-    loss-open     rank 0 has made steps, and has no loss
-    loss-judge    the rank that judges
-    loss-news     `RemoteLoss`, overwritten
+    <session>/loss/open     rank 0 has made steps, and has no loss
+    <session>/loss/judge    the rank that judges
+    <session>/loss/news     `RemoteLoss`, overwritten
 
-A rank without a loss never asks, but rank 0. All I/O is in `turn`, on a thread of its own; without an exchange rank 0
-judges, if it can, and no other rank does.
+A rank without a loss never asks, but rank 0. All I/O is in `turn`, on the thread that holds the exchange; without an
+exchange rank 0 judges, if it can, and no other rank does.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rekindle.monitor.judge import LossNews
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble
 
-OPEN, JUDGE, NEWS = "loss-open", "loss-judge", "loss-news"
-MIN_STEPS = 3  # of rank 0 without a loss: a script that logs every tenth step is not asked to wait for ten
+OPEN, JUDGE, NEWS = "loss/open", "loss/judge", "loss/news"
+MIN_CALLS = (
+    3  # of `Monitor.step`, of rank 0 without a loss: a script that logs every tenth step is not asked to wait for ten
+)
 SPREAD_S = 2.0  # over the ranks that may claim
 MAX_NEWS_CHARS = 1000
-UNDECIDED_MAX_S = 60.0
-IDLE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +106,13 @@ def _number(body: dict[str, Any], name: str) -> float | None:
 
 
 class Seat:
-    """`is_mine` is for any thread; `turn` is the seat's own."""
+    """`given`, `publish` and `is_mine` are for any thread; `turn` is the thread's that holds the exchange."""
 
     def __init__(
         self,
         *,
         rank: int,
         world_size: int,
-        exchange: Exchange | None,
         state: RunState,
         clock: Clock,
         trouble: Trouble,
@@ -121,8 +120,8 @@ class Seat:
         news: Callable[[], LossNews],
         on_news: Callable[[], None],
     ) -> None:
+        """publish_s: seconds between two publications where nothing is new. on_news: rank 0's, for what it learned."""
         self._rank = rank
-        self._exchange = exchange
         self._state = state
         self._clock = clock
         self._trouble = trouble
@@ -130,92 +129,83 @@ class Seat:
         self._news = news
         self._on_news = on_news
         self._share = rank / world_size
+        self._session = ""
         self._has_loss = False
-        self._steps = 0
+        self._calls = 0
         self._claims_at: float | None = None
-        self._undecided_s = 0.0
-        self._wants_publishing = False
+        self._is_decided = False
         self._is_opened = False
-        self._is_decided = exchange is None or world_size == 1
+        self._next_at = 0.0
+        self._has_news = False
         self.is_mine = rank == 0
         self.remote: RemoteLoss | None = None  # rank 0's, where another rank judges
 
-    def given(self, loss: object) -> bool:
-        """For the training thread, at each step: whether this rank is given a loss. True where `turn` should know."""
-        if self._is_decided and (self.is_mine or self._rank != 0):
-            return False
-        before = (self._has_loss, self._steps >= MIN_STEPS)
-        self._steps += 1
-        self._has_loss = self._has_loss or loss is not None
-        return before != (self._has_loss, self._steps >= MIN_STEPS)
+    def given(self, loss: object) -> None:
+        """For the training thread, at each step: whether this rank is given a loss."""
+        self._calls += 1
+        if loss is not None:
+            self._has_loss = True
 
     def publish(self) -> bool:
-        """There is news to publish; whether `turn` should be woken for it."""
-        self._wants_publishing = True
+        """There is news. Returns whether this rank publishes it, so that the thread should be woken."""
+        self._has_news = True
         return self.is_mine and self._rank != 0
 
-    def turn(self) -> float:
-        """Decide, publish or fetch. Returns seconds until the next turn."""
-        exchange = self._exchange
-        if exchange is None:
-            return IDLE_S
-        try:
-            return self._turn(exchange)
-        except Exception as err:  # whatever the transport raises, training goes on
-            self._trouble.once(
-                "loss_exchange", "The ranks cannot tell each other which of them judges the loss (%r); trying on", err
-            )
-            return max(5.0, self._publish_s)
-
-    def _turn(self, exchange: Exchange) -> float:
-        if not self._is_decided and not self._decide(exchange):
-            self._undecided_s = min(max(2 * self._undecided_s, exchange.poll_s), UNDECIDED_MAX_S)
-            return self._undecided_s
-        if self._rank != 0:
-            if not self.is_mine:
-                return IDLE_S
-            self._put_news(exchange)
-            return self._publish_s
-        if self.is_mine:
-            return IDLE_S
-        self._fetch(exchange)
-        return max(exchange.poll_s, self._publish_s / 3)
+    def turn(self, exchange: Exchange, session: str) -> None:
+        """Decide, publish or fetch, where it is due. May raise what the transport raises."""
+        if session != self._session:  # rank 0 is another process now: its decision, and what was published, are gone
+            self._session = session
+            self._is_decided = self._is_opened = False
+            self._claims_at = self.remote = None
+            self.is_mine = self._rank == 0
+        if not self._is_decided:
+            self._is_decided = self._decide(exchange)
+            return
+        is_judging_for_rank_0 = self.is_mine and self._rank != 0
+        is_listening = self._rank == 0 and not self.is_mine
+        now = self._clock.monotonic()
+        is_due = now >= self._next_at or (is_judging_for_rank_0 and self._has_news)
+        if is_due and (is_judging_for_rank_0 or is_listening):
+            self._next_at = now + self._publish_s / (3 if is_listening else 1)
+            if is_listening:
+                self._fetch(exchange)
+            else:
+                self._put_news(exchange)
 
     def _decide(self, exchange: Exchange) -> bool:
         """Whether it is known by now which rank judges."""
         if self._rank == 0:
             if self._has_loss:
-                return self._settle(exchange.put_new(JUDGE, "0"))
-            if self._steps >= MIN_STEPS and not self._is_opened:
-                exchange.put(OPEN, "1")
+                return self._settle(exchange.put_new(self._key(JUDGE), "0"))
+            if self._calls >= MIN_CALLS and not self._is_opened:
+                exchange.put(self._key(OPEN), "1")
                 self._is_opened = True
-            return self._settle(exchange.get(JUDGE)) if self._is_opened else False
+            return self._is_opened and self._settle(exchange.get(self._key(JUDGE)))
         if not self._has_loss:
             return False
-        held = exchange.get(JUDGE)
+        held = exchange.get(self._key(JUDGE))
         if held is None:
-            if exchange.get(OPEN) is None:
+            if exchange.get(self._key(OPEN)) is None:
                 return False
             now = self._clock.monotonic()
             if self._claims_at is None:
                 self._claims_at = now + self._share * SPREAD_S
             if now < self._claims_at:
-                self._undecided_s = 0.0
                 return False
-            held = exchange.put_new(JUDGE, str(self._rank))
+            held = exchange.put_new(self._key(JUDGE), str(self._rank))
         return self._settle(held)
 
     def _settle(self, held: str | None) -> bool:
         if held is None:
             return False
         self.is_mine = held == str(self._rank)
-        self._is_decided = True
-        if self.is_mine and self._rank != 0:
-            self._trouble.count("judges_the_loss")
         return True
 
+    def _key(self, name: str) -> str:
+        return f"{self._session}/{name}"
+
     def _put_news(self, exchange: Exchange) -> None:
-        self._wants_publishing = False
+        self._has_news = False
         loss, loss_state = self._state.newest_loss()
         remote = RemoteLoss(
             rank=self._rank,
@@ -225,10 +215,10 @@ class Seat:
             bad_step=self._state.bad_since,
             news=self._news(),
         )
-        exchange.put(NEWS, remote.to_text())
+        exchange.put(self._key(NEWS), remote.to_text())
 
     def _fetch(self, exchange: Exchange) -> None:
-        text = exchange.get(NEWS)
+        text = exchange.get(self._key(NEWS))
         if text is None:
             return
         try:
@@ -237,9 +227,9 @@ class Seat:
             self._trouble.once("bad_loss_news", "What another rank says of the loss cannot be read: %s", err)
             return
         before, self.remote = self.remote, remote
-        if before is None or (before.loss_state, before.news.health, before.news.healed_step) != (
-            remote.loss_state,
-            remote.news.health,
-            remote.news.healed_step,
-        ):
+        if before is None or _told(before) != _told(remote):
             self._on_news()
+
+
+def _told(remote: RemoteLoss) -> tuple[LossState, Health, int | None]:
+    return remote.loss_state, remote.news.health, remote.news.healed_step

@@ -12,6 +12,7 @@ from rekindle.detectors.nonfinite import REARM_AFTER, classify
 from rekindle.mailbox import LossState
 
 DURATIONS_KEPT = 101
+RECENT = 8
 LOSSES_KEPT = 4096  # steps whose loss a manifest may still ask for, where a save is sealed long after it began
 FORGET_AFTER_STEPS = 10  # a bad value that many steps after the last one begins a new stretch, and is reported again
 # One value that is not finite may be a skipped step, which costs nothing; poisoned weights give nothing else any more.
@@ -211,6 +212,11 @@ class RunState:
     @property
     def step_s(self) -> float | None:
         return median(self.durations)
+
+    @property
+    def slow_step_s(self) -> float | None:
+        """The longest of the last few steps, in seconds: how long a step may take, where too short a guess is worse."""
+        return max(list(self.durations)[-RECENT:], default=None)
 
 
 def median(values: deque[float]) -> float | None:

@@ -23,8 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rekindle.monitor.guard import PASS
+
 SLOTS = 4096  # copies that may be outstanding: 32 KiB of pinned memory, made at the first CUDA tensor
-PASS = (KeyboardInterrupt, SystemExit, GeneratorExit)  # the user's own; every other error of a value is Unreadable
 _NOT_REAL = "cMmSUO"  # dtype kinds of NumPy that are no real number: complex, times, texts, objects
 
 
