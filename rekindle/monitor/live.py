@@ -266,6 +266,7 @@ class LiveMonitor(Monitor):
             self._trouble.once("signals", "Signals can only be handled from the main thread; they are left alone")
         if asked_in is not None and self._reporter is not None:
             self._asked.begin(asked_in)
+        _hide_from_compiler(self)
         for worker in self._workers:
             worker.start()
         if self.identity.rank == 0:
@@ -520,6 +521,17 @@ class LiveMonitor(Monitor):
     def _beat_soon(self) -> None:
         if self._office is not None:
             self._office.mail.beat_soon()
+
+
+def _hide_from_compiler(monitor: LiveMonitor) -> None:
+    """Keep torch.compile from tracing the monitor: where a compiled function calls it, that is one graph break.
+
+    Without this our own functions are compiled too, and anew for each new state of theirs.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for name in ("step", "alive", "saved", "phase", "local_non_finite"):
+            setattr(monitor, name, torch.compiler.disable(getattr(monitor, name), reason="Rekindle's monitor"))
 
 
 def _on_fork(monitor: LiveMonitor) -> None:

@@ -30,9 +30,7 @@ from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble
 
 OPEN, JUDGE, NEWS = "loss/open", "loss/judge", "loss/news"
-MIN_CALLS = (
-    3  # of `Monitor.step`, of rank 0 without a loss: a script that logs every tenth step is not asked to wait for ten
-)
+MIN_CALLS = 3  # of `Monitor.step` on rank 0 without a loss, before another rank may judge
 SPREAD_S = 2.0  # over the ranks that may claim
 MAX_NEWS_CHARS = 1000
 
