@@ -6,7 +6,7 @@
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
     rekindle-seal     checksums, manifest; rank 0
     rekindle-late     reads tensors, which may have to wait for the device; on rank 0 also the loss detectors
-    rekindle-asked    waits for a signal that asks for this rank's stacks; on Slurm
+    rekindle-signals  hears signals while the training thread is stuck; where signals are handled
     rekindle-events, rekindle-metrics   what leaves for AWS
 
 None of them survives a fork: in a forked child the monitor falls asleep.
@@ -18,44 +18,48 @@ import atexit
 import os
 import signal
 import sys
+import threading
 import time
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rekindle.detectors import StragglerWatch
 from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
+from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Coordinator, Wish
 from rekindle.monitor.agreement import TOP, Agreement
-from rekindle.monitor.asked import WORD, StacksOnSignal
+from rekindle.monitor.asked import WORD
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
 from rekindle.monitor.emergency import Saver
+from rekindle.monitor.guard import guarded, must_pass
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge
-from rekindle.monitor.metrics import Sample
+from rekindle.monitor.metrics import Sample, as_number
 from rekindle.monitor.office import Office
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
 from rekindle.monitor.reporter import Reporter
 from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config
-from rekindle.monitor.signals import Signals
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble, logger
+from rekindle.monitor.stopping import Stopping
+from rekindle.monitor.trouble import logger
+from rekindle.monitor.values import seconds, slim, step_number, timeout
 from rekindle.monitor.voice import Voice
 from rekindle.monitor.watchdog import Watchdog
 from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
-EXIT_TIMEOUT_S = 5.0  # at interpreter exit nobody wants to wait
+EXIT_TIMEOUT_S = 5.0  # at interpreter exit
+MAX_TIMEOUT_S = 86_400.0  # `Event.wait` and `Thread.join` refuse what is longer than some 290 years
 
 
 class LiveMonitor(Monitor):
@@ -80,14 +84,22 @@ class LiveMonitor(Monitor):
         self.identity = identity
         self._config = config
         self._clock = clock
-        self._trouble = trouble = Trouble()
-        self._is_asleep = False
-        self._should_stop = False
+        trouble = self._trouble
         self._has_compared = False
-        self._signals = Signals()
-        self._asked = StacksOnSignal(self._tell_stacks, trouble)
+        self._ending_thread: int | None = None
+        self._has_ended = threading.Event()
         self._state = state = RunState()
         self._stall = StallWatch(config.limits(), now=clock.monotonic())
+        self._stopping = Stopping(
+            state=state,
+            stall=self._stall,
+            clock=clock,
+            trouble=trouble,
+            grace_s=config.term_grace_s,
+            can_save=lambda: save is not None and self._saver.refuses is None and not self.superseded,
+            is_sealed=lambda: self._office is None or self._office.flush(0.0),
+            write_stacks=self._tell_stacks,
+        )
         is_first = identity.rank == 0
         self._desk = Desk(job_id=identity.job_id, attempt=identity.attempt, attempt_number=identity.attempt_number)
         self._outbox = Outbox(
@@ -187,27 +199,42 @@ class LiveMonitor(Monitor):
         *,
         signals: Sequence[signal.Signals],
         wishes: Sequence[signal.Signals] = (),
-        asked_in: Mapping[str, str] | None = None,
+        env: Mapping[str, str],
+        may_be_asked: bool = False,
     ) -> None:
         """Start the threads; say hello. signals: handled whoever else does; wishes: only where nobody else does.
 
-        asked_in: the environment, where this rank may be asked for its stacks.
+        env: the launcher's. may_be_asked: for this rank's stacks, by a signal, where the environment is one for it.
+        Raises: RuntimeError where the process may have no more threads; then nothing has begun.
         """
-        if (signals or wishes) and not self._signals.install(signals, wishes):
-            self._trouble.once("signals", "Signals can only be handled from the main thread; they are left alone")
-        if asked_in is not None and self._reporter is not None:
-            self._asked.begin(asked_in)
-        for worker in self._workers:
-            worker.start()
+        try:
+            for worker in self._workers:
+                worker.start()
+        except BaseException:
+            self.fall_asleep()
+            for worker in self._workers:
+                worker.stop()
+            raise
+        may_be_asked = may_be_asked and self._reporter is not None
+        self._stopping.begin(signals, wishes, env=env, may_be_asked=may_be_asked)
         if self.identity.rank == 0:
             self._voice.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step)
-        _on_fork(self)
         atexit.register(self._at_exit)
+
+    @property
+    def signals_taken(self) -> frozenset[int]:
+        return self._stopping.taken
+
+    def follow(self, before: lifetime.Living) -> None:
+        if isinstance(before, LiveMonitor):
+            self._stopping.follow(before._stopping)
 
     # ---- the training thread -----------------------------------------------------------------------------------
 
+    @guarded("step", asleep=None)
     def step(
         self,
+        /,
         step: int,
         *,
         loss: object = None,
@@ -216,28 +243,30 @@ class LiveMonitor(Monitor):
         work_s: float | None = None,
         **metrics: object,
     ) -> None:
-        if self._is_asleep:
-            return
+        # A value that cannot be used must not keep this rank from what the ranks agree on: errors are caught apart.
         try:
             step_s, resumed_after_s = self._stall.stepped(self._clock.monotonic())
-            step = int(step)
-            self._state.took(step, step_s, work_s)
+            self._stopping.stepped()
+            step = step_number(step)
+            self._state.took(step, step_s, seconds(work_s, self._trouble))
             if resumed_after_s is not None:
                 self._resumed(resumed_after_s)
-            extra = {name: _slim(value) for name, value in metrics.items()} if metrics else None
+            extra = {name: slim(value) for name, value in metrics.items()} if metrics else None
             sample = Sample(
                 step=step,
                 step_s=step_s,
-                loss=_slim(loss),
-                grad_norm=_slim(grad_norm),
-                tokens=_slim(tokens),
+                loss=slim(loss),
+                grad_norm=slim(grad_norm),
+                tokens=slim(tokens),
                 extra=extra,
             )
             self._take(sample)
-            if self._agreement.is_due():
-                self._agree(step)
-        except Exception as err:  # the guard of the promise: nothing of ours is raised into training
-            self._trouble.inner("step", err)
+        except BaseException as err:
+            if must_pass(err):
+                raise
+            self._inner("step", err)
+        if self._agreement.is_due():
+            self._agree(self._state.step or 0)
 
     def _take(self, sample: Sample) -> None:
         loss = sample.loss
@@ -245,14 +274,16 @@ class LiveMonitor(Monitor):
             loss is None or isinstance(loss, int | float) or type(loss).__module__.startswith("numpy")
         )  # a tensor: reading it may wait for the device
         if not is_late:
-            if loss is not None:
-                self._see_loss(sample.step, float(loss))  # type: ignore[arg-type]  # a number or a NumPy scalar
+            number = None if loss is None else as_number(loss)
+            if number is not None:
+                self._see_loss(sample.step, number)
+            elif loss is not None:
+                self._trouble.once("unreadable_loss", "The loss of step %d is no number: %r", sample.step, type(loss))
             self._outbox.sample(sample)
         if self._judge.wants(is_late=is_late):
             self._judge.take(sample, is_late=is_late)
             if not self._has_later:
                 self._has_later = True
-                self._workers.append(self._later)
                 self._later.start()
             if is_late:
                 self._later.wake()
@@ -269,25 +300,21 @@ class LiveMonitor(Monitor):
         )
         self._beat_soon()
 
+    @guarded("local_non_finite", asleep=None)
     def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:
-        if self._is_asleep:
+        if not self._state.see_own_bad(step := step_number(step)):
             return
-        try:
-            if not self._state.see_own_bad(step := int(step)):
-                return
-            metric = str(metric)[:128]
-            self._voice.push_as_one_of_many(
-                EventType.NON_FINITE,
-                at_step=step,
-                loss_state=LossState.NAN.value,
-                metric=metric,
-                own=True,
-                alone=self._alone(ranks),
-            )
-            if self._reporter is not None:
-                self._reporter.non_finite(step, metric)
-        except Exception as err:
-            self._trouble.inner("local_non_finite", err)
+        metric = str(metric)[:128]
+        self._voice.push_as_one_of_many(
+            EventType.NON_FINITE,
+            at_step=step,
+            loss_state=LossState.NAN.value,
+            metric=metric,
+            own=True,
+            alone=self._alone(ranks),
+        )
+        if self._reporter is not None:
+            self._reporter.non_finite(step, metric)
 
     def _alone(self, ranks: Sequence[int] | None) -> bool | None:
         """Whether this rank alone has the bad value, where that is known."""
@@ -302,10 +329,10 @@ class LiveMonitor(Monitor):
             if agreed is Wish.NOTHING:
                 return
             if agreed is not Wish.SAVE:
-                self._should_stop = True
+                self._stopping.should_stop = True
             if agreed is not Wish.STOP:
-                self._saver.save_now(step, self.phase(RunPhase.SAVING.value))
-                self._signals.wants_save = False  # also where another rank's signal was the first to be seen
+                with self._stopping.saving():
+                    self._saver.save_now(step, self.phase(RunPhase.SAVING.value))
         except Exception as err:
             self._agreement.give_up(err)
 
@@ -323,11 +350,12 @@ class LiveMonitor(Monitor):
 
     def _wish(self) -> Wish:
         if self._desk.superseded_by is not None:
-            return Wish.NOTHING if self._should_stop else Wish.STOP
-        if self._signals.wants_stop and not self._should_stop:
+            return Wish.NOTHING if self._stopping.should_stop else Wish.STOP
+        if self._stopping.wants_stop and not self._stopping.should_stop:
             return Wish.SAVE_AND_STOP
-        return Wish.SAVE if self._desk.has_wish or self._signals.wants_save else Wish.NOTHING
+        return Wish.SAVE if self._desk.has_wish or self._stopping.wants_save else Wish.NOTHING
 
+    @guarded("saved", asleep=None)
     def saved(
         self,
         path: str | os.PathLike[str],
@@ -337,18 +365,15 @@ class LiveMonitor(Monitor):
         data: Mapping[str, Any] | None = None,
         took_s: float | None = None,
     ) -> None:
-        if self._is_asleep or self.identity.rank != 0:
+        if self.identity.rank != 0:
             return
-        try:
-            measured_s, self._state.saving_s = self._state.saving_s, None
-            result = SaveResult(path=path, files=files, data=data or {})
-            self._saver.saved(int(step), SaveKind(kind), result, took_s if took_s is not None else measured_s)
-        except Exception as err:
-            self._trouble.inner("saved", err)
+        measured_s, self._state.saving_s = self._state.saving_s, None
+        result = SaveResult(path=path, files=files, data=data or {})
+        took_s = seconds(took_s, self._trouble)
+        self._saver.saved(step_number(step), SaveKind(kind), result, took_s if took_s is not None else measured_s)
 
+    @guarded("phase", asleep=nullcontext, failed=nullcontext)
     def phase(self, name: str) -> AbstractContextManager[None]:
-        if self._is_asleep:
-            return nullcontext()
         return Phase(
             name,
             stall=self._stall,
@@ -358,9 +383,9 @@ class LiveMonitor(Monitor):
             on_resumed=self._resumed,
         )
 
+    @guarded("alive", asleep=None)
     def alive(self) -> None:
-        if not self._is_asleep:
-            self._resumed(self._stall.alive(self._clock.monotonic()))
+        self._resumed(self._stall.alive(self._clock.monotonic()))
 
     def _resumed(self, silent_s: float | None) -> None:
         if silent_s is not None:
@@ -369,7 +394,7 @@ class LiveMonitor(Monitor):
 
     @property
     def should_stop(self) -> bool:
-        return self._should_stop
+        return self._stopping.tell()
 
     @property
     def superseded(self) -> bool:
@@ -382,23 +407,34 @@ class LiveMonitor(Monitor):
     def health(self) -> dict[str, int]:
         return self._trouble.snapshot()
 
+    @guarded("flush", asleep=True, failed=False)
     def flush(self, timeout_s: float = 10.0) -> bool:
-        return self._office is None or self._office.flush(timeout_s)
+        return self._office is None or self._office.flush(timeout(timeout_s))
 
     def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
-        if self._is_asleep or self._state.is_finished:
+        self._finish(why, timeout_s)
+
+    @guarded("finish", asleep=None)
+    def _finish(self, why: str, timeout_s: float, *, is_exit: bool = False) -> None:
+        """From any thread, from a signal handler too: the first call ends the run, others wait for it."""
+        until = time.monotonic() + timeout(timeout_s)
+        me = threading.get_ident()
+        if self._ending_thread is not None:
+            if self._ending_thread != me:  # else this is a signal handler inside that very call
+                self._has_ended.wait(max(0.0, until - time.monotonic()))
             return
+        self._ending_thread = me
         self._state.is_finished = True
         try:
-            self._end(why, time.monotonic() + timeout_s)
-        except Exception as err:
-            self._trouble.inner("finish", err)
-        self._is_asleep = True
+            self._end(str(why)[:200], until)
+        finally:
+            self._is_asleep = True
+            self._has_ended.set()
+            lifetime.dismiss(self)
+            self._stopping.end(is_exit=is_exit)  # last: a signal that comes meanwhile must not kill half-way
 
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
-        self._signals.restore()
-        self._asked.end()
         self._watcher.stop()
         if self._has_later:
             self._later.end(until)
@@ -415,12 +451,14 @@ class LiveMonitor(Monitor):
 
     def _at_exit(self) -> None:
         died_of = getattr(sys, "last_type", None)
-        self.finish(f"died of {died_of.__name__}" if died_of is not None else "the process exits", EXIT_TIMEOUT_S)
+        why = f"died of {died_of.__name__}" if died_of is not None else "the process exits"
+        self._finish(why, EXIT_TIMEOUT_S, is_exit=True)
 
     def fall_asleep(self) -> None:
-        """In a forked child: no threads here, and nothing to say."""
+        """In a forked child: no threads here, and nothing to report."""
         self._is_asleep = True
-        self._asked.forget()
+        self._trouble.forked()
+        self._stopping.forked()
 
     # ---- the other threads -------------------------------------------------------------------------------------
 
@@ -438,30 +476,10 @@ class LiveMonitor(Monitor):
     def _hears(self) -> str:
         """Said once all ranks train under a monitor: one that still starts has no handler, and would be killed."""
         reporter = self._reporter
-        if self._state.step is None or reporter is None or not self._asked.is_safe(self._clock.monotonic()):
+        if self._state.step is None or reporter is None or not self._stopping.can_be_asked():
             return ""
         return WORD if reporter.have_all_greeted() else ""
 
     def _beat_soon(self) -> None:
         if self._office is not None:
             self._office.mail.beat_soon()
-
-
-def _slim(value: object) -> object:
-    """A tensor without its graph: a queue must not keep a step's activations alive."""
-    if value is None or isinstance(value, int | float):
-        return value
-    detach: Callable[[], object] | None = getattr(value, "detach", None)
-    return detach() if callable(detach) else value
-
-
-def _on_fork(monitor: LiveMonitor) -> None:
-    reference = weakref.ref(monitor)
-
-    def in_child() -> None:
-        living = reference()
-        if living is not None:
-            living.fall_asleep()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_child)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rekindle.monitor.guard import must_pass
+
 NAMESPACE = "Rekindle/Training"
 # Source: CloudWatch API reference, PutMetricData: 1000 metrics per request, 1 MB, 150 values per metric;
 # values within ±2**360, and closer to zero than 2**-360 only zero itself
@@ -120,7 +122,9 @@ def as_number(value: object) -> float | None:
     """The value as a float, NaN and infinities included; None where it is no number."""
     try:
         return float(value)  # type: ignore[arg-type]  # whatever the trainer handed over; the except says no
-    except (TypeError, ValueError, OverflowError, RuntimeError):
+    except BaseException as err:
+        if must_pass(err):
+            raise
         return None
 
 
