@@ -393,17 +393,21 @@ class LiveMonitor(Monitor):
             logger.warning("Steps move again after %.0f s of silence", silent_s)
 
     @property
+    @guarded("should_stop", failed=False)
     def should_stop(self) -> bool:
         return self._stopping.tell()
 
     @property
+    @guarded("superseded", failed=False)
     def superseded(self) -> bool:
         return self._desk.superseded_by is not None
 
     @property
+    @guarded("is_silent", failed=True)
     def is_silent(self) -> bool:
         return self._is_asleep
 
+    @guarded("health", failed=dict)
     def health(self) -> dict[str, int]:
         return self._trouble.snapshot()
 
@@ -411,6 +415,7 @@ class LiveMonitor(Monitor):
     def flush(self, timeout_s: float = 10.0) -> bool:
         return self._office is None or self._office.flush(timeout(timeout_s))
 
+    @guarded("finish", asleep=None)
     def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
         self._finish(why, timeout_s)
 
