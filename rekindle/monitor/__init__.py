@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from rekindle.mailbox import (
@@ -33,10 +34,12 @@ from rekindle.mailbox import (
     ResumePlan,
     check_id,
 )
+from rekindle.monitor import lifetime
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.exchange import Exchange, Paced, exchange_of
+from rekindle.monitor.guard import must_pass
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.resuming import settled
@@ -53,7 +56,8 @@ __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 
-hold(process_environment())  # see there: a signal may come before `start` does
+with suppress(Exception):  # an import must not fail for it
+    hold(process_environment())  # see there: a signal may come before `start` does
 
 
 def start(
@@ -89,11 +93,12 @@ def start(
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
     it, and USR2 then asks for the ranks' stacks. One that the script has a handler of its own for is the script's.
     """
-    around = process_environment() if env is None else env
-    told = hear(around, lambda: _box_of(mailbox, around))
-    told, resume = shared(told, _settled(told, mailbox), share)
-    given = told.env
+    resume, given = ResumePlan(), dict[str, str]()
     try:
+        around = process_environment() if env is None else env
+        told = hear(around, lambda: _box_of(mailbox, around))
+        told, resume = shared(told, _settled(told, mailbox), share)
+        given = dict(told.env)
         return _start(
             save=save,
             mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
@@ -110,7 +115,9 @@ def start(
             resume=resume,
             may_be_asked=signals is None,
         )
-    except Exception as err:
+    except BaseException as err:
+        if must_pass(err):
+            raise
         logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
         return _silent(resume, given)
 
@@ -172,7 +179,9 @@ def _start(
         clients=clients,
         clock=clock,
     )
-    monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
+    if not lifetime.admit(monitor):
+        return _silent(resume, env)
+    monitor.begin(signals=signals, wishes=wishes, env=env, may_be_asked=may_be_asked)
     return monitor
 
 
@@ -190,8 +199,12 @@ def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals
 
 
 def _silent(resume: ResumePlan, env: Mapping[str, str]) -> Monitor:
-    """A run that nobody watches is still told where to go on."""
-    return Monitor(resume, local_path(resume.uri, _upload(env)))
+    """A run that is not watched still learns where to go on."""
+    try:
+        return Monitor(resume, local_path(resume.uri, _upload(env)))
+    except Exception as err:
+        logger.warning("Rekindle's monitor cannot tell where the checkpoint lies on this machine: %r", err)
+        return Monitor(resume)
 
 
 def _resume_plan(env: Mapping[str, str]) -> ResumePlan:

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rekindle.mailbox import ResumePlan
+from rekindle.monitor.guard import guarded
+from rekindle.monitor.trouble import Trouble
 
 
 class Monitor:
@@ -20,9 +22,15 @@ class Monitor:
     def __init__(self, resume: ResumePlan, resume_path: str | None = None) -> None:
         self.resume = resume
         self.resume_path = resume_path
+        self._trouble = Trouble()
+        self._is_asleep = False
+
+    def _inner(self, where: str, err: BaseException) -> None:
+        self._trouble.inner(where, err)
 
     def step(
         self,
+        /,
         step: int,
         *,
         loss: object = None,
@@ -76,6 +84,7 @@ class Monitor:
         No rank waits for another in here, so no barrier is needed before it.
         """
 
+    @guarded("should_skip", failed=False)
     def should_skip(self, step: int) -> bool:
         """Whether the batch that `step` would use belongs to a window to leave out."""
         return self.resume.should_skip(step)
