@@ -1,0 +1,93 @@
+"""One rank's disk is full in the middle of a save: all ranks learn of it at once, and none waits for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rekindle.mailbox import ReplyOutcome, SaveKind
+from tests.train.integration_stage import Attempt, check_files, plan
+
+pytestmark = pytest.mark.process
+Launch = Callable[..., Attempt]
+# A rank that writes in each framework; the others wait for it in the framework's own barrier.
+WRITERS = [("accelerate", 0), ("accelerate", 1), ("deepspeed", 0), ("deepspeed", 1), ("hf", 0), ("hf", 1),
+           ("lightning", 0)]  # fmt: skip
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    attempts: list[Attempt] = []
+
+    def start(framework: str, home: str, **spec: Any) -> Attempt:
+        attempts.append(Attempt(framework, tmp_path / home, **spec))
+        return attempts[-1]
+
+    yield start
+    for attempt in attempts:
+        attempt.kill()
+
+
+def leftovers(attempt: Attempt) -> list[str]:
+    return [path.name for path in (attempt.home / "checkpoints").glob(".*rekindle*")]
+
+
+@pytest.mark.parametrize(("framework", "rank"), WRITERS)
+def test_an_emergency_save_that_fails_on_one_rank_is_answered_and_training_goes_on_on_all(
+    framework: str, rank: int, launch: Launch
+) -> None:
+    steps = 60
+    undisturbed = launch(framework, "undisturbed", world=2, steps=steps).ended()
+    attempt = launch(framework, "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps])
+    reply = attempt.ask()
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert attempt.ended() == undisturbed
+    assert attempt.manifests(SaveKind.EMERGENCY) == {}
+    assert leftovers(attempt) == []
+
+
+@pytest.mark.parametrize(("framework", "rank"), WRITERS)
+def test_a_save_of_the_scripts_own_that_fails_on_one_rank_raises_on_all_with_the_reason(
+    framework: str, rank: int, launch: Launch
+) -> None:
+    attempt = launch(framework, "full", world=2, steps=20, save_every=5, full=[rank, 8, 20])
+    assert attempt.end() != 0
+    failed = attempt.notes("save failed")
+    assert [[note["step"] for note in notes] for notes in failed] == [[10], [10]], attempt.output
+    assert all(f"rank {rank}" in note["why"] for notes in failed for note in notes), failed
+    assert leftovers(attempt) == []
+    assert set(attempt.manifests()) <= {5}
+    for manifest in attempt.manifests().values():
+        check_files(manifest)
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "deepspeed"])
+def test_a_script_that_catches_a_failed_save_trains_on_and_saves_again(framework: str, launch: Launch) -> None:
+    undisturbed = launch(framework, "undisturbed", world=2, steps=20).ended()
+    attempt = launch(framework, "full", world=2, steps=20, save_every=5, full=[1, 8, 4], catches=True)
+    assert attempt.ended() == undisturbed
+    assert [[note["step"] for note in notes] for notes in attempt.notes("save failed")] == [[10], [10]]
+    assert set(attempt.manifests()) == {5, 15, 20}
+    for manifest in attempt.manifests().values():
+        check_files(manifest)
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "deepspeed", "hf", "lightning"])
+def test_an_emergency_at_a_step_that_the_script_saves_itself_is_one_whole_checkpoint(
+    framework: str, launch: Launch
+) -> None:
+    steps = 60
+    undisturbed = launch(framework, "undisturbed", world=2, steps=steps).ended()
+    attempt = launch(framework, "both", world=2, steps=steps, pace_s=0.2, save_every=1)
+    reply = attempt.ask()
+    assert reply.outcome is ReplyOutcome.SAVED, reply
+    assert attempt.ended() == undisturbed
+    [emergency] = attempt.manifests(SaveKind.EMERGENCY).values()
+    assert emergency.step == reply.step
+    check_files(emergency)
+    assert leftovers(attempt) == []
+    resumed = launch(framework, "both", world=2, number=2, steps=steps, resume=plan(emergency))
+    assert resumed.ended() == undisturbed
