@@ -11,18 +11,22 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from rekindle.integrations.gang import all_done, rank_and_world
+from rekindle.integrations.gang import all_done, rank_and_world, store
 from rekindle.monitor.guard import must_pass
+from rekindle.monitor.trouble import logger
 
 WRITING, REPLACED = ".rekindle-writing", ".rekindle-replaced"  # ends of names that no framework reads as a checkpoint
+
+COME_S: Final = 60.0  # for the other ranks' parts of a save, once one rank has left it in the middle
 
 
 class SaveFailed(RuntimeError):
@@ -30,38 +34,71 @@ class SaveFailed(RuntimeError):
 
 
 class Together:
-    """One per integration, used on the training thread."""
+    """One per integration, used on the training thread.
 
-    def __init__(self) -> None:
+    meets: whether ranks wait for each other in the middle of the framework's saves, as far as is known.
+    """
+
+    def __init__(self, *, meets: bool = True) -> None:
+        self.meets = meets
         self._is_saving = False
         self._failure: BaseException | None = None
+        self._failures = 0  # saves that failed on some rank, which all ranks count alike
 
     @contextmanager
     def save(self) -> Iterator[None]:
         """Around one save, on all ranks. Inside another one it changes nothing.
 
         Raises: on all ranks where any rank failed or did not come to the end in time: `SaveFailed`; for a rank that is
-        alone, what its save raised. What ends a program passes at once.
+        alone, what its save raised. What ends a program passes at once. SystemExit on a rank whose failure could not be
+        kept, where the others then wait for it in the middle of the save: the launcher ends them too.
         """
         if self._is_saving:
             yield
             return
         self._is_saving, self._failure = True, None
+        has_left = False
         try:
             with self._torch_save_kept():
                 yield
         except BaseException as err:  # torch's CheckpointException is one
             if must_pass(err):
                 raise
+            has_left = True
             self._keep(err)
         finally:
             self._is_saving = False
             failure, self._failure = self._failure, None
         why = all_done(None if failure is None else f"{type(failure).__name__}: {failure}"[:1000])
+        if why is None:
+            return
+        self._failures += 1
         if failure is not None and rank_and_world()[1] == 1:
             raise failure
-        if failure is not None or why is not None:
-            raise SaveFailed(why or repr(failure)) from failure
+        if not self._have_all_come() and has_left and self.meets:
+            raise SystemExit(
+                f"Rekindle ends this process: its part of a save failed ({why}) between two points at which the ranks "
+                "wait for each other, and the others, which wait there, cannot be called back"
+            ) from failure
+        raise SaveFailed(why) from failure
+
+    def _have_all_come(self) -> bool:
+        """Wait until every rank has come out of the save that failed, so that what it wrote can be removed.
+
+        False where one does not within `COME_S`; True where that cannot be told.
+        """
+        try:
+            shared, key = store(), f"came-out-{self._failures}"
+            shared.add(key)
+            until = time.monotonic() + COME_S
+            pause = threading.Event()
+            while shared.counted(key) < rank_and_world()[1]:
+                if time.monotonic() > until:
+                    return False
+                pause.wait(shared.quick_s)
+        except Exception as err:
+            logger.warning("Rekindle cannot tell whether all ranks came out of a save that failed: %r", err)
+        return True
 
     @contextmanager
     def folder(self, target: Path) -> Iterator[Path]:
