@@ -139,11 +139,39 @@ class Attempt:
         self.until("an answer", answer.exists)
         return CheckpointReply.from_json(answer.read_bytes())
 
+    def hurry(self) -> None:
+        """What had to be slow is over."""
+        (self.home / "hurry").touch()
+
     def manifests(self, kind: SaveKind | None = None) -> dict[int, Manifest]:
         """By step; of all attempts in this home."""
         folder = self.home / manifest_prefix()
         found = [Manifest.from_json(path.read_bytes()) for path in folder.glob("*.json")] if folder.is_dir() else []
         return {one.step: one for one in found if kind is None or one.kind is kind}
+
+
+class Launcher:
+    """The attempts of one test, ended with it. Undisturbed runs are played once for all tests of a process."""
+
+    def __init__(self, folder: Path, undisturbed: dict[str, dict[str, Any]]) -> None:
+        self._folder = folder
+        self._undisturbed = undisturbed
+        self._attempts: list[Attempt] = []
+
+    def __call__(self, framework: str, home: str, **spec: Any) -> Attempt:
+        self._attempts.append(Attempt(framework, self._folder / home, **spec))
+        return self._attempts[-1]
+
+    def undisturbed(self, framework: str, **spec: Any) -> dict[str, Any]:
+        """How a run ends to which nothing happens."""
+        key = json.dumps([framework, spec], sort_keys=True)
+        if key not in self._undisturbed:
+            self._undisturbed[key] = self(framework, "undisturbed", **spec).ended()
+        return self._undisturbed[key]
+
+    def close(self) -> None:
+        for attempt in self._attempts:
+            attempt.kill()
 
 
 def check_files(manifest: Manifest) -> None:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rekindle.mailbox import ReplyOutcome, SaveKind
-from tests.train.integration_stage import Attempt, check_files, plan
+from tests.train.integration_stage import Attempt, Launcher, check_files, plan
 
 pytestmark = pytest.mark.process
-Launch = Callable[..., Attempt]
 # A rank that writes in each framework; the others wait for it in the framework's own barrier.
 WRITERS = [("accelerate", 0), ("accelerate", 1), ("deepspeed", 0), ("deepspeed", 1), ("hf", 0), ("hf", 1),
            ("lightning", 0)]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def played() -> dict[str, dict[str, Any]]:
+    return {}
+
+
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
-    attempts: list[Attempt] = []
-
-    def start(framework: str, home: str, **spec: Any) -> Attempt:
-        attempts.append(Attempt(framework, tmp_path / home, **spec))
-        return attempts[-1]
-
-    yield start
-    for attempt in attempts:
-        attempt.kill()
+def launch(tmp_path: Path, played: dict[str, dict[str, Any]]) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, played)
+    yield launcher
+    launcher.close()
 
 
 def leftovers(attempt: Attempt) -> list[str]:
@@ -37,12 +35,13 @@ def leftovers(attempt: Attempt) -> list[str]:
 
 @pytest.mark.parametrize(("framework", "rank"), WRITERS)
 def test_an_emergency_save_that_fails_on_one_rank_is_answered_and_training_goes_on_on_all(
-    framework: str, rank: int, launch: Launch
+    framework: str, rank: int, launch: Launcher
 ) -> None:
     steps = 60
-    undisturbed = launch(framework, "undisturbed", world=2, steps=steps).ended()
+    undisturbed = launch.undisturbed(framework, world=2, steps=steps)
     attempt = launch(framework, "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps])
     reply = attempt.ask()
+    attempt.hurry()
     assert reply.outcome is ReplyOutcome.CANNOT
     assert attempt.ended() == undisturbed
     assert attempt.manifests(SaveKind.EMERGENCY) == {}
@@ -51,7 +50,7 @@ def test_an_emergency_save_that_fails_on_one_rank_is_answered_and_training_goes_
 
 @pytest.mark.parametrize(("framework", "rank"), WRITERS)
 def test_a_save_of_the_scripts_own_that_fails_on_one_rank_raises_on_all_with_the_reason(
-    framework: str, rank: int, launch: Launch
+    framework: str, rank: int, launch: Launcher
 ) -> None:
     attempt = launch(framework, "full", world=2, steps=20, save_every=5, full=[rank, 8, 20])
     assert attempt.end() != 0
@@ -65,8 +64,8 @@ def test_a_save_of_the_scripts_own_that_fails_on_one_rank_raises_on_all_with_the
 
 
 @pytest.mark.parametrize("framework", ["accelerate", "deepspeed"])
-def test_a_script_that_catches_a_failed_save_trains_on_and_saves_again(framework: str, launch: Launch) -> None:
-    undisturbed = launch(framework, "undisturbed", world=2, steps=20).ended()
+def test_a_script_that_catches_a_failed_save_trains_on_and_saves_again(framework: str, launch: Launcher) -> None:
+    undisturbed = launch.undisturbed(framework, world=2, steps=20)
     attempt = launch(framework, "full", world=2, steps=20, save_every=5, full=[1, 8, 4], catches=True)
     assert attempt.ended() == undisturbed
     assert [[note["step"] for note in notes] for notes in attempt.notes("save failed")] == [[10], [10]]
@@ -77,12 +76,13 @@ def test_a_script_that_catches_a_failed_save_trains_on_and_saves_again(framework
 
 @pytest.mark.parametrize("framework", ["accelerate", "deepspeed", "hf", "lightning"])
 def test_an_emergency_at_a_step_that_the_script_saves_itself_is_one_whole_checkpoint(
-    framework: str, launch: Launch
+    framework: str, launch: Launcher
 ) -> None:
     steps = 60
-    undisturbed = launch(framework, "undisturbed", world=2, steps=steps).ended()
+    undisturbed = launch.undisturbed(framework, world=2, steps=steps)
     attempt = launch(framework, "both", world=2, steps=steps, pace_s=0.2, save_every=1)
     reply = attempt.ask()
+    attempt.hurry()
     assert reply.outcome is ReplyOutcome.SAVED, reply
     assert attempt.ended() == undisturbed
     [emergency] = attempt.manifests(SaveKind.EMERGENCY).values()
