@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from rekindle.integrations.losses import StepLoss
-from rekindle.integrations.together import REPLACED, Together, remove
+from rekindle.integrations.together import Together
 from rekindle.monitor import Monitor
 from rekindle.monitor.guard import must_pass
 from rekindle.monitor.trouble import logger
@@ -142,27 +142,9 @@ class TrainerHooks:
                 self._unsealed = folder
 
     def _write(self, folder: Path, model: Any, trial: Any) -> None:
-        """All ranks' parts, in place, for the Trainer goes by names. What had the name is kept aside."""
-        is_first = self.trainer.args.should_save
-        aside = folder.with_name(f".{folder.name}{REPLACED}")
-        with self._together.save():
-            if is_first and aside.exists():  # then the folder is what a save was killed in
-                remove(folder)
-            elif is_first and folder.exists():
-                folder.rename(aside)
-        try:
-            with self._together.save():
-                self._save_checkpoint(model, trial)
-        except Exception:
-            if is_first:
-                with suppress(OSError):
-                    remove(folder)
-                with suppress(OSError):
-                    aside.rename(folder)
-            raise
-        if is_first:
-            with suppress(OSError):
-                remove(aside)
+        """All ranks' parts, in place, for the Trainer reads and deletes checkpoints by their names."""
+        with self._together.in_place(folder, is_writer=self.trainer.args.should_save):
+            self._save_checkpoint(model, trial)
 
     def _has_become_best(self, folder: Path) -> bool:
         """An evaluation came between the emergency checkpoint of this step and the Trainer's own save of it."""

@@ -151,8 +151,8 @@ class LightningHooks(Guarded):
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         folder = self._folder or Path(self._trainer.default_root_dir) / "rekindle"
         path = folder / f"step-{step:09d}.ckpt"
-        with self._together.folder(path) as beside:
-            self._write(beside)
+        with self._together.in_place(path):
+            self._write(path)
         self._sealed[str(path)] = step
         return path
 

@@ -125,6 +125,34 @@ class Together:
                     remove(beside)
             raise
 
+    @contextmanager
+    def in_place(self, target: Path, *, is_writer: bool | None = None) -> Iterator[None]:
+        """Around a save that has to be made under its own name. What had the name is kept aside until all have written.
+
+        is_writer: whether this rank moves and removes; by default rank 0. Raises: what `save` raises; `target` is then
+        what it was.
+        """
+        writes = rank_and_world()[0] == 0 if is_writer is None else is_writer
+        aside = target.with_name(f".{target.name}{REPLACED}")
+        with self.save():
+            if writes and aside.exists():  # then what has the name is what a save was killed in
+                remove(target)
+            elif writes and target.exists():
+                target.rename(aside)
+        try:
+            with self.save():
+                yield
+        except Exception:
+            if writes:
+                with suppress(OSError):
+                    remove(target)
+                with suppress(OSError):
+                    aside.rename(target)
+            raise
+        if writes:
+            with suppress(OSError):
+                remove(aside)
+
     def local(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, which waits for no other rank: in a save its failure is kept, and after a failure it is left out."""
 

@@ -60,20 +60,25 @@ class Attempt:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 else []
         for old in home.glob("rank-*.jsonl"):
             old.unlink()
-        self._log = home / f"{self.name}.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *launcher, str(SCRIPT), framework],
-                env=environment,
-                cwd=home,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._output: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, *launcher, str(SCRIPT), framework],
+            env=environment,
+            cwd=home,
+            stdout=subprocess.PIPE,  # no file, whose size is limited where a rank's disk is full
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
 
     @property
     def output(self) -> str:
-        return self._log.read_text(errors="replace")[-8000:]
+        return "".join(self._output)[-8000:]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self._output.extend(self.process.stdout)
 
     def until(self, what: str, is_there: Callable[[], Any]) -> None:
         """Wait for a condition, as long as the run lives."""

@@ -1,8 +1,10 @@
 """One rank of a run under an integration, for the tests: `python integration.py FRAMEWORK`.
 
-SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never); accumulate; full (rank and step from which on this
-rank's disk takes no file above a few KB, and the number of steps for which that holds); catches (whether the script
-catches what its own saves raise). The limit is the kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
+SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never);
+accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above a few KB);
+catches (whether the script catches what its own saves raise). The limit is the kernel's, RLIMIT_FSIZE: a write beyond
+it fails as on a full disk.
+
 Each rank appends what it sees to `rank-<rank>.jsonl` in HOME_FOLDER.
 """
 
