@@ -125,9 +125,15 @@ class Attempt:
         path = self.home / beat_key(self.name)
         return (Beat.from_json(path.read_bytes()).step or 0) if path.exists() else 0
 
-    def ask(self, request_id: str = "please") -> CheckpointReply:
-        """Drop a request as the service does, and wait for the answer."""
+    def ask(self) -> CheckpointReply:
+        """Ask for a checkpoint, and wait for the answer."""
         self.until("its third step", lambda: self.step() >= 3)
+        answer = self.request()
+        self.until("an answer", answer.exists)
+        return CheckpointReply.from_json(answer.read_bytes())
+
+    def request(self, request_id: str = "please") -> Path:
+        """Drop a request as the service does; where the answer will be."""
         request = CheckpointRequest(
             request_id=request_id,
             job_id="job",
@@ -140,9 +146,7 @@ class Attempt:
         beside = path.with_suffix(".new")
         beside.write_bytes(request.to_json())
         beside.replace(path)
-        answer = self.home / reply_key(request_id)
-        self.until("an answer", answer.exists)
-        return CheckpointReply.from_json(answer.read_bytes())
+        return self.home / reply_key(request_id)
 
     def hurry(self) -> None:
         """What had to be slow is over."""

@@ -39,7 +39,7 @@ def test_an_emergency_save_that_fails_on_one_rank_is_answered_and_training_goes_
 ) -> None:
     steps = 60
     undisturbed = launch.undisturbed(framework, world=2, steps=steps)
-    attempt = launch(framework, "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps])
+    attempt = launch(framework, "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps], saves=False)
     reply = attempt.ask()
     attempt.hurry()
     assert reply.outcome is ReplyOutcome.CANNOT
@@ -91,3 +91,13 @@ def test_an_emergency_at_a_step_that_the_script_saves_itself_is_one_whole_checkp
     assert leftovers(attempt) == []
     resumed = launch(framework, "both", world=2, number=2, steps=steps, resume=plan(emergency))
     assert resumed.ended() == undisturbed
+
+
+def test_a_rank_that_leaves_a_save_in_the_middle_ends_the_run_with_the_reason(launch: Launcher) -> None:
+    """The others are in DeepSpeed's last barrier by then, where nothing can reach them for half an hour."""
+    attempt = launch("deepspeed", "odd", world=2, steps=200, pace_s=0.2, odd=1)
+    attempt.until("its third step", lambda: attempt.step() >= 3)
+    attempt.request()
+    assert attempt.end() != 0
+    assert "Rekindle ends this process: its part of a save failed (rank 1: KeyError" in attempt.output
+    assert attempt.manifests() == {}
