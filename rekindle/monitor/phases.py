@@ -13,7 +13,7 @@ from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble
 
-TO_ENTER = (RunPhase.EVALUATION, RunPhase.SAVING)
+TO_ENTER = (RunPhase.STARTUP, RunPhase.EVALUATION, RunPhase.SAVING)  # start-up: of an epoch's data, too
 
 
 class Phase(AbstractContextManager[None]):
@@ -41,7 +41,9 @@ class Phase(AbstractContextManager[None]):
         try:
             if self._name not in TO_ENTER:
                 self._trouble.once(
-                    "bad_phase", "There is no phase %r to enter: only evaluation and saving", str(self._name)[:100]
+                    "bad_phase",
+                    "There is no phase %r to enter: only startup, evaluation and saving",
+                    str(self._name)[:100],
                 )
                 return
             entry, resumed_s = self._stall.enter(RunPhase(self._name), self._clock.monotonic())
