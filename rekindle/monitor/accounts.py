@@ -76,6 +76,8 @@ class Accounts:
         return f"the training thread did not get to a save in time: in {self._stall.phase}, {silent_s:.1f} s {where}"
 
     def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
+        """As of now: a loss that was read since the save may have shown that its weights are poisoned."""
+        poisoned = job.poisoned or self._state.may_be_poisoned_at(job.step)
         return Manifest(
             job_id=self._identity.job_id,
             attempt=self._identity.attempt,
@@ -87,7 +89,8 @@ class Accounts:
             files=files,
             world_size=self._identity.world_size,
             data=job.result.data,
-            loss=job.loss,
+            loss=None if poisoned else job.loss,
+            poisoned=poisoned,
             saved_at=job.saved_at,
         )
 

@@ -96,6 +96,8 @@ class Saver:
         now_at = self._state.step
         answers = not self._state.is_poisoned and now_at is not None and step >= now_at
         requests = self._desk.take() if answers and self._desk.has_wish else ()
+        if kind is SaveKind.EMERGENCY:  # the trainer's word for it: nothing asked for it here
+            kind = SaveKind.PERIODIC
         deferred = self._deferred
         if deferred is not None and deferred.step == step:
             self._deferred = None
@@ -134,5 +136,6 @@ class Saver:
                 took_s=took_s,
                 requests=requests,
                 signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
+                poisoned=self._state.is_poisoned,
             )
         )

@@ -4,7 +4,8 @@
     rekindle-watch    looks for stalls; no I/O, so that it works when everything else hangs
     rekindle-mail     fence, requests, replies, beats; rank 0
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
-    rekindle-seal     checksums, manifest; rank 0
+    rekindle-seal     sizes, manifest; rank 0
+    rekindle-hash     hashes of what is sealed, when nothing else goes on; rank 0
     rekindle-late     reads tensors, which may have to wait for the device; on rank 0 also the loss detectors
     rekindle-asked    waits for a signal that asks for this rank's stacks; on Slurm
     rekindle-events, rekindle-metrics   what leaves for AWS
@@ -55,7 +56,9 @@ from rekindle.monitor.watchdog import Watchdog
 from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
-EXIT_TIMEOUT_S = 5.0  # at interpreter exit nobody wants to wait
+FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `office.EMERGENCY_GRACE_S` for the one exception
+LATE_S = 1.0  # of it, for reading the last tensors
+EVENTS_S = 1.0  # of it, for the last events and metrics
 
 
 class LiveMonitor(Monitor):
@@ -179,7 +182,9 @@ class LiveMonitor(Monitor):
             trouble=self._trouble,
             upload=upload,
             on_failed=self._saver.failed,
+            is_saving=lambda: self._stall.phase is RunPhase.SAVING,
         )
+        self._office.check_resumed(self.resume.manifest_uri, self.resume_path)
         self._workers += self._office.workers
 
     def begin(
@@ -303,6 +308,8 @@ class LiveMonitor(Monitor):
                 return
             if agreed is not Wish.SAVE:
                 self._should_stop = True
+                if self._office is not None:
+                    self._office.stop()
             if agreed is not Wish.STOP:
                 self._saver.save_now(step, self.phase(RunPhase.SAVING.value))
                 self._signals.wants_save = False  # also where another rank's signal was the first to be seen
@@ -385,7 +392,7 @@ class LiveMonitor(Monitor):
     def flush(self, timeout_s: float = 10.0) -> bool:
         return self._office is None or self._office.flush(timeout_s)
 
-    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
+    def finish(self, why: str = "finished", timeout_s: float = FINISH_TIMEOUT_S) -> None:
         if self._is_asleep or self._state.is_finished:
             return
         self._state.is_finished = True
@@ -401,9 +408,9 @@ class LiveMonitor(Monitor):
         self._asked.end()
         self._watcher.stop()
         if self._has_later:
-            self._later.end(until)
+            self._later.end(min(until, time.monotonic() + LATE_S))
         if self._office is not None:
-            self._office.end(why, self._state.step, until)
+            self._office.end(why, self._state.step, until - EVENTS_S)
         if self._reporter is not None:
             self._reporting.end(until)
         if self.identity.rank == 0:
@@ -415,7 +422,7 @@ class LiveMonitor(Monitor):
 
     def _at_exit(self) -> None:
         died_of = getattr(sys, "last_type", None)
-        self.finish(f"died of {died_of.__name__}" if died_of is not None else "the process exits", EXIT_TIMEOUT_S)
+        self.finish(f"died of {died_of.__name__}" if died_of is not None else "the process exits")
 
     def fall_asleep(self) -> None:
         """In a forked child: no threads here, and nothing to say."""

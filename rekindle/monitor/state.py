@@ -28,6 +28,7 @@ class RunState:
         self._nonfinite = NonFinite()
         self._bad_step: int | None = None  # of the newest value that was not finite
         self._own_bad_step: int | None = None  # of a rank's own one, until a later loss is finite
+        self._bad_since: int | None = None  # the first step of the stretch in which the run is poisoned
 
     def took(self, step: int, step_s: float | None, work_s: float | None) -> None:
         self.step = step
@@ -49,13 +50,17 @@ class RunState:
         is_first = False
         if self._nonfinite.is_poisoned:
             is_first = self._is_first_bad(step)
+            self._bad_since = step if self._bad_since is None else min(step, self._bad_since)
         elif self._own_bad_step is not None and step > self._own_bad_step:
             self._own_bad_step = None  # weights that give a finite loss were not poisoned, or no longer are
+        if not self.is_poisoned:
+            self._bad_since = None
         return (None if news is None else news.value), is_first
 
     def see_own_bad(self, step: int) -> bool:
         """A value of this rank's own was not finite. Whether it is the first for a while."""
         self._own_bad_step = step
+        self._bad_since = step if self._bad_since is None else min(step, self._bad_since)
         return self._is_first_bad(step)
 
     def _is_first_bad(self, step: int) -> bool:
@@ -66,6 +71,14 @@ class RunState:
     def is_poisoned(self) -> bool:
         """Whether weights saved now may hold what is not finite."""
         return self._nonfinite.is_poisoned or self._own_bad_step is not None
+
+    def may_be_poisoned_at(self, step: int) -> bool:
+        """Whether weights saved after `step` may hold what is not finite, as far as is known now.
+
+        The update of the step before the first bad loss may be what made them so: its own loss was still finite.
+        """
+        since = self._bad_since
+        return self.is_poisoned and (since is None or step >= since - 1)
 
     @property
     def step_s(self) -> float | None:

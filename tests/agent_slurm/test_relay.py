@@ -115,7 +115,7 @@ def manifest_of(root: Path, step: int, files: dict[str, int]) -> Manifest:
         step=step,
         kind=SaveKind.EMERGENCY,
         root=f"file://{root}",
-        files=tuple(ManifestFile(path=name, bytes=size, sha256=None) for name, size in files.items()),
+        files=tuple(ManifestFile(path=name, bytes=size) for name, size in files.items()),
         world_size=1,
         saved_at=START,
     )

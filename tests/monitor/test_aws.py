@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +198,7 @@ def a_request() -> bytes:
         request_id="r1",
         job_id="job",
         attempt="run-1",
-        deadline_at=datetime.now(UTC) + timedelta(seconds=600),
+        deadline_s=600.0,
         reason="a test asks",
     ).to_json()
 

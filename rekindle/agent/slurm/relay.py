@@ -32,6 +32,7 @@ from rekindle.mailbox import (
     MAX_MESSAGE_BYTES,
     Beat,
     CheckpointReply,
+    Hashes,
     KeyKind,
     MailboxError,
     Manifest,
@@ -280,6 +281,7 @@ def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]
         "beats": (KeyKind.BEAT, MAX_MESSAGE_BYTES, Beat.from_json),
         "replies": (KeyKind.REPLY, MAX_MESSAGE_BYTES, CheckpointReply.from_json),
         "manifests": (KeyKind.MANIFEST, MAX_MANIFEST_BYTES, Manifest.from_json),
+        "hashes": (KeyKind.HASHES, MAX_MANIFEST_BYTES, Hashes.from_json),
     }
     for folder, (kind, limit, read) in readers.items():
         for name in userfs.names(f"{root}/{FOLDER}/{folder}")[:MAX_FILES]:
