@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rekindle.mailbox import ReplyOutcome, SaveKind, parse_key
+from rekindle.mailbox import ReplyOutcome, parse_key
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
@@ -20,8 +20,8 @@ from rekindle.monitor.settings import Config
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.worker import Worker
 
-# How much longer than its time-out `end` waits while an emergency checkpoint has no manifest yet, or its answer is not
-# written. What sends SIGTERM kills 30 s later at the earliest: torchrun and Kubernetes; SageMaker after 120 s.
+# How much longer than its time-out the end of a run takes while an emergency checkpoint has no manifest yet, or its
+# answer is not written. What sends SIGTERM kills 30 s later at the earliest: torchrun and Kubernetes; SageMaker after 120 s.
 # Source: torch 2.13 distributed/elastic/multiprocessing/api.py (close); Kubernetes pod lifecycle; SageMaker developer
 # guide, StopTrainingJob
 EMERGENCY_GRACE_S = 20.0
@@ -50,7 +50,6 @@ class Office:
         self._desk = desk
         self._trouble = trouble
         self._settled = threading.Condition()
-        self._stopped = False
         self.mail = Mail(
             box=box,
             desk=desk,
@@ -90,23 +89,9 @@ class Office:
         self.workers = (self._mailing, self._sealing, self._hashing)
 
     def submit(self, job: SaveJob) -> None:
-        """Have a finished save measured, sealed and answered for. Never waits.
-
-        After `stop` only an emergency checkpoint is sealed: what is saved while a run is torn down may claim a step
-        that it does not hold, and would be resumed from instead of the checkpoint that the stop asked for.
-        """
-        if self._stopped and job.kind is not SaveKind.EMERGENCY:
-            why = "the run was told to stop before it was saved"
-            self._trouble.once("sealed_no_more", "No manifest is written for the save of step %d: %s", job.step, why)
-            for request in job.requests:
-                self.mail.answer(request, ReplyOutcome.CANNOT, why, step=job.step)
-            return
+        """Have a finished save measured, sealed and answered for. Never waits."""
         self._sealer.submit(job)
         self._sealing.wake()
-
-    def stop(self) -> None:
-        """The run was told to stop (SIGTERM, or it was superseded): from now on only emergency saves are sealed."""
-        self._stopped = True
 
     def check_resumed(self, manifest_uri: str | None, path: str | None) -> None:
         """Compare what this run went on from with its hashes, in the background. Never waits.
@@ -123,16 +108,16 @@ class Office:
         with self._settled:
             return self._settled.wait_for(lambda: self._sealer.is_idle and self.mail.has_written_all, timeout_s)
 
-    def end(self, why: str, step: int | None, until: float) -> None:
+    def end(self, why: str, step: int | None, until: float, grace_until: float) -> None:
         """Seal what was saved, answer what is owed, write the last beat; until `until` on the monotonic clock.
 
-        Longer, by `EMERGENCY_GRACE_S` at most, where an emergency checkpoint has no manifest yet.
+        Until `grace_until` while an emergency checkpoint has no manifest yet, or its answer is not written.
         """
         self._hasher.stop()
         self._hashing.stop()
         left_s = until - time.monotonic()
         with self._settled:
-            is_settled = self._settled.wait_for(self._is_emergency_over, max(0.0, left_s) + EMERGENCY_GRACE_S)
+            is_settled = self._settled.wait_for(self._is_emergency_over, grace_until - time.monotonic())
         if not is_settled:
             self._trouble.once("emergency_lost", "An emergency checkpoint could not be sealed before the run ended")
         until = max(until, time.monotonic() + max(0.0, min(left_s, 1.0))) if is_settled else until
