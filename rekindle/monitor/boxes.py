@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import threading
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from rekindle.mailbox import MAX_MANIFEST_BYTES, Place
 from rekindle.monitor.aws import MAX_LISTED, Clients
+from rekindle.store_clock import age_s
 
 
 class Box(Protocol):
@@ -137,14 +137,7 @@ class S3Box:
     def get_aged(self, key: str) -> tuple[bytes | None, float]:
         """By the dates of S3's answer: when the object was written, and when the answer was given."""
         body, answer = self._read(key)
-        written_at: datetime | None = answer.get("LastModified")
-        said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        if body is None or written_at is None or said is None:
-            return body, 0.0
-        try:
-            return body, max(0.0, (parsedate_to_datetime(said) - written_at).total_seconds())
-        except (TypeError, ValueError):  # no date, or one without a zone
-            return body, 0.0
+        return body, age_s(answer)
 
     def written_at(self, key: str) -> datetime | None:
         return self._read(key)[1].get("LastModified")

@@ -37,7 +37,7 @@ from rekindle.monitor import Config
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import S3Box, open_box
 from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.mail import told
+from rekindle.monitor.failures import mailbox_failed
 from rekindle.monitor.outbox import MAX_EVENTS_WAITING, EventType, Outbox
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.voice import SPEAKERS
@@ -153,7 +153,6 @@ def test_events_metrics_and_a_checkpoint_in_s3_arrive(cloud: Cloud) -> None:
     manifest = Manifest.from_json(cloud.get(reply.manifest))
     assert manifest.root == "s3://box/ckpt/step-21"
     assert verify_listing(manifest, {"model.bin": 21, "optim.bin": 1}) == ()
-    assert {item.sha256 for item in manifest.files} == {None}, "objects are listed, not read back"
 
     events = cloud.events()
     by_type = {event["detail-type"]: event for event in events}
@@ -315,7 +314,7 @@ def test_refusals_are_counted_for_each_call_and_warned_of_once(caplog: pytest.Lo
     for doing in ("writing a beat", "writing a report", "writing a beat"):
         with pytest.raises(Exception, match="NoSuchBucket") as caught:
             box.put("rekindle/beats/a.json", b"{}")
-        told(trouble, box, doing, caught.value)
+        mailbox_failed(trouble, box, doing, caught.value)
     assert trouble.snapshot() == {"aws_refused.writing a beat": 2, "aws_refused.writing a report": 1}
     said = [record for record in caplog.records if record.name == "rekindle.monitor"]
     assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]
