@@ -2,8 +2,8 @@
 
 From S3 to the path: what the service writes (requests, plans, the fence, quarantine marks, the doorbell last). From the
 path to S3: what the run writes (beats, replies, manifests, hashes, reports), each only as a whole message that its own
-reader accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file is
-touched as the job's user (see userfs.py).
+reader accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file
+is touched as the job's user (see userfs.py).
 
 The doorbell says whether there is something new in S3: one GET a turn, and a LIST when it rang or once a minute.
 """
