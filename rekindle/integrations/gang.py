@@ -23,9 +23,6 @@ LOOK_S: Final = 0.01
 RECONNECT: Final = timedelta(seconds=10)
 DCP_TIMEOUT = timedelta(minutes=30)  # a rank may be late by its own part of a save
 
-# SageMaker kills 120 s after SIGTERM; a seal takes seconds. Source: developer guide, StopTrainingJob
-SEAL_TIMEOUT_S = 90.0
-
 _dcp: tuple[Any, Any] | None = None  # the world, and its group for DCP
 _shared: tuple[Any, TorchStore] | None = None  # the world, and what its ranks share
 _counts: dict[str, int] = {}  # how often this process called a function that all ranks call equally often
@@ -214,8 +211,7 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
 
 
 def finish(monitor: Monitor, why: str = "") -> None:
-    """End a run: first seal what was saved last, whatever its size, then `Monitor.finish`."""
-    monitor.flush(SEAL_TIMEOUT_S)
+    """`Monitor.finish`, saying whether the run was stopped."""
     monitor.finish(why or ("stopped" if monitor.should_stop else "finished"))
 
 

@@ -36,6 +36,7 @@ from rekindle.mailbox import (
 )
 from rekindle.monitor import lifetime
 from rekindle.monitor.aws import Clients
+from rekindle.monitor.bounded import BoundedBox, BoundedClients, Budget, load_boto3
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.exchange import Exchange, Paced, exchange_of
@@ -54,6 +55,7 @@ from rekindle.monitor.trouble import logger
 __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
+START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 
 with suppress(Exception):  # an import must not fail for it
@@ -96,8 +98,9 @@ def start(
     resume, given = ResumePlan(), dict[str, str]()
     try:
         around = process_environment() if env is None else env
-        told = hear(around, lambda: _box_of(mailbox, around))
-        told, resume = shared(told, _settled(told, mailbox), share)
+        budget = Budget(START_READS_S)
+        told = hear(around, lambda: _box_of(mailbox, around, budget))
+        told, resume = shared(told, _settled(told, mailbox, budget), share)
         given = dict(told.env)
         return _start(
             save=save,
@@ -215,7 +218,7 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
+def _settled(told: Told, mailbox: str | Box | None, budget: Budget) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = told.env
     plan = _resume_plan(env) if told.resume is None else told.resume
@@ -225,7 +228,8 @@ def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
             plan,
             directory=env.get(ENV_CHECKPOINT_DIR) or None,
             upload=_upload(env),
-            box=_box_of(mailbox, env),
+            box=_box_of(mailbox, env, budget),
+            clients=BoundedClients(budget),
             is_repeat=_attempt_number(env) > 1,
             is_untold=told.is_untold,
             job_id=env.get(ENV_JOB_ID, ""),
@@ -238,10 +242,14 @@ def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
         return _resume_plan(told.submitted) if told.is_untold else plan
 
 
-def _box_of(mailbox: str | Box | None, env: Mapping[str, str]) -> Box | None:
-    """Raises: MailboxError for what is no mailbox's place."""
+def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -> Box | None:
+    """The mailbox as a start reads it. Raises: MailboxError for what is no mailbox's place."""
     there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
-    return open_box(there, Clients()) if isinstance(there, str) else there
+    if there is None:
+        return None
+    if isinstance(there, str) and there.startswith("s3://"):
+        load_boto3()
+    return BoundedBox(open_box(there, Clients()) if isinstance(there, str) else there, budget)
 
 
 def _attempt_number(env: Mapping[str, str]) -> int:

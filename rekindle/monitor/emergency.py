@@ -154,10 +154,12 @@ class Saver:
             logger.info("The checkpoint of step %d, saved after the run was stopped, gets no manifest", step)
             return
         requests = self._answered_by(step)
+        # An emergency is what was asked for here; the trainer's own word for another save does not make it one.
+        own_kind = SaveKind.PERIODIC if kind is SaveKind.EMERGENCY else kind
 
         def over(failure: str | None) -> None:
             if failure is None:
-                self._submit(step, kind, result, requests, took_s)
+                self._submit(step, own_kind, result, requests, took_s)
             else:
                 self.failed(step, failure)
                 self._cannot(requests, step, failure)
@@ -184,6 +186,11 @@ class Saver:
             self._end(one, failure)
 
     # ---- any thread --------------------------------------------------------------------------------------------
+
+    @property
+    def is_under_way(self) -> bool:
+        """An emergency save has begun here, and not all ranks' parts of it are known to be written."""
+        return bool(self._under_way)
 
     def objection(self) -> str:
         """Why no save can be made at all; empty where one can."""
@@ -235,5 +242,6 @@ class Saver:
                 took_s=took_s,
                 requests=requests,
                 signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
+                poisoned=self._state.may_be_poisoned_at(step),
             )
         )

@@ -39,7 +39,7 @@ from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
-from rekindle.monitor.emergency import SETTLE_S, Saver
+from rekindle.monitor.emergency import Saver
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.guard import guarded, must_pass
 from rekindle.monitor.identity import Identity
@@ -48,7 +48,7 @@ from rekindle.monitor.leading import Hooks, Leader
 from rekindle.monitor.losses import Losses
 from rekindle.monitor.metrics import Sample
 from rekindle.monitor.negotiation import Negotiation
-from rekindle.monitor.office import Office
+from rekindle.monitor.office import EMERGENCY_GRACE_S, Office
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
 from rekindle.monitor.reporter import Reporter
@@ -66,7 +66,9 @@ from rekindle.monitor.watchdog import Watchdog
 from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
-EXIT_TIMEOUT_S = 5.0  # at interpreter exit
+FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `office.EMERGENCY_GRACE_S` for the one exception
+LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks
+EVENTS_S = 1.0  # of it, for the last events and metrics
 FLUSH_LOOK_S = 0.02
 
 
@@ -229,7 +231,9 @@ class LiveMonitor(Monitor):
             trouble=self._trouble,
             upload=upload,
             on_failed=self._saver.failed,
+            is_saving=lambda: self._stall.phase is RunPhase.SAVING,
         )
+        self._office.check_resumed(self.resume.manifest_uri, self.resume_path)
         self._workers += self._office.workers
 
     def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:
@@ -441,16 +445,21 @@ class LiveMonitor(Monitor):
     @guarded("flush", asleep=True, failed=False)
     def flush(self, timeout_s: float = 10.0) -> bool:
         until = time.monotonic() + timeout(timeout_s)
-        negotiation = self._negotiation
+        if self._negotiation is not None and not self._await_parts(self._negotiation, until):
+            return False
+        return self._office is None or self._office.flush(max(0.0, until - time.monotonic()))
+
+    def _await_parts(self, negotiation: Negotiation, until: float) -> bool:
+        """Until no save waits for another rank's part; whether that was so in time."""
         pause = threading.Event()
-        while negotiation is not None and not negotiation.is_idle:
+        while not negotiation.is_idle:
             if time.monotonic() > until:
                 return False
             pause.wait(FLUSH_LOOK_S)
-        return self._office is None or self._office.flush(max(0.0, until - time.monotonic()))
+        return True
 
     @guarded("finish", asleep=None)
-    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
+    def finish(self, why: str = "finished", timeout_s: float = FINISH_TIMEOUT_S) -> None:
         self._finish(why, timeout_s)
 
     @guarded("finish", asleep=None)
@@ -475,16 +484,19 @@ class LiveMonitor(Monitor):
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
         self._watcher.stop()
+        grace_until = until + EMERGENCY_GRACE_S
         if self._has_later:
-            self._later.end(min(until, time.monotonic() + SETTLE_S))
+            self._later.end(min(until, time.monotonic() + LATE_S))
         if (stretch := self._state.bad_at_the_end()) is not None:
             self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
         if self._negotiation is not None:
+            if self._saver.is_under_way:
+                self._await_parts(self._negotiation, grace_until)
             self._seat.publish()
             self._negotiation.end()
-            self._agreeing.end(until)
+            self._agreeing.end(min(until, time.monotonic() + LATE_S))
         if self._office is not None:
-            self._office.end(why, self._state.step, until)
+            self._office.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:
             self._reporting.end(until)
         if self.identity.rank == 0:
@@ -497,7 +509,7 @@ class LiveMonitor(Monitor):
     def _at_exit(self) -> None:
         died_of = getattr(sys, "last_type", None)
         why = f"died of {died_of.__name__}" if died_of is not None else "the process exits"
-        self._finish(why, EXIT_TIMEOUT_S, is_exit=True)
+        self._finish(why, FINISH_TIMEOUT_S, is_exit=True)
 
     def fall_asleep(self) -> None:
         """In a forked child: no threads here, and nothing to report."""

@@ -23,9 +23,10 @@ from rekindle.mailbox import (
     request_key,
     request_prefix,
 )
-from rekindle.monitor.boxes import Box, DirectoryBox
+from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk, Verdict
+from rekindle.monitor.failures import mailbox_failed
 from rekindle.monitor.settings import Config
 from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.trouble import Trouble
@@ -154,6 +155,11 @@ class Mail:
         return not self._replies
 
     @property
+    def has_saved_to_tell(self) -> bool:
+        """A checkpoint that was asked for is sealed, and that is not answered yet."""
+        return any(reply.outcome is ReplyOutcome.SAVED for reply in tuple(self._replies))
+
+    @property
     def has_said_all(self) -> bool:
         """Replies, and the newest beat too."""
         return not self._replies and not self._has_beat_to_write
@@ -163,7 +169,7 @@ class Mail:
         dues = [self._poll_at - now, self._beat_at - now]
         answer_by = self._desk.next_due()
         if answer_by is not None:
-            dues.append((answer_by - self._clock.now()).total_seconds())
+            dues.append(answer_by - now)
         return max(0.0, min(dues))
 
     def _poll(self) -> None:
@@ -189,7 +195,7 @@ class Mail:
         if self._box.get(reply_key(request_id)) is not None:
             self._desk.close(request_id)
             return
-        raw = self._box.get(request_key(request_id))
+        raw, age_s = self._box.get_aged(request_key(request_id))
         if raw is None:
             return
         try:
@@ -202,12 +208,12 @@ class Mail:
             self._desk.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request names another id than its key; it is ignored")
             return
-        why = _REFUSALS.get(self._desk.offer(request, now=self._clock.now()))
+        why = _REFUSALS.get(self._desk.offer(request, now=self._clock.monotonic(), age_s=age_s))
         if why is not None:
             self.answer(request, ReplyOutcome.REFUSED, why)
 
     def _refuse_overdue(self) -> None:
-        overdue = self._desk.overdue(now=self._clock.now())
+        overdue = self._desk.overdue(now=self._clock.monotonic())
         if not overdue:
             return
         stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)
@@ -233,14 +239,6 @@ class Mail:
         try:
             work()
         except Exception as err:  # whatever the transport does, training goes on
-            told(self._trouble, self._box, doing, err)
+            mailbox_failed(self._trouble, self._box, doing, err)
             return False
         return True
-
-
-def told(trouble: Trouble, box: Box, doing: str, err: Exception) -> None:
-    """Tell the trouble with a mailbox: AWS's in AWS's words, a directory's once."""
-    if isinstance(box, DirectoryBox):
-        trouble.once(f"mailbox.{type(err).__name__}", "The mailbox failed in %s (%r); training goes on", doing, err)
-    else:
-        trouble.aws(doing, err)

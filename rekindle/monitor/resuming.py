@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from rekindle.checkpoints.discover import judge_one
 from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
@@ -32,7 +33,7 @@ from rekindle.mailbox import (
     verify_listing,
 )
 from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import Box, list_objects
+from rekindle.monitor.boxes import Box
 from rekindle.monitor.saving import Upload, local_path
 from rekindle.monitor.trouble import logger
 
@@ -112,6 +113,7 @@ def _newest_sealed(
     barred: list[str] = []
     marks = frozenset(box.names(quarantine_prefix()))
     fence = _fence(box)
+    fenced_at = box.written_at(fence_key()) if fence is not None and fence.superseded else None
     for key in sorted(box.names(manifest_prefix()), reverse=True)[:MAX_READ]:  # twelve digits sort as numbers do
         parsed = parse_key(key)
         try:
@@ -122,7 +124,7 @@ def _newest_sealed(
             continue
         if manifest is None or manifest.key != key or manifest.job_id not in (job_id, manifest.attempt):
             continue
-        is_late = fence is not None and manifest.attempt in fence.superseded and manifest.saved_at > fence.written_at
+        is_late = fence is not None and manifest.attempt in fence.superseded and _is_after(box, key, fenced_at)
         path = local_path(manifest.root, upload)
         is_marked = any(mark_key(root) in marks for root in (manifest.root, path) if root)
         if is_late or is_marked or is_forensic(manifest.request_id):
@@ -136,6 +138,12 @@ def _newest_sealed(
     return None, tuple(barred)
 
 
+def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
+    """By the store's clock alone: those of the hosts that wrote the two may be minutes apart."""
+    written_at = box.written_at(key)
+    return written_at is not None and fenced_at is not None and written_at > fenced_at
+
+
 def _fence(box: Box) -> Fence | None:
     raw = box.get(fence_key())
     try:
@@ -147,9 +155,7 @@ def _fence(box: Box) -> Fence | None:
 
 def _problems_in_s3(manifest: Manifest, clients: Clients) -> tuple[str, ...]:
     place = Place.parse(manifest.root, "root")
-    found = {
-        relative_path(place.path, key): size for key, size in list_objects(clients, place.bucket or "", place.path)
-    }
+    found = {relative_path(place.path, key): size for key, size in clients.objects(place.bucket or "", place.path)}
     return verify_listing(manifest, {path: size for path, size in found.items() if path is not None})
 
 

@@ -111,5 +111,8 @@ class Monitor:
         """What went wrong or was dropped so far, as counts."""
         return {}
 
-    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
-        """The run is over: seal what was saved, send what waits, for at most `timeout_s`."""
+    def finish(self, why: str = "finished", timeout_s: float = 4.0) -> None:
+        """The run is over: seal what was saved, send what waits, for at most `timeout_s`.
+
+        Up to 20 s longer only while an emergency checkpoint has no manifest yet, or its answer is not written.
+        """

@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from rekindle.monitor import Config
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import S3Box, open_box
 from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.mail import told
+from rekindle.monitor.failures import mailbox_failed
 from rekindle.monitor.outbox import MAX_EVENTS_WAITING, EventType, Outbox
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.voice import SPEAKERS
@@ -154,7 +153,6 @@ def test_events_metrics_and_a_checkpoint_in_s3_arrive(cloud: Cloud) -> None:
     manifest = Manifest.from_json(cloud.get(reply.manifest))
     assert manifest.root == "s3://box/ckpt/step-21"
     assert verify_listing(manifest, {"model.bin": 21, "optim.bin": 1}) == ()
-    assert {item.sha256 for item in manifest.files} == {None}, "objects are listed, not read back"
 
     events = cloud.events()
     by_type = {event["detail-type"]: event for event in events}
@@ -199,7 +197,7 @@ def a_request() -> bytes:
         request_id="r1",
         job_id="job",
         attempt="run-1",
-        deadline_at=datetime.now(UTC) + timedelta(seconds=600),
+        deadline_s=600.0,
         reason="a test asks",
     ).to_json()
 
@@ -319,7 +317,7 @@ def test_refusals_are_counted_for_each_call_and_warned_of_once(caplog: pytest.Lo
     for doing in ("writing a beat", "writing a report", "writing a beat"):
         with pytest.raises(Exception, match="NoSuchBucket") as caught:
             box.put("rekindle/beats/a.json", b"{}")
-        told(trouble, box, doing, caught.value)
+        mailbox_failed(trouble, box, doing, caught.value)
     assert trouble.snapshot() == {"aws_refused.writing a beat": 2, "aws_refused.writing a report": 1}
     said = [record for record in caplog.records if record.name == "rekindle.monitor"]
     assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]

@@ -178,7 +178,7 @@ def test_requests_that_expired_or_name_a_dead_attempt_are_refused(
 ) -> None:
     box.fence("run-1", 1, "run-0")
     start(started, box, trainer)
-    box.ask("late", "run-1", within_s=-1)
+    box.ask("late", "run-1", within_s=0)
     box.ask("other", "run-0")
     assert box.reply("late").outcome is ReplyOutcome.REFUSED
     assert box.reply("other").why == "the request is for another attempt"

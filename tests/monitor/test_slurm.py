@@ -89,7 +89,7 @@ def sealed(box: DirectoryBox, root: Path, step: int, attempt: str = "slurm.hpc.1
         "step": step,
         "kind": SaveKind.PERIODIC,
         "root": str(root),
-        "files": (ManifestFile(path=".", bytes=10, sha256=None),),
+        "files": (ManifestFile(path=".", bytes=10),),
         "world_size": 1,
         "saved_at": AT,
     }
@@ -241,7 +241,7 @@ def test_the_newer_of_manifest_and_own_folder_wins_and_a_forensic_one_is_found_i
     env |= {"SLURM_RESTART_COUNT": "1", ENV_CHECKPOINT_DIR: str(own)}
     sealed(box, checkpoint(tmp_path, 5), 5)
     assert begin(started, env).resume.uri == str(own / "checkpoint-6")
-    files = (ManifestFile(path="trainer_state.json", bytes=1, sha256=None),)
+    files = (ManifestFile(path="trainer_state.json", bytes=1),)
     sealed(box, own / "checkpoint-6", 6, request_id="i-1-f1", kind=SaveKind.EMERGENCY, files=files)
     assert begin(started, env).resume.uri == str(tmp_path / "step-5.bin")
     newer = checkpoint(tmp_path, 7)

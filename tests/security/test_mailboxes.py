@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -36,9 +36,7 @@ def test_another_job_s_fence_and_requests_move_nobody() -> None:
     stranger = Fence(job_id="eve", attempt="eve-2", attempt_number=9, superseded=("lm",), written_at=AT)
     assert desk.fenced(stranger) is False
     assert desk.superseded_by is None
-    request = CheckpointRequest(
-        request_id="r-1", job_id="eve", attempt="lm", deadline_at=AT + timedelta(hours=1), reason="save"
-    )
+    request = CheckpointRequest(request_id="r-1", job_id="eve", attempt="lm", deadline_s=3600.0, reason="save")
     assert desk.offer(request, now=AT) is Verdict.IGNORED
     assert desk.has_wish is False
 
@@ -94,7 +92,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "kind": "emergency",
         "root": "s3://bucket/ckpt/500",
         "saved_at": AT.isoformat(),
-        "files": [{"path": "model.pt", "bytes": 5, "sha256": None}],
+        "files": [{"path": "model.pt", "bytes": 5}],
     } | changes
 
 
