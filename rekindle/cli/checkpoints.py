@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.checkpoints.discover import discover, order
+from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
 from rekindle.cli.errors import CommandFailed, Misused, NotFound, Unreachable
 from rekindle.cli.reading import out, out_json
 from rekindle.cli.table import Column, Style, clean, render
-from rekindle.folders import listing_of, reader_of
+from rekindle.folders import listing_of, reader_of, times_of
 from rekindle.mailbox import MailboxError, Place
 from rekindle.monitor.aws import AwsUnavailable, Clients
 from rekindle.monitor.boxes import Box, open_box
@@ -60,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         box = open_box(_mailbox(args, place).uri, Clients())
         if args.quarantine is not None or args.lift is not None:
             return _mark(args, place, box)
-        listing, read = _contents(place)
-        found = [_judged(item, place, _marks(box)) for item in discover(listing, read)]
+        listing, read, times = _contents(place)
+        found = [_judged(item, place, _marks(box)) for item in of_one_run(discover(listing, read, times))]
     except MailboxError as err:
         raise Misused(str(err)) from err
     except FileNotFoundError as err:
@@ -102,14 +103,15 @@ def _mailbox(args: argparse.Namespace, place: Place) -> Place:
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 
-def _contents(place: Place) -> tuple[Mapping[str, int], Read]:
+def _contents(place: Place) -> tuple[Mapping[str, int], Read, Mapping[str, float] | None]:
+    """Sizes, how to read, and when each file was written; the latter means nothing in S3."""
     if place.bucket is None:
         path = Path(place.path or "/")
         if path.is_file():
-            return {path.name: path.stat().st_size}, reader_of(path.parent)
-        return listing_of(path), reader_of(path)
+            return {path.name: path.stat().st_size}, reader_of(path.parent), None
+        return listing_of(path), reader_of(path), times_of(path)
     objects = _Objects(client=Clients().get("s3"), place=place)
-    return dict(objects.listing()), objects.read
+    return dict(objects.listing()), objects.read, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.resuming import settled
+from rekindle.monitor.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
 from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
 from rekindle.monitor.sharing import Share, shared
@@ -86,7 +86,7 @@ def start(
     """
     around = process_environment() if env is None else env
     told = hear(around, lambda: _box_of(mailbox, around))
-    told, resume = shared(told, _settled(told, mailbox), share)
+    told, resume = shared(told, _settled(told, mailbox, _attempt_name(attempt, job_id, told.env)), share)
     given = told.env
     try:
         return _start(
@@ -147,7 +147,7 @@ def _start(
     monitor = LiveMonitor(
         identity=Identity(
             job_id=check_id(job_id, "job_id"),
-            attempt=check_id(attempt or f"{job_id[:118]}-a{number}", "attempt"),
+            attempt=check_id(_attempt_name(attempt, job_id, env), "attempt"),
             attempt_number=number,
             rank=rank,
             world_size=world_size,
@@ -189,7 +189,7 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
+def _settled(told: Told, mailbox: str | Box | None, attempt: str) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = told.env
     plan = _resume_plan(env) if told.resume is None else told.resume
@@ -201,21 +201,30 @@ def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
             upload=_upload(env),
             box=_box_of(mailbox, env),
             is_repeat=_attempt_number(env) > 1,
-            is_untold=told.is_untold,
+            attempt=attempt,
+            unplanned=told.unplanned,
             job_id=env.get(ENV_JOB_ID, ""),
         )
 
     try:
-        return patiently(look) if told.is_untold else look()
+        is_again = told.unplanned is not None or env.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        return within(lambda: patiently(look), LOOK_AGAIN_S) if is_again else within(look, LOOK_S)
     except Exception as err:
         logger.warning("Rekindle's resume plan could not be checked against the disk: %r", err)
-        return _resume_plan(told.submitted) if told.is_untold else plan
+        return _resume_plan(told.submitted) if told.unplanned is not None else plan
 
 
 def _box_of(mailbox: str | Box | None, env: Mapping[str, str]) -> Box | None:
     """Raises: MailboxError for what is no mailbox's place."""
     there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
     return open_box(there, Clients()) if isinstance(there, str) else there
+
+
+def _attempt_name(attempt: str | None, job_id: str | None, env: Mapping[str, str]) -> str:
+    """Under which this attempt writes its manifests; empty where it has no Job."""
+    job_id = job_id or env.get(ENV_JOB_ID)
+    own = f"{job_id[:118]}-a{_attempt_number(env)}" if job_id else ""
+    return attempt or env.get(ENV_ATTEMPT_NAME) or own
 
 
 def _attempt_number(env: Mapping[str, str]) -> int:
