@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 
 from rekindle.mailbox import (
@@ -37,6 +38,7 @@ from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.identity import Identity
+from rekindle.monitor.leftovers import remove_leftovers
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
 from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
@@ -137,6 +139,8 @@ def _start(
     env_rank, env_world = rank_from_env(env)
     rank = env_rank if ranks[0] is None else ranks[0]
     world_size = max(env_world if ranks[1] is None else ranks[1], rank + 1)
+    if rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
+        threading.Thread(target=remove_leftovers, args=(directory,), name="rekindle-clean", daemon=True).start()
     clients = Clients()
     box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
     if coordinator is None:
