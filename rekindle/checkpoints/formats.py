@@ -102,7 +102,8 @@ def damage(folder: Folder, below: str = "") -> list[str]:
         for path, size in folder.files.items()
         if path.startswith(below) and path.endswith(STATE_ENDS) and not is_marker(path) and not is_temporary(path)
     }
-    problems = [f"{path} is empty" for path, size in state.items() if size == 0]
+    # A rank of torch DCP that has nothing to write leaves an empty shard; those that `.metadata` names are looked at.
+    problems = [f"{path} is empty" for path, size in state.items() if size == 0 and not path.endswith(".distcp")]
     looked = sorted((path for path, size in state.items() if size), key=lambda path: (-state[path], path))[:MAX_LOOKS]
     problems += [problem for path in looked if (problem := problem_of(folder, path)) is not None]
     tensors = [path for path in looked if path.endswith(TENSOR_ENDS)][:MAX_SAMPLED_FILES]

@@ -25,6 +25,7 @@ SAMPLE_BYTES: Final = 4096
 MAX_PICKLE_BYTES: Final = 512 * 1024  # some thousand tensors
 _ITEM_BYTES: Final = 8192
 MAX_HEADER_BYTES: Final = 8 * 1024 * 1024  # of a safetensors file; a longer one is not read
+_GLOBAL: Final = "\0"  # before the name of a class or function, which is no text of the file's
 METADATA: Final = "__metadata__"  # the entry of a safetensors header that is no tensor
 
 _T = TypeVar("_T")
@@ -64,6 +65,7 @@ class Tensor:
     type: str | None
     key: str
     dimensions: int
+    elements: int  # of its storage
 
 
 def has_nan(raw: bytes, type_: str) -> bool:
@@ -90,6 +92,7 @@ class _Walk:
         self._type: str | None = None
         self._key: str | None = None
         self._is_storage = False
+        self._elements = 0
         self._numbers: int | None = None  # since the persistent id: its offset, then its shape
 
     def see(self, kind: str, value: object) -> Tensor | None:
@@ -101,6 +104,8 @@ class _Walk:
             self._memo[len(self._memo)] = self._last
             return None
         text = value if isinstance(value, str) else None
+        if kind == "GLOBAL" and text is not None:
+            text = _GLOBAL + text
         if kind in _GETS and isinstance(value, int):
             text = self._memo.get(value)
         self._last = text
@@ -108,21 +113,29 @@ class _Walk:
             self._text(text)
         elif kind == "BINPERSID":
             self._is_storage, self._numbers = False, 0
+        elif self._is_storage and isinstance(value, int):
+            self._elements = value
         elif self._numbers is not None and kind in _NUMBERS:
             self._numbers += 1
         elif self._numbers is not None and "TUPLE" in kind:
             dimensions, self._numbers = max(self._numbers - 1, 0), None
             if self._key is not None:
-                return Tensor(name=self._name, type=self._type, key=self._key, dimensions=dimensions)
+                return Tensor(
+                    name=self._name,
+                    type=self._type,
+                    key=self._key,
+                    dimensions=dimensions,
+                    elements=self._elements,
+                )
         return None
 
     def _text(self, text: str) -> None:
         if text == "storage":
             self._name, self._is_storage, self._key, self._type = self._before, True, None, None
+        elif text.startswith(_GLOBAL):
+            self._type = _STORAGES.get(text[len(_GLOBAL) :]) if self._is_storage else None
         elif not self._is_storage:
             self._before = text
-        elif text.startswith("torch ") and text.endswith("Storage"):
-            self._type = _STORAGES.get(text)
         elif self._key is None:
             self._key = text
 
@@ -201,7 +214,8 @@ def header_of(folder: Folder, path: str) -> tuple[int, dict[str, Any]] | None:
 
 def nan_in_items(folder: Folder, items: Sequence[tuple[str, int, int]], samples: int) -> str | None:
     """A shard of a DCP folder with a tensor that holds NaN. items: (shard, offset, bytes), as `.metadata` says."""
-    for shard, offset, length in _spread([item for item in items if item[2] > LOCAL.size], samples):
+    larger = sorted(items, key=lambda item: (-item[2], item))[: len(items) // 2 + 1]  # the rest is no matrix
+    for shard, offset, length in _spread(larger, samples):
         raw = folder.read(shard, offset, min(length, _ITEM_BYTES)) or b""
         at = raw.find(b"/data/0")  # torch pads its headers, and names the archive after nothing in particular
         start = raw.rfind(b"PK\x03\x04", 0, max(at, 0))
@@ -210,7 +224,10 @@ def nan_in_items(folder: Folder, items: Sequence[tuple[str, int, int]], samples:
         if begins is None or pickled is None:
             continue
         for tensor in tensors_in(raw[pickled:start])[:1]:
-            if tensor.type and tensor.dimensions >= 2 and has_nan(raw[start + begins :], tensor.type):
+            if tensor.type is None or tensor.dimensions < 2:
+                continue
+            first = start + begins
+            if has_nan(raw[first : first + tensor.elements * array(_TYPES[tensor.type][0]).itemsize], tensor.type):
                 return shard
     return None
 

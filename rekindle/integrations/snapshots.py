@@ -126,6 +126,7 @@ def save_dcp(
         future: Any = None
         if on_done is None:
             dcp.save(state, checkpoint_id=save.beside, process_group=cpu_group(DCP))
+            _remove_empty(save.beside, rank)
         else:
             future = dcp.async_save(state, checkpoint_id=save.beside, process_group=cpu_group(DCP))
     except BaseException:
@@ -156,6 +157,7 @@ class _Background:
         """This rank's shards are written; for rank 0 `.metadata` too, which lists them all."""
         try:
             future.result()
+            _remove_empty(self._save.beside, rank_and_world()[0])
             self._save.done()
             if self._on_done is not None:
                 self._on_done(self._save.target, self._step)
@@ -164,6 +166,13 @@ class _Background:
             self._result.set_exception(err)
         else:
             self._result.set_result(None)
+
+
+def _remove_empty(folder: Path, rank: int) -> None:
+    """A rank that had nothing to write leaves an empty shard, which nothing names and which looks like damage."""
+    for shard in folder.glob(f"__{rank}_*.distcp"):
+        if shard.stat().st_size == 0:
+            shard.unlink()
 
 
 _background: list[_Background] = []  # the asynchronous save under way, if any
