@@ -153,7 +153,7 @@ class S3Checkpoints:
         found: dict[str, CheckpointView] = {}
         for place in _places(job):
             try:
-                for view in self._discovery.under(place, attempts, near=near, skip_steps=steps):
+                for view in self._discovery.under(place, attempts, near=near, skip_steps=steps, like=taken):
                     if not any(_touch(view.root, root) for root in taken):
                         found.setdefault(view.root, view)
             except (NotAuthorized, Permanent) as err:

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.checkpoints.discover import discover, order
+from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
 from rekindle.cli.errors import CommandFailed, Misused, NotFound, Unreachable
 from rekindle.cli.reading import out, out_json
 from rekindle.cli.table import Column, Style, clean, render
-from rekindle.folders import listing_of, reader_of
+from rekindle.folders import listing_of, reader_of, times_of
 from rekindle.hashing import verify_hashes
 from rekindle.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
 from rekindle.monitor.aws import AwsUnavailable, Clients
@@ -63,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
         box = open_box(_mailbox(args, place).uri, Clients())
         if args.quarantine is not None or args.lift is not None:
             return _mark(args, place, box)
-        listing, read = _contents(place)
+        listing, read, times = _contents(place)
         marks = _marks(box)
-        found = [_judged(item, place, marks) for item in discover(listing, read)]
+        found = [_judged(item, place, marks) for item in of_one_run(discover(listing, read, times))]
         if args.hashes:
             found = _compared(found, place, box)
     except MailboxError as err:
@@ -108,14 +109,15 @@ def _mailbox(args: argparse.Namespace, place: Place) -> Place:
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 
-def _contents(place: Place) -> tuple[Mapping[str, int], Read]:
+def _contents(place: Place) -> tuple[Mapping[str, int], Read, Mapping[str, float] | None]:
+    """Sizes, how to read, and when each file was written; the latter means nothing in S3."""
     if place.bucket is None:
         path = Path(place.path or "/")
         if path.is_file():
-            return {path.name: path.stat().st_size}, reader_of(path.parent)
-        return listing_of(path), reader_of(path)
+            return {path.name: path.stat().st_size}, reader_of(path.parent), None
+        return listing_of(path), reader_of(path), times_of(path)
     objects = _Objects(client=Clients().get("s3"), place=place)
-    return dict(objects.listing()), objects.read
+    return dict(objects.listing()), objects.read, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from rekindle.monitor import Exchange, Monitor
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.saving import SaveFunction
 
-SHARE_S: Final = 60.0  # for what rank 0 knows at the start: the ranks start within seconds of each other
+SHARE_S: Final = 120.0  # for what rank 0 knows at the start, where it may look at many checkpoints first
 PARTS_S: Final = 1800.0  # for the slowest rank's part of a save
 LOOK_S: Final = 0.01
 RECONNECT: Final = timedelta(seconds=10)
