@@ -25,6 +25,7 @@ DCP_TIMEOUT = timedelta(minutes=30)  # a rank may be late by its own part of a s
 
 _dcp: tuple[Any, Any] | None = None  # the world, and its group for DCP
 _shared: tuple[Any, TorchStore] | None = None  # the world, and what its ranks share
+_gathered: set[str] = set()  # keys that rank 0 has read
 _counts: dict[str, int] = {}  # how often this process called a function that all ranks call equally often
 
 
@@ -161,11 +162,16 @@ def gathered(text: str, timeout_s: float, name: str = "") -> list[str]:
     if rank != 0:
         shared.put(f"{key}/{rank}", text)
         return []
+    # A rank that comes twice under one name, as in an emergency save at the step of a periodic one, may have come for
+    # the second time before this rank has read what it left first: what is read is freed under the next name only.
+    for old in [old for old in _gathered if not old.startswith(f"{key}/")]:
+        shared.forget(old)
+        _gathered.remove(old)
     until = time.monotonic() + timeout_s
     texts = [text]
     for other in range(1, world):
         texts.append(wait_for(shared, f"{key}/{other}", max(0.0, until - time.monotonic())))
-        shared.forget(f"{key}/{other}")
+        _gathered.add(f"{key}/{other}")
     return texts
 
 
