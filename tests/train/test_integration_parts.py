@@ -249,6 +249,33 @@ def test_the_phases_of_a_trainer_are_what_it_does(tmp_path: Path) -> None:
     assert seen == [RunPhase.SAVING, RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING]
 
 
+def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
+    """A second epoch whose first sample comes late: workers that start, a large index that is shuffled."""
+    from transformers import TrainerCallback
+
+    class Late(Numbers):
+        waits = False
+
+        def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+            if self.waits:
+                self.waits = False
+                path = tmp_path / beat_key("run-1")
+                wait_for("start-up", lambda: Beat.from_json(path.read_bytes()).phase is RunPhase.STARTUP)
+                seen.append(index)
+            return super().__getitem__(index)
+
+    class SecondEpoch(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            data.waits = state.global_step > 0
+
+    data, seen = Late(), []
+    trainer = trainer_of(tmp_path, [callback_of(tmp_path), SecondEpoch()], save_strategy="no")
+    trainer.train_dataset = data
+    trainer.train()
+    assert len(seen) == 1
+    assert Beat.from_json((tmp_path / beat_key("run-1")).read_bytes()).phase is RunPhase.FINISHED
+
+
 def test_a_checkpoint_of_the_model_only_gets_no_manifest(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, [callback_of(tmp_path)], save_only_model=True)
     trainer.train()
