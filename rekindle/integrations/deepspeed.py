@@ -46,6 +46,7 @@ class Rekindle(Driven):
         self.client_state: dict[str, Any] = {}
         super().__init__(folder, **more)
         self._together.keeps_writes_of(engine)
+        self.monitor.scaler(engine)  # where it trains with one
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.

@@ -64,6 +64,9 @@ class TrainerHooks:
     def begin(self) -> None:
         """Training begins: the engine, if any, exists now."""
         self._losses.clear()
+        scaler = getattr(self.trainer.accelerator, "scaler", None)
+        if scaler is not None:
+            self._monitor().scaler(scaler)
         if hasattr(self.trainer.model_wrapped, "checkpoint_engine"):  # DeepSpeed's engine
             self._together.keeps_writes_of(self.trainer.model_wrapped)
 

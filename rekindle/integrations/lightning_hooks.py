@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import signal
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class LightningHooks(Guarded):
         self._sealed: dict[str, int] = {}  # path → the step that a manifest names it for
         self._cut: Any = None  # the state of the loops where a stop cut the epoch short
         self._before_stop: tuple[Any, Any, Any] | None = None
+        self._replaced: list[tuple[Any, str]] = []  # methods of Lightning's own objects, until the tear-down
         self._started: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until all ranks are there
         self._watch = LocalWatch(self.monitor)
@@ -66,10 +67,10 @@ class LightningHooks(Guarded):
     @guarded("on_save_checkpoint")
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Every rank comes here for every checkpoint. Lightning itself keeps no random generators."""
-        checkpoint[RNG_KEY] = gathered_rng(trainer.global_step)
         if self._cut is not None:
             # At a stop Lightning counts the epoch as done, and a run that goes on from there would leave out its rest.
             checkpoint["epoch"], checkpoint["loops"]["fit_loop"] = copy.deepcopy(self._cut)
+        checkpoint[RNG_KEY] = gathered_rng(trainer.global_step)
 
     @guarded("on_load_checkpoint")
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
@@ -93,6 +94,9 @@ class LightningHooks(Guarded):
     @guarded("on_train_start")
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
         _take_sigterm_from(trainer)
+        scaler = getattr(trainer.precision_plugin, "scaler", None)  # of mixed precision by float16
+        if scaler is not None:
+            self.monitor.scaler(scaler)
         engine = getattr(trainer.strategy, "deepspeed_engine", None)
         if hasattr(engine, "checkpoint_engine"):
             self._together.keeps_writes_of(engine)
@@ -162,8 +166,7 @@ class LightningHooks(Guarded):
         A write that fails on one rank, which is rank 0 with most strategies, must not leave the others in it.
         """
         self._write = write = trainer.save_checkpoint
-        strategy = trainer.strategy
-        strategy.save_checkpoint = self._together.collective(strategy.save_checkpoint)
+        self._replace(trainer.strategy, "save_checkpoint", self._together.collective(trainer.strategy.save_checkpoint))
 
         @wraps(write)
         def save_checkpoint(filepath: Any, weights_only: Any = None, storage_options: Any = None) -> None:
@@ -173,7 +176,7 @@ class LightningHooks(Guarded):
                 self._sealed[str(filepath)] = self._step
                 self.monitor.saved(filepath, self._step)
 
-        trainer.save_checkpoint = save_checkpoint
+        self._replace(trainer, "save_checkpoint", save_checkpoint)
 
     def _watch_validation_of(self, trainer: Any) -> None:
         """From before the workers of its data start to its end, the sanity check among it."""
@@ -185,7 +188,11 @@ class LightningHooks(Guarded):
             with self.monitor.phase("evaluation"):
                 return run(*args, **kwargs)
 
-        loop.run = watched
+        self._replace(loop, "run", watched)
+
+    def _replace(self, owner: Any, name: str, method: Any) -> None:
+        setattr(owner, name, method)
+        self._replaced.append((owner, name))
 
     def _is_whole(self, filepath: Any, weights_only: Any) -> bool:
         """Whether a manifest may vouch for a file that the script or a ModelCheckpoint has saved.
@@ -222,6 +229,10 @@ class LightningHooks(Guarded):
             loop = trainer.fit_loop
             trainer.limit_val_batches, loop.min_epochs, loop.epoch_loop.min_steps = self._before_stop
             self._before_stop = None
+        while self._replaced:
+            owner, name = self._replaced.pop()
+            with suppress(AttributeError):
+                delattr(owner, name)
         self._watch.close()
         finish(self.monitor)
         self._started = None

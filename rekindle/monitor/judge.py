@@ -33,20 +33,23 @@ class LossNews:
 class Judge:
     """`judge` is the late thread's; `news` may be read by any.
 
-    is_seated: whether this rank judges the loss. has_pace: whether it judges the pace of steps, which is rank 0's.
-    is_scaled: whether a gradient scaler is at work; a gradient norm that is not finite is then the scaler's business.
+    may_judge: whether this rank follows the loss. may_speak: whether it is the one that says what it found. has_pace:
+    whether it judges the pace of steps, which is rank 0's. is_scaled: whether a gradient scaler is at work; a gradient
+    norm that is not finite is then the scaler's business.
     """
 
     def __init__(
         self,
         *,
-        is_seated: Callable[[], bool],
+        may_judge: Callable[[], bool],
+        may_speak: Callable[[], bool],
         has_pace: bool,
         is_scaled: Callable[[], bool],
         voice: Voice,
         on_news: Callable[[], None],
     ) -> None:
-        self._is_seated = is_seated
+        self._may_judge = may_judge
+        self._may_speak = may_speak
         self._has_pace = has_pace
         self._is_scaled = is_scaled
         self._voice = voice
@@ -59,7 +62,7 @@ class Judge:
 
     def wants(self, sample: Sample) -> bool:
         """Whether there is something to judge in a sample."""
-        return self._has_pace or (sample.loss is not None and self._is_seated())
+        return self._has_pace or (sample.loss is not None and self._may_judge())
 
     def judge(self, sample: Sample) -> None:
         """Judge one step; its values are numbers by now."""
@@ -68,7 +71,7 @@ class Judge:
         if grad_norm is not None and not math.isfinite(grad_norm) and self._is_scaled():
             grad_norm = None
         point = Point(step=sample.step, loss=loss, grad_norm=grad_norm, step_s=sample.step_s)
-        if self._is_seated():
+        if self._may_judge():
             self._judge_loss(point)
         if self._has_pace:
             for verdict in self._throughput.update(point):
@@ -87,6 +90,8 @@ class Judge:
             health = Health.WATCH
         now = LossNews(health, watch.onset_step, watch.healed_step, watch.baseline, judged)
         self.news = now
+        if not self._may_speak():
+            return
         for verdict in verdicts:
             self._say_loss(verdict, loss)
         is_healed = now.healed_step is not None and now.healed_step != was.healed_step

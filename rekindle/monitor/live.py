@@ -154,7 +154,8 @@ class LiveMonitor(Monitor):
             on_news=self._beat_soon,
         )
         self._judge = Judge(
-            is_seated=lambda: self._seat.is_mine,
+            may_judge=lambda: self._seat.may_judge,
+            may_speak=lambda: self._seat.is_mine,
             has_pace=is_first,
             is_scaled=lambda: self._losses.scale.is_on,
             voice=self._voice,

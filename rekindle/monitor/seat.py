@@ -31,6 +31,7 @@ from rekindle.monitor.trouble import Trouble
 
 OPEN, JUDGE, NEWS = "loss/open", "loss/judge", "loss/news"
 MIN_CALLS = 3  # of `Monitor.step` on rank 0 without a loss, before another rank may judge
+UNDECIDED_CALLS = 10_000  # after which a rank that is not told which one judges leaves it
 SPREAD_S = 2.0  # over the ranks that may claim
 MAX_NEWS_CHARS = 1000
 
@@ -143,6 +144,11 @@ class Seat:
         self._calls += 1
         if loss is not None:
             self._has_loss = True
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether this rank follows the loss: it judges, or may yet be the one that does."""
+        return self.is_mine or (not self._is_decided and self._calls < UNDECIDED_CALLS)
 
     def publish(self) -> bool:
         """There is news. Returns whether this rank publishes it, so that the thread should be woken."""

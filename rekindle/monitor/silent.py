@@ -61,7 +61,7 @@ class Monitor:
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
-        """`with mon.phase("evaluation")` or `"saving"`: other limits hold in there than between two steps."""
+        """`with mon.phase(...)` of `"evaluation"`, `"saving"` or `"startup"` (of an epoch's data): each has limits of its own."""
         return nullcontext()
 
     def alive(self) -> None:

@@ -253,10 +253,17 @@ def test_weights_poisoned_by_a_bad_loss_are_not_saved(
     assert trainer.calls == []
 
 
-def test_a_bad_loss_reaches_the_beat_as_a_state_never_as_a_number(started: list[Monitor], box: ObservedBox) -> None:
+def test_a_bad_loss_reaches_the_beat_as_a_state_never_as_a_number_and_once_it_lasts(
+    started: list[Monitor], box: ObservedBox
+) -> None:
     monitor = start(started, box, None)
+    monitor.step(8, loss=1.0)
     monitor.step(9, loss=math.nan)
     beat = box.wait_beat("run-1", lambda beat: beat.step == 9)
+    assert (beat.loss, beat.loss_state) == (None, LossState.NONE)
+    for step in (10, 11):
+        monitor.step(step, loss=math.nan)
+    beat = box.wait_beat("run-1", lambda beat: beat.step == 11)
     assert (beat.loss, beat.loss_state) == (None, LossState.NAN)
 
 
@@ -462,21 +469,21 @@ def test_a_stall_is_noticed_while_the_main_thread_is_blocked_and_its_end_too(
 def test_a_loss_on_a_device_is_read_on_another_thread(started: list[Monitor], box: ObservedBox) -> None:
     read_on: list[str] = []
 
-    class Tensor:
-        """As a framework's: reading it may wait for the device, and it drags its graph along until detached."""
+    class Array:
+        """What is used of a jax.Array, whose reading may wait for the device."""
 
-        def detach(self) -> Tensor:
-            return self
+        shape = ()
 
-        def __float__(self) -> float:
+        def item(self) -> float:
             read_on.append(threading.current_thread().name)
             return math.inf
 
+    Array.__module__ = "jax"
     monitor = start(started, box, None)
-    monitor.step(3, loss=Tensor(), grad_norm=None)
-    beat = box.wait_beat("run-1", lambda beat: beat.loss_state is LossState.INF)
-    assert beat.step == 3
-    assert read_on == ["rekindle-late"]
+    for step in (1, 2, 3):
+        monitor.step(step, loss=Array(), grad_norm=None)
+    box.wait_beat("run-1", lambda beat: beat.loss_state is LossState.INF)
+    assert read_on == ["rekindle-late"] * 3
 
 
 def test_nothing_that_training_hands_over_can_raise(started: list[Monitor], box: ObservedBox) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,18 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from rekindle.integrations.together import Together, clean, put_in_place
-from rekindle.mailbox import Beat, Manifest, RunPhase, beat_key, manifest_prefix
+from rekindle.mailbox import (
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Manifest,
+    ReplyOutcome,
+    RunPhase,
+    beat_key,
+    manifest_prefix,
+    reply_key,
+    request_key,
+)
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 PATIENCE_S = 120.0
@@ -237,10 +249,97 @@ def test_the_phases_of_a_trainer_are_what_it_does(tmp_path: Path) -> None:
     assert seen == [RunPhase.SAVING, RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING]
 
 
+def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
+    """A second epoch whose first sample comes late: workers that start, a large index that is shuffled."""
+    from transformers import TrainerCallback
+
+    class Late(Numbers):
+        waits = False
+
+        def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+            if self.waits:
+                self.waits = False
+                path = tmp_path / beat_key("run-1")
+                wait_for("start-up", lambda: Beat.from_json(path.read_bytes()).phase is RunPhase.STARTUP)
+                seen.append(index)
+            return super().__getitem__(index)
+
+    class SecondEpoch(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            data.waits = state.global_step > 0
+
+    data, seen = Late(), []
+    trainer = trainer_of(tmp_path, [callback_of(tmp_path), SecondEpoch()], save_strategy="no")
+    trainer.train_dataset = data
+    trainer.train()
+    assert len(seen) == 1
+    assert Beat.from_json((tmp_path / beat_key("run-1")).read_bytes()).phase is RunPhase.FINISHED
+
+
 def test_a_checkpoint_of_the_model_only_gets_no_manifest(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, [callback_of(tmp_path)], save_only_model=True)
     trainer.train()
     assert (tmp_path / "checkpoints" / "checkpoint-6").is_dir()
+    assert manifests(tmp_path) == {}
+
+
+class Full(OSError):
+    """What a script's own save raises."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_emergency_is_a_whole_checkpoint_or_an_answer_and_the_trainers_own_saves_stay_as_they_are(
+    fails: bool, tmp_path: Path
+) -> None:
+    from transformers import Trainer, TrainerCallback
+
+    class Failing(Trainer):
+        def _save_rng_state(self, output_dir: str) -> None:
+            if fails:
+                raise Full("no space left on device")
+            super()._save_rng_state(output_dir)
+
+    class EndsWhenAnswered(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop = answer.exists()
+
+    now = datetime.now(UTC)
+    request = CheckpointRequest(
+        request_id="please", job_id="job", attempt="run-1", deadline_at=now + timedelta(hours=1), reason="a test"
+    )
+    answer, path = tmp_path / reply_key("please"), tmp_path / request_key("please")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(request.to_json())
+    trainer = trainer_of(
+        tmp_path,
+        [callback_of(tmp_path), EndsWhenAnswered()],
+        Failing,
+        max_steps=1_000_000,
+        save_strategy="no",
+        save_only_model=True,
+    )
+    trainer.train()
+    reply = CheckpointReply.from_json(answer.read_bytes())
+    if fails:
+        assert reply.outcome is ReplyOutcome.CANNOT
+        assert "no space left on device" in reply.why
+        assert not list((tmp_path / "checkpoints").glob("*checkpoint*"))
+        return
+    assert reply.outcome is ReplyOutcome.SAVED
+    [manifest] = manifests(tmp_path).values()
+    assert {"optimizer.pt", "trainer_state.json", "rng_state.pth"} <= {item.path for item in manifest.files}
+    assert trainer.args.save_only_model
+
+
+def test_a_save_of_a_trainer_that_is_alone_raises_its_own_error(tmp_path: Path) -> None:
+    from transformers import Trainer
+
+    class Failing(Trainer):
+        def _save_rng_state(self, output_dir: str) -> None:
+            raise Full("no space left on device")
+
+    with pytest.raises(Full):
+        trainer_of(tmp_path, [callback_of(tmp_path)], Failing).train()
     assert manifests(tmp_path) == {}
 
 
