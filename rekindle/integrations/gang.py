@@ -82,8 +82,8 @@ class TorchStore:
 def store() -> TorchStore:
     """What the ranks share. Call it on every rank, first on the thread that initialised torch.distributed.
 
-    Raises: RuntimeError where torch.distributed is not initialised; TimeoutError where rank 0 does not come within a
-    minute; what torch's store raises.
+    Raises: RuntimeError where torch.distributed is not initialised; TimeoutError where rank 0 does not come within
+    two minutes; what torch's store raises.
     """
     global _shared
     world: Any = dist.group.WORLD
