@@ -1,6 +1,7 @@
 """The monitor at work. The training thread comes in through `step` and the rest of `Monitor`; all I/O is on threads.
 
-    training thread   step → stall mark, non-finite check, sample, (now and then) agreement, save
+    training thread   step → stall mark, non-finite check, sample; at the agreed step: save
+    rekindle-agree    agrees with the other ranks on a step to save at; where there are several
     rekindle-watch    looks for stalls; no I/O, so that it works when everything else hangs
     rekindle-mail     fence, requests, replies, beats; rank 0
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
@@ -16,11 +17,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -28,18 +30,21 @@ from rekindle.detectors import StragglerWatch
 from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
 from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.agree import Coordinator, Wish
-from rekindle.monitor.agreement import TOP, Agreement
+from rekindle.monitor.agree import Plan, Wish
+from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.asked import WORD
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
 from rekindle.monitor.emergency import Saver
+from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.guard import guarded, must_pass
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge
+from rekindle.monitor.leading import Hooks, Leader
 from rekindle.monitor.metrics import Sample, as_number
+from rekindle.monitor.negotiation import Negotiation
 from rekindle.monitor.office import Office
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
@@ -59,7 +64,7 @@ from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
 EXIT_TIMEOUT_S = 5.0  # at interpreter exit
-MAX_TIMEOUT_S = 86_400.0  # `Event.wait` and `Thread.join` refuse what is longer than some 290 years
+FLUSH_LOOK_S = 0.02
 
 
 class LiveMonitor(Monitor):
@@ -72,7 +77,8 @@ class LiveMonitor(Monitor):
         resume: ResumePlan,
         config: Config,
         save: SaveFunction | None,
-        coordinator: Coordinator,
+        saves_alone: bool,
+        exchange: Callable[[], Exchange | None],
         box: Box | None,
         upload: Upload | None,
         bus: str | None,
@@ -85,7 +91,7 @@ class LiveMonitor(Monitor):
         self._config = config
         self._clock = clock
         trouble = self._trouble
-        self._has_compared = False
+        self._has_save, self._saves_alone = save is not None, saves_alone
         self._ending_thread: int | None = None
         self._has_ended = threading.Event()
         self._state = state = RunState()
@@ -96,7 +102,7 @@ class LiveMonitor(Monitor):
             clock=clock,
             trouble=trouble,
             grace_s=config.term_grace_s,
-            can_save=lambda: save is not None and self._saver.refuses is None and not self.superseded,
+            can_save=self._can_save,
             is_sealed=lambda: self._office is None or self._office.flush(0.0),
             write_stacks=self._tell_stacks,
         )
@@ -114,16 +120,23 @@ class LiveMonitor(Monitor):
         self._events = Worker("events", self._outbox.turn_events, trouble, is_done=lambda: self._outbox.has_sent_events)
         self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
         self._voice = Voice(identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake)
-        self._agreement = Agreement(coordinator, trouble, agree_s=config.agree_s, step_s=lambda: state.step_s)
+        self._agreement = Agreement(
+            rank=identity.rank,
+            world_size=identity.world_size,
+            wish=self._wish,
+            take=self._take_wish,
+            step_s=lambda: state.step_s,
+        )
         self._saver = Saver(
             save=save,
-            is_first_rank=is_first,
+            saves_alone=saves_alone,
             agreement=self._agreement,
             desk=self._desk,
             state=state,
             clock=clock,
             trouble=trouble,
             voice=self._voice,
+            settle=lambda _timeout_s: True,
         )
         self._judge = Judge(
             is_first_rank=is_first,
@@ -147,6 +160,9 @@ class LiveMonitor(Monitor):
         )
         self._watcher = Worker("watch", self._watchdog.turn, trouble)
         self._workers = [self._watcher, self._events, self._metrics]
+        self._negotiation: Negotiation | None = None
+        if identity.world_size > 1:
+            self._negotiate(exchange)
         self._accounts = Accounts(
             identity=identity,
             state=state,
@@ -193,6 +209,34 @@ class LiveMonitor(Monitor):
             on_failed=self._saver.failed,
         )
         self._workers += self._office.workers
+
+    def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:
+        saver = self._saver
+        hooks = Hooks(
+            objection=saver.objection,
+            refused=self._refused,
+            completed=saver.completed,
+            resumed_apart=self._resumed_apart,
+        )
+        leader = Leader(
+            agreement=self._agreement,
+            hooks=hooks,
+            step_s=lambda: self._state.slow_step_s,
+            session=secrets.token_hex(8),
+            clock=self._clock,
+            trouble=self._trouble,
+        )
+        self._negotiation = negotiation = Negotiation(
+            agreement=self._agreement,
+            open_exchange=exchange,
+            resume_step=self.resume.step,
+            leader=leader if self.identity.rank == 0 else None,
+            clock=self._clock,
+            trouble=self._trouble,
+        )
+        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.is_idle)
+        self._agreement.wakes(self._agreeing.wake)
+        self._workers.append(self._agreeing)
 
     def begin(
         self,
@@ -261,12 +305,14 @@ class LiveMonitor(Monitor):
                 extra=extra,
             )
             self._take(sample)
+            self._saver.stepped(step)
         except BaseException as err:
             if must_pass(err):
                 raise
             self._inner("step", err)
-        if self._agreement.is_due():
-            self._agree(self._state.step or 0)
+        plan = self._agreement.due()
+        if plan is not None:
+            self._act(plan, self._state.step or 0)
 
     def _take(self, sample: Sample) -> None:
         loss = sample.loss
@@ -320,33 +366,31 @@ class LiveMonitor(Monitor):
         """Whether this rank alone has the bad value, where that is known."""
         return None if ranks is None or self.identity.world_size == 1 else set(ranks) == {self.identity.rank}
 
-    def _agree(self, step: int) -> None:
-        try:
-            if not self._has_compared:
-                self._has_compared = True
-                self._compare_resumes()
-            agreed = self._agreement.ask(self._wish())
-            if agreed is Wish.NOTHING:
-                return
-            if agreed is not Wish.SAVE:
-                self._stopping.should_stop = True
-            if agreed is not Wish.STOP:
+    def _act(self, plan: Plan, step: int) -> None:
+        if plan.wish.saves:
+            try:
                 with self._stopping.saving():
-                    self._saver.save_now(step, self.phase(RunPhase.SAVING.value))
-        except Exception as err:
-            self._agreement.give_up(err)
+                    self._saver.save_now(plan, step, self.phase(RunPhase.SAVING.value))
+            finally:
+                if plan.wish.stops:
+                    self._saver.stop()
 
-    def _compare_resumes(self) -> None:
-        """Once, on all ranks: whether they went on from the same step. Each has read its plan for itself."""
-        step = self.resume.step
-        if self._agreement.are_same(0 if step is None else (step + 1) % TOP):
-            return
-        self._saver.refuses = why = (
-            "the ranks resumed at different steps, so that what they save together would be no state that ever was; "
-            "stop the run and start it again"
-        )
-        own = "nothing" if step is None else f"step {step}"
-        self._trouble.once("resumed_apart", "Rank %d resumed from %s: %s", self.identity.rank, own, why)
+    def _take_wish(self, wish: Wish) -> None:
+        """All ranks that keep to the plan are at its step. Called on the training thread."""
+        if wish.saves:
+            self._stopping.has_saved()  # also where another rank's signal was the first to be seen
+        if wish.stops:
+            self._stopping.should_stop = True
+        if wish is Wish.STOP:
+            self._saver.stop()
+
+    def _refused(self, why: str) -> None:
+        self._stopping.has_saved()
+        self._saver.refused(why)
+
+    def _resumed_apart(self, why: str) -> None:
+        self._saver.refuses = why
+        self._trouble.once("resumed_apart", "%s", why)
 
     def _wish(self) -> Wish:
         if self._desk.superseded_by is not None:
@@ -364,13 +408,13 @@ class LiveMonitor(Monitor):
         kind: str = "periodic",
         data: Mapping[str, Any] | None = None,
         took_s: float | None = None,
+        by_all_ranks: bool = False,
     ) -> None:
-        if self.identity.rank != 0:
-            return
         measured_s, self._state.saving_s = self._state.saving_s, None
         result = SaveResult(path=path, files=files, data=data or {})
         took_s = seconds(took_s, self._trouble)
-        self._saver.saved(step_number(step), SaveKind(kind), result, took_s if took_s is not None else measured_s)
+        took_s = took_s if took_s is not None else measured_s
+        self._saver.saved(step_number(step), SaveKind(kind), result, took_s, by_all_ranks=by_all_ranks)
 
     @guarded("phase", asleep=nullcontext, failed=nullcontext)
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -413,7 +457,14 @@ class LiveMonitor(Monitor):
 
     @guarded("flush", asleep=True, failed=False)
     def flush(self, timeout_s: float = 10.0) -> bool:
-        return self._office is None or self._office.flush(timeout(timeout_s))
+        until = time.monotonic() + timeout(timeout_s)
+        negotiation = self._negotiation
+        pause = threading.Event()
+        while negotiation is not None and not negotiation.is_idle:
+            if time.monotonic() > until:
+                return False
+            pause.wait(FLUSH_LOOK_S)
+        return self._office is None or self._office.flush(max(0.0, until - time.monotonic()))
 
     @guarded("finish", asleep=None)
     def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
@@ -441,6 +492,9 @@ class LiveMonitor(Monitor):
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
         self._watcher.stop()
+        if self._negotiation is not None:
+            self._negotiation.end()
+            self._agreeing.end(until)
         if self._has_later:
             self._later.end(until)
         if self._office is not None:
@@ -472,6 +526,11 @@ class LiveMonitor(Monitor):
 
     def _metrics_turn(self) -> float:
         return self._outbox.turn_metrics(is_last=self._metrics.is_stopping)
+
+    def _can_save(self) -> bool:
+        """Whether an emergency save is possible at all, with this rank."""
+        agrees = not self._agreement.lost or self.identity.world_size == 1 or self._saves_alone
+        return self._has_save and agrees and self._saver.refuses is None and not self.superseded
 
     def _tell_stacks(self) -> None:
         if self._reporter is not None:

@@ -114,13 +114,16 @@ class Stopping:
         if self.should_stop and not self._is_told:
             self._unheeded_steps += 1
 
+    def has_saved(self) -> None:
+        """What a signal asked for is being met, or cannot be."""
+        self._signals.wants_save = False
+
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Around an emergency save: what a signal asked for is then being done, on all ranks."""
+        """Around an emergency save, which a SIGTERM waits for."""
         self._is_saving = True
         try:
             yield
-            self._signals.wants_save = False  # also where another rank's signal was the first to be seen
         finally:
             self._is_saving = False
 

@@ -114,9 +114,13 @@ def call(monitor: Monitor, name: str, values: tuple[object, ...], named: dict[st
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mailbox named by a bare word is a folder below the current one."""
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A mailbox named by a bare word is a folder below the current one; and a Slurm job goes on ignoring SIGUSR1."""
     monkeypatch.chdir(tmp_path)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
