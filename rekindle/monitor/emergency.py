@@ -11,7 +11,7 @@ from rekindle.monitor.agree import Plan
 from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
-from rekindle.monitor.guard import PASS
+from rekindle.monitor.guard import must_pass
 from rekindle.monitor.office import Office
 from rekindle.monitor.outbox import EventType
 from rekindle.monitor.saving import LATER, SaveFunction, SaveJob, SaveResult, as_result
@@ -85,7 +85,7 @@ class Saver:
         failure: str | None = None
         try:
             failure = self._call_save(one, phase)
-        except PASS as err:
+        except BaseException as err:  # the script's own: see `_call_save`
             self._part_is_over(one, f"the save function ended by {err!r}")
             raise
         if failure is not None:
@@ -105,9 +105,9 @@ class Saver:
             one.is_deferred = returned is LATER
             if self._is_first_rank and not one.is_deferred:
                 one.result = as_result(returned)
-        except PASS:
-            raise
         except BaseException as err:  # the trainer's own function, whose errors need not be Exceptions
+            if must_pass(err):
+                raise
             return f"the save function failed: {err!r}"
         return None
 

@@ -96,6 +96,7 @@ class LiveMonitor(Monitor):
         self._config = config
         self._clock = clock
         trouble = self._trouble
+        self._has_save, self._saves_alone = save is not None, saves_alone
         self._ending_thread: int | None = None
         self._has_ended = threading.Event()
         self._state = state = RunState()
@@ -106,7 +107,7 @@ class LiveMonitor(Monitor):
             clock=clock,
             trouble=trouble,
             grace_s=config.term_grace_s,
-            can_save=lambda: save is not None and self._saver.refuses is None and not self.superseded,
+            can_save=self._can_save,
             is_sealed=lambda: self._office is None or self._office.flush(0.0),
             write_stacks=self._tell_stacks,
         )
@@ -525,6 +526,11 @@ class LiveMonitor(Monitor):
 
     def _metrics_turn(self) -> float:
         return self._outbox.turn_metrics(is_last=self._metrics.is_stopping)
+
+    def _can_save(self) -> bool:
+        """Whether an emergency save is possible at all, with this rank."""
+        agrees = not self._agreement.lost or self.identity.world_size == 1 or self._saves_alone
+        return self._has_save and agrees and self._saver.refuses is None and not self.superseded
 
     def _tell_stacks(self) -> None:
         if self._reporter is not None:

@@ -72,6 +72,7 @@ class Signals:
         self._previous: dict[int, Disposition] = {}
         self._pid = os.getpid()
         self._is_over = False
+        self._ignored_after: frozenset[int] = frozenset()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -85,6 +86,7 @@ class Signals:
         """
         if not _is_main():
             return False
+        self._ignored_after = frozenset(wishes)
         for number in numbers:
             if number != signal.SIGTERM and has_c_handler(number):
                 logger.info("Signal %d has a handler in C (faulthandler?), which stays: it asks for no save", number)
@@ -136,8 +138,8 @@ class Signals:
     def restore(self) -> None:
         """Put the previous handlers back, unless the script has replaced ours since.
 
-        A signal that asked for a save and had no handler is ignored from now on: one that comes while the run is torn
-        down must not kill. From another thread than the main one what can be put back is what the kernel knows.
+        One of `wishes` that had no handler is ignored from now on: one that comes while the run is torn down must not
+        kill. From another thread than the main one what can be put back is what the kernel knows.
         """
         self._is_over = True
         if not _is_main():
@@ -150,6 +152,7 @@ class Signals:
     def forked(self) -> None:
         """In a forked child: as `restore`. A data loader's worker ignores what asks its trainer for a save."""
         self._is_over = True
+        self._ignored_after = self.numbers - {signal.SIGTERM}
         try:
             self._put_back()
         except ValueError:  # not the main thread: there is no such child, but no certainty either
@@ -159,7 +162,7 @@ class Signals:
     def _put_back(self) -> None:
         for number, before in list(self._previous.items()):
             if self.is_ours(number):
-                _set(number, before)
+                self._set(number, before)
             self._previous.pop(number, None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -178,27 +181,26 @@ class Signals:
         if before is None or signal.getsignal(number) != self._on_signal:  # a later handler calls ours
             self._chain(before, number, frame)
             return
-        _set(number, before)
+        self._set(number, before)
         if before.is_chained:
             self._chain(before, number, frame)
         elif before.in_python is not signal.SIG_IGN:
             os.kill(os.getpid(), number)
+
+    def _set(self, number: int, before: Disposition) -> None:
+        """Raises: ValueError off the main thread."""
+        if before.in_python is _held or (number in self._ignored_after and before.is_default):
+            signal.signal(number, signal.SIG_IGN)
+        elif before.in_python is None or before.has_c_handler:
+            before.put_back()
+        else:
+            signal.signal(number, before.in_python)
 
     @staticmethod
     def _chain(before: Disposition | None, number: int, frame: FrameType | None) -> None:
         previous: Any = None if before is None else before.in_python
         if before is not None and before.is_chained and previous is not _held:
             previous(number, frame)
-
-
-def _set(number: int, before: Disposition) -> None:
-    """Raises: ValueError off the main thread."""
-    if number != signal.SIGTERM and (before.in_python is _held or before.is_default):
-        signal.signal(number, signal.SIG_IGN)
-    elif before.in_python is None or before.has_c_handler:
-        before.put_back()
-    else:
-        signal.signal(number, before.in_python)
 
 
 def _held(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature

@@ -116,7 +116,7 @@ class Stopping:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Around an emergency save: what a signal asked for is then being done, on all ranks."""
+        """Around an emergency save, which a SIGTERM waits for."""
         self._is_saving = True
         try:
             yield

@@ -20,6 +20,9 @@ class SafeLogger:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
+    def debug(self, message: str, *args: object) -> None:
+        self.log(logging.DEBUG, message, *args)
+
     def info(self, message: str, *args: object) -> None:
         self.log(logging.INFO, message, *args)
 

@@ -238,7 +238,7 @@ def test_a_rank_that_is_stuck_in_c_under_torchrun_ends_of_sigterm(launch: Launch
     ("arguments", "why"),
     [
         ("save=None", "nothing can be saved"),
-        ("world_size=2, rank=1", "nothing can be saved"),
+        ("world_size=2, rank=1, exchange=lambda: None", "nothing can be saved"),
         ("config={'term_grace_s': 2.0}", "did not end within 2 s"),
     ],
 )
@@ -430,8 +430,10 @@ def test_a_second_monitor_of_the_same_run_takes_over_with_signals_and_what_is_ow
         third.step(4)
         say(third=third.is_silent)
         third.finish()
-        ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("rekindle-")]
-        say(threads=ours)
+        for thread in threading.enumerate():
+            if thread.name.startswith("rekindle-"):
+                thread.join(120)
+        say(threads=[thread.name for thread in threading.enumerate() if thread.name.startswith("rekindle-")])
     """)
     assert script.heard() == {"first": True, "second": False, "stop": True}
     assert script.heard() == {"default": True, "free": True}
