@@ -38,20 +38,20 @@ from rekindle.monitor.asked import WORD
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.desk import Desk
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.guard import guarded, must_pass
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge
 from rekindle.monitor.leading import Hooks, Leader
+from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
 from rekindle.monitor.losses import Losses
 from rekindle.monitor.metrics import Sample
 from rekindle.monitor.negotiation import Negotiation
-from rekindle.monitor.office import EMERGENCY_GRACE_S, Office
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
 from rekindle.monitor.reporter import Reporter
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.settings import Config
@@ -66,7 +66,7 @@ from rekindle.monitor.watchdog import Watchdog
 from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
-FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `office.EMERGENCY_GRACE_S` for the one exception
+FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRACE_S` for the one exception
 LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks
 EVENTS_S = 1.0  # of it, for the last events and metrics
 FLUSH_LOOK_S = 0.02
@@ -108,11 +108,13 @@ class LiveMonitor(Monitor):
             trouble=trouble,
             grace_s=config.term_grace_s,
             can_save=self._can_save,
-            is_sealed=lambda: self._office is None or self._office.flush(0.0),
+            is_sealed=lambda: self._link is None or self._link.flush(0.0),
             write_stacks=self._tell_stacks,
         )
         is_first = identity.rank == 0
-        self._desk = Desk(job_id=identity.job_id, attempt=identity.attempt, attempt_number=identity.attempt_number)
+        self._requests = Requests(
+            job_id=identity.job_id, attempt=identity.attempt, attempt_number=identity.attempt_number
+        )
         self._outbox = Outbox(
             clients=clients,
             clock=clock,
@@ -137,7 +139,7 @@ class LiveMonitor(Monitor):
             save=save,
             saves_alone=saves_alone,
             agreement=self._agreement,
-            desk=self._desk,
+            requests=self._requests,
             state=state,
             clock=clock,
             trouble=trouble,
@@ -199,7 +201,7 @@ class LiveMonitor(Monitor):
             outbox=self._outbox,
             hears=self._hears,
         )
-        self._office: Office | None = None
+        self._link: ServiceLink | None = None
         self._reporter: Reporter | None = None
         if box is not None:
             self._open(box, clients, upload)
@@ -221,12 +223,12 @@ class LiveMonitor(Monitor):
         self._workers.append(self._reporting)
         if self.identity.rank != 0:  # one reader and writer per attempt; the others learn in `_agree`
             return
-        self._office = self._saver.office = Office(
+        self._link = self._saver.link = ServiceLink(
             box=box,
             job_id=self.identity.job_id,
             attempt=self.identity.attempt,
             config=self._config,
-            desk=self._desk,
+            requests=self._requests,
             accounts=self._accounts,
             clients=clients,
             clock=self._clock,
@@ -235,8 +237,8 @@ class LiveMonitor(Monitor):
             on_failed=self._saver.failed,
             is_saving=lambda: self._stall.phase is RunPhase.SAVING,
         )
-        self._office.check_resumed(self.resume.manifest_uri, self.resume_path)
-        self._workers += self._office.workers
+        self._link.check_resumed(self.resume.manifest_uri, self.resume_path)
+        self._workers += self._link.workers
 
     def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:
         saver = self._saver
@@ -382,11 +384,11 @@ class LiveMonitor(Monitor):
         self._trouble.once("resumed_apart", "%s", why)
 
     def _wish(self) -> Wish:
-        if self._desk.superseded_by is not None:
+        if self._requests.superseded_by is not None:
             return Wish.NOTHING if self._stopping.should_stop else Wish.STOP
         if self._stopping.wants_stop and not self._stopping.should_stop:
             return Wish.SAVE_AND_STOP
-        return Wish.SAVE if self._desk.has_wish or self._stopping.wants_save else Wish.NOTHING
+        return Wish.SAVE if self._requests.has_wish or self._stopping.wants_save else Wish.NOTHING
 
     @guarded("saved", asleep=None)
     def saved(
@@ -433,7 +435,7 @@ class LiveMonitor(Monitor):
     @property
     @guarded("superseded", failed=False)
     def superseded(self) -> bool:
-        return self._desk.superseded_by is not None
+        return self._requests.superseded_by is not None
 
     @property
     @guarded("is_silent", failed=True)
@@ -449,7 +451,7 @@ class LiveMonitor(Monitor):
         until = time.monotonic() + timeout(timeout_s)
         if self._negotiation is not None and not self._await_parts(self._negotiation, until):
             return False
-        return self._office is None or self._office.flush(max(0.0, until - time.monotonic()))
+        return self._link is None or self._link.flush(max(0.0, until - time.monotonic()))
 
     def _await_parts(self, negotiation: Negotiation, until: float) -> bool:
         """Until no save waits for another rank's part; whether that was so in time."""
@@ -497,8 +499,8 @@ class LiveMonitor(Monitor):
             self._seat.publish()
             self._negotiation.end()
             self._agreeing.end(min(until, time.monotonic() + LATE_S))
-        if self._office is not None:
-            self._office.end(why, self._state.step, until - EVENTS_S, grace_until)
+        if self._link is not None:
+            self._link.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:
             self._reporting.end(until)
         if self.identity.rank == 0:
@@ -575,8 +577,8 @@ class LiveMonitor(Monitor):
             self._agreeing.wake()
 
     def _beat_soon(self) -> None:
-        if self._office is not None:
-            self._office.mail.beat_soon()
+        if self._link is not None:
+            self._link.mail.beat_soon()
 
 
 def _hide_from_compiler(monitor: LiveMonitor) -> None:

@@ -25,8 +25,8 @@ from rekindle.mailbox import (
 )
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.desk import Desk, Verdict
 from rekindle.monitor.failures import mailbox_failed
+from rekindle.monitor.requests import Requests, Verdict
 from rekindle.monitor.settings import Config
 from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.trouble import Trouble
@@ -48,7 +48,7 @@ class Mail:
         self,
         *,
         box: Box,
-        desk: Desk,
+        requests: Requests,
         clock: Clock,
         trouble: Trouble,
         config: Config,
@@ -60,7 +60,7 @@ class Mail:
         on_reply: Callable[[CheckpointReply], None],
     ) -> None:
         self._box = box
-        self._desk = desk
+        self._requests = requests
         self._clock = clock
         self._trouble = trouble
         self._config = config
@@ -99,7 +99,7 @@ class Mail:
         stacks: str | None = None,
     ) -> None:
         """Answer once; a request that was answered already is left alone."""
-        if not self._desk.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
+        if not self._requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
             return
         self._replies.append(
             CheckpointReply(
@@ -128,12 +128,12 @@ class Mail:
         except MailboxError as err:
             self._trouble.once("bad_fence", "The mailbox's fence cannot be read (%s); it is ignored", err)
             return
-        was_superseded = self._desk.superseded_by is not None
-        if self._desk.fenced(fence):
+        was_superseded = self._requests.superseded_by is not None
+        if self._requests.fenced(fence):
             self._on_superseded(fence.attempt)
-            for request in self._desk.owed():
+            for request in self._requests.owed():
                 self.answer(request, ReplyOutcome.REFUSED, _REFUSALS[Verdict.SUPERSEDED])
-        elif was_superseded and self._desk.superseded_by is None:
+        elif was_superseded and self._requests.superseded_by is None:
             self._on_superseded(None)
 
     def turn(self, *, is_last: bool) -> float:
@@ -167,7 +167,7 @@ class Mail:
     def _until_due(self) -> float:
         now = self._clock.monotonic()
         dues = [self._poll_at - now, self._beat_at - now]
-        answer_by = self._desk.next_due()
+        answer_by = self._requests.next_due()
         if answer_by is not None:
             dues.append(answer_by - now)
         return max(0.0, min(dues))
@@ -187,13 +187,13 @@ class Mail:
             if parsed is None or parsed.kind is not KeyKind.REQUEST:
                 continue
             listed.add(parsed.name)
-            if not self._desk.is_closed(parsed.name):
+            if not self._requests.is_closed(parsed.name):
                 self._read_request(parsed.name)
-        self._desk.forget_closed_but(listed)
+        self._requests.forget_closed_but(listed)
 
     def _read_request(self, request_id: str) -> None:
         if self._box.get(reply_key(request_id)) is not None:
-            self._desk.close(request_id)
+            self._requests.close(request_id)
             return
         raw, age_s = self._box.get_aged(request_key(request_id))
         if raw is None:
@@ -201,19 +201,19 @@ class Mail:
         try:
             request = CheckpointRequest.from_json(raw)
         except MailboxError as err:
-            self._desk.close(request_id)
+            self._requests.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request cannot be read (%s); it is ignored", err)
             return
         if request.request_id != request_id:
-            self._desk.close(request_id)
+            self._requests.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request names another id than its key; it is ignored")
             return
-        why = _REFUSALS.get(self._desk.offer(request, now=self._clock.monotonic(), age_s=age_s))
+        why = _REFUSALS.get(self._requests.offer(request, now=self._clock.monotonic(), age_s=age_s))
         if why is not None:
             self.answer(request, ReplyOutcome.REFUSED, why)
 
     def _refuse_overdue(self) -> None:
-        overdue = self._desk.overdue(now=self._clock.monotonic())
+        overdue = self._requests.overdue(now=self._clock.monotonic())
         if not overdue:
             return
         stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)

@@ -25,11 +25,11 @@ from rekindle.mailbox import (
 from rekindle.manifests import POISONED
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
-from rekindle.monitor.desk import Desk
 from rekindle.monitor.failures import mailbox_failed
 from rekindle.monitor.hasher import Hasher
 from rekindle.monitor.mail import Mail
 from rekindle.monitor.measure import Measured, Preempted, SaveIncomplete, SaveUnsettled, measure
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.saving import SaveJob, Upload, local_path
 from rekindle.monitor.trouble import Trouble, logger
 
@@ -68,7 +68,7 @@ class Sealer:
         *,
         box: Box,
         mail: Mail,
-        desk: Desk,
+        requests: Requests,
         clients: Clients,
         trouble: Trouble,
         hasher: Hasher,
@@ -80,7 +80,7 @@ class Sealer:
         """on_failed: (step, why). on_done: after each job, for good or bad."""
         self._box = box
         self._mail = mail
-        self._desk = desk
+        self._requests = requests
         self._clients = clients
         self._trouble = trouble
         self._hasher = hasher
@@ -133,7 +133,7 @@ class Sealer:
             if one.measured is None:
                 one.measured = self._measure(job)
             self._mail.read_fence()
-            if self._desk.superseded_by is not None:
+            if self._requests.superseded_by is not None:
                 for request in job.requests:
                     self._mail.answer(request, ReplyOutcome.REFUSED, "this attempt was superseded while it saved")
                 self._done(one)

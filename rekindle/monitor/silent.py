@@ -61,7 +61,7 @@ class Monitor:
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
-        """`with mon.phase("evaluation")`, `"saving"`, or `"startup"` for an epoch's data: each has limits of its own."""
+        """`with mon.phase("evaluation")`, `"saving"`, `"startup"` (an epoch's data): each has limits of its own."""
         return nullcontext()
 
     def alive(self) -> None:

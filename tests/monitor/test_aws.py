@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import rekindle.monitor as rekindle
+from chalicelib.domain.signals import SignalKind
+from chalicelib.ingest.envelope import open_envelope
+from chalicelib.ingest.monitor import parse as parse_event
 from rekindle.mailbox import (
     Beat,
     CheckpointReply,
@@ -330,7 +334,7 @@ def test_without_aws_the_queues_stay_bounded_and_drop_the_oldest(monkeypatch: py
         clients=Clients(), clock=clock, trouble=trouble, bus="b", sends_metrics=True, dimensions={}, metrics_s=1
     )
     for number in range(MAX_EVENTS_WAITING + 50):
-        outbox.push(EventType.STALL, {"number": number}, clock.now())
+        outbox.push(EventType.STALL, {"number": number})
     assert trouble.snapshot() == {"events_dropped": 50}
 
 
@@ -353,7 +357,7 @@ def test_events_that_waited_for_aws_arrive_when_it_is_back(
         clients=Flaky(), clock=clock, trouble=Trouble(), bus="rekindle", sends_metrics=False, dimensions={}, metrics_s=1
     )
     for number in range(23):
-        outbox.push(EventType.STALL, {"number": number}, clock.now())
+        outbox.push(EventType.STALL, {"number": number})
     assert [outbox.turn_events() for _ in range(2)] == [1.0, 2.0], "backs off"
     outbox.turn_events()
     # A call whose answer is late is sent again: each arrives at least once.
@@ -367,3 +371,16 @@ def test_manifest_names_in_s3_sort_by_step(cloud: Cloud) -> None:
         box.put(manifest_key(step, "run-1"), b"{}")
     parsed = [parse_key(key) for key in box.names(manifest_prefix())]
     assert [key.step for key in parsed if key] == [9, 10, 100]
+
+
+def test_an_event_is_dated_by_the_bus_and_not_by_a_host_whose_clock_is_off(cloud: Cloud) -> None:
+    class Slow(SystemClock):
+        def now(self) -> datetime:
+            return super().now() - timedelta(days=3)
+
+    monitor = rekindle.start(config=QUICK, env=JOB, clock=Slow())
+    monitor.step(4, loss=math.nan)
+    monitor.finish(timeout_s=PATIENCE_S)
+    signals = [parse_event(open_envelope({"account": "1" * 12} | event)) for event in cloud.events()]
+    assert {signal.kind for signal in signals} >= {SignalKind.MONITOR_STARTED, SignalKind.NON_FINITE}
+    assert all(abs(SystemClock().now() - signal.occurred_at) < timedelta(days=1) for signal in signals)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +155,38 @@ def test_a_word_of_emergency_from_the_trainer_makes_no_emergency(
     monitor.saved(folder(tmp_path / "own"), 5, kind="emergency")
     assert monitor.flush(PATIENCE_S)
     assert box.manifest(manifest_key(5, "run-1")).kind is SaveKind.PERIODIC
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["own save", "framework's save"])
+def test_after_a_stop_only_the_save_that_the_stop_asked_for_is_sealed(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path, is_later: bool
+) -> None:
+    """What a framework saves in its tear-down claims the same step, or a later one, with other weights."""
+
+    def save(step: int, kind: str) -> Any:
+        return rekindle.LATER if is_later else folder(tmp_path / f"emergency-{step}")
+
+    monitor = rekindle.start(save=save, mailbox=box, config=QUICK, env=ENV, handle_signals=True)
+    started.append(monitor)
+    monitor.step(1, loss=1.0)
+    monitor.saved(folder(tmp_path / "before"), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    step, pause = 1, threading.Event()
+    while not monitor.should_stop:
+        step += 1
+        monitor.step(step, loss=1.0)
+        assert not pause.wait(0.01)
+        assert step < PATIENCE_S / 0.01
+    if is_later:
+        monitor.saved(folder(tmp_path / f"emergency-{step}"), step)
+    for late in (step, step + 1, step + 40):
+        for kind in ("periodic", "final", "emergency"):
+            monitor.saved(folder(tmp_path / f"tear-down-{late}-{kind}", b"other weights"), late, kind=kind)
+    assert monitor.flush(PATIENCE_S)
+    monitor.finish(timeout_s=PATIENCE_S)
+    assert set(box.manifests) == {manifest_key(1, "run-1"), manifest_key(step, "run-1")}
+    stop = box.manifest(manifest_key(step, "run-1"))
+    assert (stop.kind, stop.root) == (SaveKind.EMERGENCY, str(tmp_path / f"emergency-{step}"))
 
 
 # ---- poisoned ------------------------------------------------------------------------------------------------------

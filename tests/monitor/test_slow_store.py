@@ -22,10 +22,10 @@ from rekindle.monitor.aws import Clients
 from rekindle.monitor.bounded import BoundedBox, Budget, TooSlow
 from rekindle.monitor.boxes import DirectoryBox, S3Box
 from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.desk import Desk
-from rekindle.monitor.desk import Verdict as Judgement
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.reporter import Reporter
+from rekindle.monitor.requests import Requests
+from rekindle.monitor.requests import Verdict as Judgement
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble
 from rekindle.reports import RankReport, ReportKind
@@ -196,14 +196,14 @@ def test_a_wrong_clock_refuses_no_request_and_bars_no_checkpoint(tmp_path: Path,
 
 
 def test_a_request_that_nobody_gets_to_is_answered_before_its_deadline_by_this_process_s_own_clock() -> None:
-    desk = Desk(job_id="job", attempt="run-1", attempt_number=1)
+    requests = Requests(job_id="job", attempt="run-1", attempt_number=1)
     request = CheckpointRequest(request_id="r", job_id="job", attempt="run-1", deadline_s=600.0, reason="")
-    assert desk.offer(request, now=1000.0, age_s=100.0) is Judgement.TAKEN
-    assert desk.next_due() == 1000.0 + 500.0 - 10.0
+    assert requests.offer(request, now=1000.0, age_s=100.0) is Judgement.TAKEN
+    assert requests.next_due() == 1000.0 + 500.0 - 10.0
     short = replace(request, request_id="s", deadline_s=20.0)
-    assert desk.offer(short, now=1000.0) is Judgement.TAKEN
-    assert desk.next_due() == 1018.0
-    assert desk.offer(replace(request, request_id="t"), now=0.0, age_s=600.0) is Judgement.EXPIRED
+    assert requests.offer(short, now=1000.0) is Judgement.TAKEN
+    assert requests.next_due() == 1018.0
+    assert requests.offer(replace(request, request_id="t"), now=0.0, age_s=600.0) is Judgement.EXPIRED
 
 
 @pytest.fixture

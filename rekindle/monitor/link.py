@@ -11,9 +11,9 @@ from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.desk import Desk
 from rekindle.monitor.hasher import Hasher
 from rekindle.monitor.mail import Mail
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.saving import SaveJob, Upload
 from rekindle.monitor.seal import Sealer
 from rekindle.monitor.settings import Config
@@ -27,7 +27,7 @@ from rekindle.monitor.worker import Worker
 EMERGENCY_GRACE_S = 20.0
 
 
-class Office:
+class ServiceLink:
     """Mail, sealer and hasher of one attempt."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Office:
         job_id: str,
         attempt: str,
         config: Config,
-        desk: Desk,
+        requests: Requests,
         accounts: Accounts,
         clients: Clients,
         clock: Clock,
@@ -47,12 +47,12 @@ class Office:
         is_saving: Callable[[], bool] = lambda: False,
     ) -> None:
         """is_saving: the training thread writes a checkpoint now."""
-        self._desk = desk
+        self._requests = requests
         self._trouble = trouble
         self._settled = threading.Condition()
         self.mail = Mail(
             box=box,
-            desk=desk,
+            requests=requests,
             clock=clock,
             trouble=trouble,
             config=config,
@@ -67,13 +67,13 @@ class Office:
             box=box,
             clock=clock,
             trouble=trouble,
-            is_busy=lambda: is_saving() or not self._sealer.is_idle or bool(desk.owed()),
+            is_busy=lambda: is_saving() or not self._sealer.is_idle or bool(requests.owed()),
             on_damaged=on_failed,
         )
         self._sealer = Sealer(
             box=box,
             mail=self.mail,
-            desk=desk,
+            requests=requests,
             clients=clients,
             trouble=trouble,
             hasher=self._hasher,
@@ -122,7 +122,7 @@ class Office:
             self._trouble.once("emergency_lost", "An emergency checkpoint could not be sealed before the run ended")
         until = max(until, time.monotonic() + max(0.0, min(left_s, 1.0))) if is_settled else until
         self._sealing.end(until)
-        for request in self._desk.owed():
+        for request in self._requests.owed():
             self.mail.answer(request, ReplyOutcome.CANNOT, f"the run ended: {why}", step=step)
         self._mailing.end(until)
 

@@ -27,7 +27,7 @@ class Verdict(StrEnum):
     SUPERSEDED = "superseded"
 
 
-class Desk:
+class Requests:
     """Shared by the mailbox thread (offers, overdue) and the training thread (take). Each request is answered once."""
 
     def __init__(self, *, job_id: str, attempt: str, attempt_number: int) -> None:
