@@ -17,14 +17,11 @@ from rekindle.monitor import Exchange, Monitor
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.saving import SaveFunction
 
-SHARE_S: Final = 60.0  # for what rank 0 knows at the start: the ranks start within seconds of each other
+SHARE_S: Final = 120.0  # for what rank 0 knows at the start, where it may look at many checkpoints first
 PARTS_S: Final = 1800.0  # for the slowest rank's part of a save
 LOOK_S: Final = 0.01
 RECONNECT: Final = timedelta(seconds=10)
 DCP_TIMEOUT = timedelta(minutes=30)  # a rank may be late by its own part of a save
-
-# SageMaker kills 120 s after SIGTERM; a seal takes seconds. Source: developer guide, StopTrainingJob
-SEAL_TIMEOUT_S = 90.0
 
 _dcp: tuple[Any, Any] | None = None  # the world, and its group for DCP
 _shared: tuple[Any, TorchStore] | None = None  # the world, and what its ranks share
@@ -85,8 +82,8 @@ class TorchStore:
 def store() -> TorchStore:
     """What the ranks share. Call it on every rank, first on the thread that initialised torch.distributed.
 
-    Raises: RuntimeError where torch.distributed is not initialised; TimeoutError where rank 0 does not come within a
-    minute; what torch's store raises.
+    Raises: RuntimeError where torch.distributed is not initialised; TimeoutError where rank 0 does not come within
+    two minutes; what torch's store raises.
     """
     global _shared
     world: Any = dist.group.WORLD
@@ -220,8 +217,7 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
 
 
 def finish(monitor: Monitor, why: str = "") -> None:
-    """End a run: first seal what was saved last, whatever its size, then `Monitor.finish`."""
-    monitor.flush(SEAL_TIMEOUT_S)
+    """`Monitor.finish`, saying whether the run was stopped."""
     monitor.finish(why or ("stopped" if monitor.should_stop else "finished"))
 
 
