@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rekindle.mailbox import CheckpointReply, Manifest, manifest_prefix, reply_key
+from rekindle.mailbox import CheckpointReply, Hashes, Manifest, hashes_key, manifest_prefix, reply_key
 from tests.train.launcher import Run
 from tests.train.scripts.loop import plain_weight
 from tests.train.story import End, Story
@@ -72,6 +72,12 @@ class Mails:
                 if manifest.attempt == attempt:
                     self.manifests[manifest.key] = manifest
         self.requests = sorted(path.stem for path in (home / "rekindle" / "requests").glob("*.json"))
+
+    def hashes(self, manifest: Manifest) -> Mapping[str, str]:
+        """Of its files, as far as they were read back before the end."""
+        path = self.home / hashes_key(manifest.step, manifest.attempt)
+        found = Hashes.from_json(path.read_bytes()) if path.exists() else None
+        return found.files if found is not None and found.manifest == manifest.digest else {}
 
     def reply(self, request: str) -> CheckpointReply | None:
         path = self.home / reply_key(request)
@@ -208,16 +214,17 @@ def _checkpoints(story: Story, run: Run, mails: Mails, digests: Mapping[tuple[in
     yield from mails.unreadable
     poisoned_from = min((one["step"] for one in story.harm if one["do"] == "poisoned weights"), default=None)
     for key, manifest in mails.manifests.items():
+        hashes = mails.hashes(manifest)
         for item in manifest.files:
             path = Path(manifest.place_of(item).path)
             if not path.exists() or path.stat().st_size != item.bytes:
                 yield f"{key}: {item.path} is missing or has another size"
-            elif item.sha256 is not None and hashlib.sha256(path.read_bytes()).hexdigest() != item.sha256:
-                yield f"{key}: {item.path} has another checksum"
+            elif (sealed := hashes.get(item.path)) and hashlib.sha256(path.read_bytes()).hexdigest() != sealed:
+                yield f"{key}: {item.path} has another content than was sealed"
         if manifest.loss is not None and not math.isfinite(manifest.loss):
             yield f"{key} gives a loss of {manifest.loss}"
         if poisoned_from is not None and manifest.step >= poisoned_from:
-            if manifest.kind.value == "emergency" or manifest.loss is not None:
+            if manifest.kind.value == "emergency" or not manifest.poisoned:
                 yield f"{key} seals poisoned weights as {manifest.kind.value} with loss {manifest.loss}"
         elif not story.is_coupled:
             loss = plain_loss(manifest.step, digests)

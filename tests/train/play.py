@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,7 @@ class Player:
                 request_id=name,
                 job_id="story",
                 attempt=self.story.attempt,
-                deadline_at=datetime.now(UTC) + timedelta(seconds=deadline_s),
+                deadline_s=deadline_s,
                 reason="a story",
             )
             _put(self.run.home / request_key(name), request.to_json())
