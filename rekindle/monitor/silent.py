@@ -53,7 +53,7 @@ class Monitor:
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
-        """`with mon.phase(...)` of `"evaluation"`, `"saving"` or `"startup"` (of an epoch's data): each has limits of its own."""
+        """`with mon.phase("evaluation")`, `"saving"` or, for an epoch's first batch, `"startup"`: each has its limits."""
         return nullcontext()
 
     def alive(self) -> None:
