@@ -53,7 +53,7 @@ class Monitor:
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
-        """`with mon.phase("evaluation")`, `"saving"` or, for an epoch's first batch, `"startup"`: each has its limits."""
+        """`with mon.phase("evaluation")`, `"saving"` or `"startup"` (an epoch's first batch): each has its limits."""
         return nullcontext()
 
     def alive(self) -> None:
