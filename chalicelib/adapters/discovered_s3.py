@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -21,10 +21,11 @@ from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import CheckpointView
 from rekindle.checkpoints.discover import discover, latest_problem
+from rekindle.checkpoints.families import beside, of_one_run
 from rekindle.checkpoints.formats import format_of
 from rekindle.checkpoints.found import Folder, Format, Found, Read
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
-from rekindle.mailbox import Place
+from rekindle.mailbox import Place, relative_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,16 +54,29 @@ class S3Discovery:
         self._objects = objects
 
     def under(
-        self, place: Place, attempts: Sequence[Attempt], *, near: Sequence[int] = (), skip_steps: frozenset[int]
+        self,
+        place: Place,
+        attempts: Sequence[Attempt],
+        *,
+        near: Sequence[int] = (),
+        skip_steps: frozenset[int],
+        like: Sequence[str] = (),
     ) -> list[CheckpointView]:
         """The newest checkpoints of known step and layout, in no order. `skip_steps` are not worth a listing.
+
+        like: roots that are known to be the Job's. What is not its own has a problem that says so.
 
         Raises:
             NotAuthorized: the place may not be listed.
         """
         candidates, stale = self._candidates(place)
-        candidates = [item for item in candidates if item.number not in skip_steps]
+        candidates = [
+            item
+            for item in candidates
+            if item.number not in skip_steps and beside(_below(place, item.place.path)) is None
+        ]
         views = list(stale)
+        judged: list[tuple[str, Found, list[datetime]]] = []
         for candidate in _worth_a_listing(candidates, near):
             files = self._files(candidate)
             folder, slash, _ = candidate.place.path.rpartition("/")
@@ -73,8 +87,12 @@ class S3Discovery:
                     continue  # nothing that a resume point could be: of no known step, or nobody's layout
                 times = [files[base + path].modified_at for path in found.files]
                 if times:
-                    root = Place(bucket=candidate.place.bucket, path=base + found.root)
-                    views.append(_view(found, root, times, attempts))
+                    judged.append((base, found, times))
+        roots = [replace(found, root=_below(place, base + found.root)) for base, found, _ in judged]
+        own = of_one_run(roots, [_below(place, Place.parse(root).path) for root in like])
+        for (base, found, times), one in zip(judged, own, strict=True):
+            root = Place(bucket=place.bucket, path=base + found.root)
+            views.append(_view(replace(found, problems=one.problems), root, times, attempts))
         return views
 
     # ---- candidates ------------------------------------------------------------------------------------------------
@@ -220,6 +238,12 @@ def wanted_of(steps_newest_first: Sequence[int], *, newest: int, spaced: int, ne
         below = (index for index, step in enumerate(steps_newest_first) if step <= limit)
         wanted |= set(islice(below, NEAR))
     return frozenset(wanted)
+
+
+def _below(place: Place, path: str) -> str:
+    """The path as seen from the place that is looked under."""
+    inside = relative_path(place.path, path)
+    return path if inside is None else inside
 
 
 def _name(item: Listed) -> str:

@@ -8,22 +8,30 @@ header with data_offsets).
 from __future__ import annotations
 
 import json
+import math
+import re
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from rekindle.checkpoints.found import Folder
+from rekindle.checkpoints.found import NOT_A_NUMBER, Folder
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES, numbers_of
+from rekindle.checkpoints.tensors import MAX_HEADER_BYTES as MAX_HEADER_BYTES_READ
+from rekindle.checkpoints.tensors import (
+    MAX_SAMPLES,
+    METADATA,
+    header_of,
+    holds,
+    nan_in_archive,
+    nan_in_safetensors,
+)
+from rekindle.checkpoints.zips import LOCAL, NO_END, table_of
 from rekindle.mailbox import MAX_STEP
 
-_EOCD: Final = struct.Struct("<4s4H2LH")
-_LOCATOR: Final = struct.Struct("<4sLQL")
-_EOCD64_BYTES: Final = 56
-_LOCAL: Final = struct.Struct("<4s5H3L2H")
-_TAIL_BYTES: Final = _EOCD64_BYTES + _LOCATOR.size + _EOCD.size
 _HEAD_BYTES: Final = 256 * 1024
 _OLD_TORCH: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # Source: torch.serialization.MAGIC_NUMBER, pickled
 MAX_HEADER_BYTES: Final = 100_000_000  # Source: safetensors, the header's own limit
-_MAX_READ_HEADER_BYTES: Final = 8 * 1024 * 1024
+_OPTIMIZER_WORD: Final = re.compile(r"optim|exp_avg|momentum|adam")
 
 _ZIPS: Final = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".npz", ".pth.tar")
 # In this order: Lightning and Hugging Face write global_step, Megatron iteration, people step.
@@ -44,35 +52,19 @@ def problem_of(folder: Folder, path: str) -> str | None:
 
 def _archive(folder: Folder, path: str, size: int) -> str | None:
     """A zip ends with its own table of contents: a file that does not has been cut short, or is no zip."""
-    tail = folder.read(path, max(size - _TAIL_BYTES, 0), _TAIL_BYTES)
-    if tail is None:
+    table = table_of(folder, path, size)
+    if table is None:
         return f"{path} cannot be read"
-    if _ends_whole(tail, size):
+    if table.problem is None:
         return None
     head = folder.read(path, 0, 16) or b""
     if head.startswith(b"PK\x03\x04"):
-        return f"{path} is cut short: the end of its archive is not there"
+        return f"{path} is {'cut short' if table.problem == NO_END else 'damaged'}: {table.problem}"
     if head.startswith(_OLD_TORCH[: len(head)]) and head:
         return f"{path} is in torch's old format, of which nobody can tell whether it is whole"
-    if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80") and tail.endswith(b"."):
+    if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80") and folder.read(path, size - 1, 1) == b".":
         return None  # a plain pickle, closed by its STOP
     return f"{path} is no archive that torch or NumPy wrote"
-
-
-def _ends_whole(tail: bytes, size: int) -> bool:
-    """The end record is the last thing in the file, and the table that it names lies directly before it."""
-    if len(tail) < _EOCD.size:
-        return False
-    mark, _, _, _, _, table_bytes, table_at, comment = _EOCD.unpack(tail[-_EOCD.size :])
-    if mark != b"PK\x05\x06" or comment:
-        return False
-    before = tail[: -_EOCD.size]
-    end = size - _EOCD.size
-    if len(before) >= _LOCATOR.size:
-        locator, _, at64, _ = _LOCATOR.unpack(before[-_LOCATOR.size :])
-        if locator == b"PK\x06\x07":
-            return bool(at64 + _EOCD64_BYTES + _LOCATOR.size == end)
-    return bool(table_at + table_bytes == end)
 
 
 def _safetensors(folder: Folder, path: str, size: int) -> str | None:
@@ -87,18 +79,61 @@ def _safetensors(folder: Folder, path: str, size: int) -> str | None:
         return f"{path} is no safetensors file"
     if 8 + header_bytes > size:
         return f"{path} is cut short: {size} bytes, of which the header alone is {8 + header_bytes}"
-    if header_bytes > _MAX_READ_HEADER_BYTES:
+    if header_bytes > MAX_HEADER_BYTES_READ:
         return None  # too long to read here; the length of the data stays unchecked
     raw = folder.read(path, 8, header_bytes)
     try:
         header = json.loads(raw or b"")
-        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+        places = [_placed(entry) for name, entry in header.items() if name != METADATA]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError):
         return f"{path} is no safetensors file: its header cannot be read"
-    needed = 8 + header_bytes + max(ends, default=0)
+    needed = 8 + header_bytes + max((end for _, end in places), default=0)
     if needed != size:
         return f"{path} has {size} bytes, its header says {needed}"
     return None
+
+
+def _placed(entry: Any) -> tuple[int, int]:
+    """(start, end) of a tensor in the data. Raises: ValueError where they are none, or not as long as its shape."""
+    start, end = (int(place) for place in entry["data_offsets"])
+    bits = re.search(r"[0-9]+", str(entry["dtype"]))
+    length = math.prod(int(count) for count in entry["shape"]) * (int(bits[0]) if bits else 8)
+    if not 0 <= start <= end or (end - start) * 8 != length:
+        raise ValueError("a tensor's place does not fit its shape")
+    return start, end
+
+
+def poison_in(folder: Folder, paths: Sequence[str]) -> list[str]:
+    """What of these files' weights is NaN, by a few samples of MAX_SAMPLES tensors in all."""
+    left = MAX_SAMPLES
+    for path in paths:
+        if left < 1:
+            break
+        if path.endswith(".safetensors"):
+            name, seen = nan_in_safetensors(folder, path, left)
+        else:
+            table, raw = table_of(folder, path, folder.files[path]), pickle_in(folder, path)
+            if table is None or raw is None:
+                continue
+            name, seen = nan_in_archive(folder, path, table, raw, left)
+        if name is not None:
+            return [f"{path} {NOT_A_NUMBER} ({name[:100]})"]
+        left -= seen
+    return []
+
+
+def contents(folder: Folder, path: str) -> tuple[bool | None, bool | None]:
+    """(has weights, has an optimizer's state) of one file; None where that cannot be told."""
+    if path.endswith(".safetensors"):
+        found = header_of(folder, path)
+        names = [] if found is None else [name.lower() for name in found[1] if name != METADATA]
+        return (True, any("optim" in name or name.endswith("exp_avg") for name in names)) if names else (None, None)
+    if path.endswith(".npz"):
+        table = table_of(folder, path, folder.files.get(path, 0))
+        names = [] if table is None else [member.name.lower() for member in table.members]
+        return None, True if any(_OPTIMIZER_WORD.search(name) for name in names) else None
+    raw = pickle_in(folder, path)
+    return (None, None) if raw is None else holds(raw)
 
 
 def pickle_in(folder: Folder, path: str) -> bytes | None:
@@ -114,13 +149,13 @@ def pickle_in(folder: Folder, path: str) -> bytes | None:
 
 
 def _pickle_start(raw: bytes) -> int | None:
-    if len(raw) < _LOCAL.size:
+    if len(raw) < LOCAL.size:
         return None
-    mark, _, _, method, _, _, _, _, _, name_chars, extra_bytes = _LOCAL.unpack(raw[: _LOCAL.size])
-    name = raw[_LOCAL.size : _LOCAL.size + name_chars]
+    mark, _, _, method, _, _, _, _, _, name_chars, extra_bytes = LOCAL.unpack(raw[: LOCAL.size])
+    name = raw[LOCAL.size : LOCAL.size + name_chars]
     if mark != b"PK\x03\x04" or method != 0 or not name.endswith(b"data.pkl"):
         return None
-    return int(_LOCAL.size + name_chars + extra_bytes)
+    return int(LOCAL.size + name_chars + extra_bytes)
 
 
 def numbers_in(folder: Folder, path: str, keys: tuple[str, ...]) -> dict[str, set[int]]:

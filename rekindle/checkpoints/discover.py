@@ -8,40 +8,73 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.checkpoints.formats import format_of, judge, one_file
+from rekindle.checkpoints.containers import contents
+from rekindle.checkpoints.formats import contents_of, format_of, judge, late_files, one_file
 from rekindle.checkpoints.found import Folder, Format, Found, Read, some
 from rekindle.checkpoints.names import PASSED_OVER, is_marker, is_numbered, is_one_file, is_temporary, plain, read_name
+from rekindle.checkpoints.sharded import LATE
 
+MANY_LATE: Final = 2
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint
 LATEST: Final = "latest"
 MAX_LATEST_BYTES: Final = 1024
 _TAG: Final = re.compile(r"[\w.=-]{1,200}")
 
 
-def discover(listing: Mapping[str, int], read: Read) -> tuple[Found, ...]:
+def discover(listing: Mapping[str, int], read: Read, times: Mapping[str, float] | None = None) -> tuple[Found, ...]:
     """The checkpoints in a listing (relative path -> bytes), newest first; those of unknown step last.
 
+    times: see `Folder`. A folder whose last-written file is older than others of it is then told, unless several of
+    the checkpoints have the same: then it is how they were copied, or the clocks of several hosts.
     A folder that two formats could claim goes to the outermost: Hugging Face's checkpoint-N with a DeepSpeed tag in it
     is one checkpoint of Hugging Face's.
     """
     files = {path: max(size, 0) for path, size in listing.items() if _is_usable(path)}
     found: list[Found] = []
-    _descend("", _Tree.of(files), _exact(read), found)
-    return tuple(sorted(found, key=order, reverse=True))
+    _descend("", _Tree.of(files), _Source(read=_exact(read), times=times or {}), found)
+    return tuple(sorted(_without_copies(found), key=order, reverse=True))
 
 
-def judge_one(root: str, files: Mapping[str, int], read: Read) -> Found | None:
+def judge_one(
+    root: str, files: Mapping[str, int], read: Read, times: Mapping[str, float] | None = None
+) -> Found | None:
     """The checkpoint at `root`, given its files (relative to the same listing as `root`); None for what is none."""
-    name = root.rpartition("/")[2]
-    read = _exact(read)
+    source = _Source(read=_exact(read), times=times or {})
     if list(files) == [root]:
-        return _file(root, files[root], read)
-    folder = (
-        Folder(name=name, files=files, read=read) if not root else Folder(name="", files=files, read=read).below(root)
-    )
-    return _folder(root, folder)
+        return _file(root, files[root], source)
+    folder = Folder(name="", files=files, read=source.read, times=source.times)
+    return _folder(root, folder.below(root) if root else folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is known of the files beside their sizes."""
+
+    read: Read
+    times: Mapping[str, float]
+
+    def folder(self, name: str, prefix: str, files: Mapping[str, int]) -> Folder:
+        """The files below `prefix`, named relative to it."""
+
+        def inside(path: str, start: int, length: int) -> bytes | None:
+            return self.read(prefix + path, start, length)
+
+        times = {path: self.times[prefix + path] for path in files if prefix + path in self.times}
+        return Folder(name=name, files=files, read=inside, times=times)
+
+
+def _without_copies(found: list[Found]) -> list[Found]:
+    """A second save that did not finish is the last thing that happened: it leaves one folder so, and not several."""
+    late = [item for item in found if any(problem.startswith(LATE) for problem in item.problems)]
+    if len(late) < MANY_LATE:
+        return found
+    return [
+        replace(item, problems=tuple(problem for problem in item.problems if not problem.startswith(LATE)))
+        for item in found
+    ]
 
 
 def order(found: Found) -> tuple[bool, int, str]:
@@ -81,37 +114,33 @@ class _Tree:
         return found
 
 
-def _descend(root: str, tree: _Tree, read: Read, found: list[Found], depth: int = 0) -> None:
+def _descend(root: str, tree: _Tree, source: _Source, found: list[Found], depth: int = 0) -> None:
     prefix = f"{root}/" if root else ""
     name = root.rpartition("/")[2]
-    own = _own_folder(root, name, tree, read)
+    own = _own_folder(root, name, tree, source)
     if own is not None:
         found.append(own)
         return
     for file, size in tree.files.items():
-        one = _file(prefix + file, size, read)
+        one = _file(prefix + file, size, source)
         if one is not None:
             found.append(one)
     if depth < MAX_DEPTH:
         for inner, below in tree.folders.items():
             if inner not in PASSED_OVER and not (inner.startswith(".") and not is_temporary(inner)):
-                _descend(prefix + inner, below, read, found, depth + 1)
-    found += _stale_latest(prefix, tree, read, found)
+                _descend(prefix + inner, below, source, found, depth + 1)
+    _mark_after_latest(prefix, tree, source, found)
+    found += _stale_latest(prefix, tree, source.read, found)
 
 
-def _own_folder(root: str, name: str, tree: _Tree, read: Read) -> Found | None:
+def _own_folder(root: str, name: str, tree: _Tree, source: _Source) -> Found | None:
     """The folder as one checkpoint, None where it only holds others."""
     numbered = is_numbered(plain(name))
     if not numbered and any(is_numbered(inner) for inner in tree.folders):
         return None
     if not tree.files and not numbered:
         return None
-    prefix = f"{root}/" if root else ""
-
-    def inside(path: str, start: int, length: int) -> bytes | None:
-        return read(prefix + path, start, length)
-
-    return _folder(root, Folder(name=name, files=tree.flat(), read=inside))
+    return _folder(root, source.folder(name, f"{root}/" if root else "", tree.flat()))
 
 
 def _folder(root: str, folder: Folder) -> Found | None:
@@ -138,21 +167,34 @@ def _folder(root: str, folder: Folder) -> Found | None:
     if is_temporary(name):
         problems = [f"{name} has a temporary name: its save or upload did not finish", *problems]
     files = {f"{prefix}{path}": size for path, size in folder.files.items()}
-    return Found(format=format_, step=step, root=root, files=files, problems=some(problems))
+    has_weights, has_optimizer = contents_of(format_, folder)
+    return Found(
+        format=format_,
+        step=step,
+        root=root,
+        files=files,
+        problems=some(problems),
+        has_weights=has_weights,
+        has_optimizer=has_optimizer,
+    )
 
 
-def _file(path: str, size: int, read: Read) -> Found | None:
+def _file(path: str, size: int, source: _Source) -> Found | None:
     name = path.rpartition("/")[2]
     if not is_one_file(name):
         return None
-    prefix = path[: len(path) - len(name)]
-
-    def inside(file: str, start: int, length: int) -> bytes | None:
-        return read(prefix + file, start, length)
-
-    step, problems = one_file(name, Folder(name=name, files={name: size}, read=inside))
-    format_ = Format.LIGHTNING if plain(name).endswith(".ckpt") else Format.ONE_FILE
-    return Found(format=format_, step=step, root=path, files={path: size}, problems=some(problems))
+    folder = source.folder(name, path[: len(path) - len(name)], {name: size})
+    step, problems = one_file(name, folder)
+    has_weights, has_optimizer = (None, None) if problems else contents(folder, name)
+    return Found(
+        format=Format.LIGHTNING if plain(name).endswith(".ckpt") else Format.ONE_FILE,
+        step=step,
+        root=path,
+        files={path: size},
+        problems=some(problems),
+        has_weights=has_weights,
+        has_optimizer=has_optimizer,
+    )
 
 
 def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tuple[str, str] | None:
@@ -167,6 +209,18 @@ def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tu
     if not _TAG.fullmatch(tag):
         return LATEST, "the file `latest` names no tag"
     return tag, f"the file `latest` names {tag}, which is not there"
+
+
+def _mark_after_latest(prefix: str, tree: _Tree, source: _Source, found: list[Found]) -> None:
+    """DeepSpeed writes `latest` when the tag that it names is whole; the tag's files are not written after that."""
+    if LATEST not in tree.files or prefix + LATEST not in source.times:
+        return
+    tag = (source.read(prefix + LATEST, 0, MAX_LATEST_BYTES) or b"").decode("utf-8", "replace").strip()
+    for index, item in enumerate(found):
+        if item.format is Format.DEEPSPEED and item.root == prefix + tag:
+            whole = Folder(name="", files=item.files, read=source.read, times=source.times)
+            late = late_files(whole, prefix + LATEST, item.files)
+            found[index] = replace(item, problems=(*item.problems, *late))
 
 
 def _stale_latest(prefix: str, tree: _Tree, read: Read, found: list[Found]) -> list[Found]:

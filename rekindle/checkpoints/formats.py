@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from rekindle.checkpoints.containers import numbers_in, problem_of, step_of
+from rekindle.checkpoints.containers import contents, numbers_in, poison_in, problem_of, step_of
 from rekindle.checkpoints.found import MAX_TOLD, Folder, Format
 from rekindle.checkpoints.names import STATE_ENDS, is_marker, is_temporary, read_name
-from rekindle.checkpoints.sharded import dcp_problems, deepspeed_problems, deepspeed_tag, is_dcp, is_deepspeed
+from rekindle.checkpoints.sharded import (
+    LATE,
+    dcp_contents,
+    dcp_problems,
+    deepspeed_problems,
+    deepspeed_tag,
+    is_dcp,
+    is_deepspeed,
+)
 
 MAX_LOOKS: Final = 16  # files of one checkpoint that are opened to see whether they are whole
+MAX_SAMPLED_FILES: Final = 4  # of which a few tensors are sampled
+TENSOR_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pth.tar")
 MAX_INDEX_BYTES: Final = 16 * 1024 * 1024
 _STATE_HEAD_BYTES: Final = 64 * 1024
 _GLOBAL_STEP: Final = re.compile(rb'"global_step"\s*:\s*(\d{1,12})\s*[,}\n]')
@@ -71,11 +81,11 @@ def judge(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[
 def one_file(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     """(step, problems) of a snapshot that is one file. The content's own step wins over the name's."""
     problem = problem_of(folder, name)
-    problems = [] if problem is None else [problem]
+    problems = [problem] if problem is not None else poison_in(folder, [name] if name.endswith(TENSOR_ENDS) else [])
     said = read_name(name)
     if is_temporary(name):
         return said.number, [f"{name} has a temporary name: its save or upload did not finish"]
-    if problem is not None or said.step is not None:
+    if problems or said.step is not None:
         return said.number if said.step is None else said.step, problems
     numbers = numbers_in(folder, name, ("global_step", "global_steps", "iteration", "step", "epoch"))
     inside = step_of(numbers)
@@ -92,10 +102,18 @@ def damage(folder: Folder, below: str = "") -> list[str]:
         for path, size in folder.files.items()
         if path.startswith(below) and path.endswith(STATE_ENDS) and not is_marker(path) and not is_temporary(path)
     }
-    problems = [f"{path} is empty" for path, size in state.items() if size == 0]
+    # A rank of torch DCP that has nothing to write leaves an empty shard; those that `.metadata` names are looked at.
+    problems = [f"{path} is empty" for path, size in state.items() if size == 0 and not path.endswith(".distcp")]
     looked = sorted((path for path, size in state.items() if size), key=lambda path: (-state[path], path))[:MAX_LOOKS]
     problems += [problem for path in looked if (problem := problem_of(folder, path)) is not None]
-    return problems
+    tensors = [path for path in looked if path.endswith(TENSOR_ENDS)][:MAX_SAMPLED_FILES]
+    return problems or poison_in(folder, tensors)
+
+
+def late_files(folder: Folder, last: str, files: Iterable[str]) -> list[str]:
+    """`last` is what its writer writes last: what was written after it is of a second save, which did not finish."""
+    late = folder.written_after(last, files)
+    return [f"{LATE}: {late[0]} was written after {last}"] if late else []
 
 
 # ---- Hugging Face Trainer ------------------------------------------------------------------------------------------
@@ -114,6 +132,7 @@ def _hugging_face(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     if trained and not _has_optimizer(folder):  # without any of them: save_only_model, which can be resumed as it is
         problems.append("optimizer.pt is missing")
     problems += _ranks_without(here, _RNG, "rng_state_{}.pth")
+    problems += late_files(folder, "trainer_state.json", (path for path in here if _is_rank_zeros(path)))
     problems += damage(folder)
     return (named.loose if step is None else step), problems
 
@@ -152,6 +171,7 @@ def _lightning(name: str, folder: Folder) -> tuple[int | None, list[str]]:
             problems.append("meta.pt is missing: the save did not finish")
         elif step is None:
             step = step_of(numbers_in(folder, "meta.pt", ("global_step",)))
+        problems += late_files(folder, "meta.pt", [".metadata"])
     return step, [*problems, *damage(folder)]
 
 
@@ -167,6 +187,7 @@ def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     if not any(_RANDOM.fullmatch(path) for path in here):
         problems.append("random_states_0.pkl is missing: the save did not finish")
     problems += _ranks_without(here, _RANDOM, "random_states_{}.pkl")
+    problems += late_files(folder, "random_states_0.pkl", (path for path in here if _is_rank_zeros(path)))
     return read_name(name).step, [*problems, *damage(folder)]
 
 
@@ -189,6 +210,34 @@ def _deepspeed_step(folder: Folder) -> int | None:
 
 def _is_fsdp(inner: str) -> bool:
     return re.fullmatch(r"(?:pytorch_model_fsdp|optimizer)(?:_\d+)?", inner) is not None
+
+
+def _is_rank_zeros(path: str) -> bool:
+    """Weights and optimizer in one piece, which the process writes that writes the last file too."""
+    return bool(_WEIGHTS.fullmatch(path) or _MODEL_SHARD.fullmatch(path) or path in ("optimizer.pt", "optimizer.bin"))
+
+
+def contents_of(format_: Format, folder: Folder) -> tuple[bool | None, bool | None]:
+    """(has weights, has an optimizer's state) of a folder in that format; None where that cannot be told."""
+    match format_:
+        case Format.HF_TRAINER | Format.ACCELERATE:
+            return _has_weights(folder) or None, _has_optimizer(folder)
+        case Format.DEEPSPEED:
+            return _deepspeed_contents(folder)
+        case Format.LIGHTNING:
+            tag = deepspeed_tag(folder)
+            return dcp_contents(folder) if tag is None else _deepspeed_contents(folder.below(tag))
+        case Format.TORCH_DCP:
+            return dcp_contents(folder)
+        case _:
+            return None, None
+
+
+def _deepspeed_contents(folder: Folder) -> tuple[bool | None, bool | None]:
+    models = sorted(path for path in folder.here if path.endswith("_model_states.pt"))
+    if any(path.endswith("_optim_states.pt") for path in folder.here):
+        return bool(models) or None, True
+    return contents(folder, models[0]) if models else (None, None)
 
 
 def _has_weights(folder: Folder) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 Read = Callable[[str, int, int], bytes | None]
 """(path, start, length) -> at most that many bytes from there; None where the file cannot be read. Must not raise."""
+
+CLOCK_STEP_S = 2.0  # modification times this near to each other say nothing: FAT and old NFS keep two seconds
+
+NOT_A_NUMBER = "holds weights that are not a number"  # in a problem; nothing mends such a checkpoint
 
 MAX_TOLD = 100  # missing ranks that are worked out; more say nothing new
 MAX_PROBLEMS = 10  # said of one checkpoint; the rest is counted
@@ -31,7 +35,7 @@ class Found:
 
     `step` is the last step whose update it contains; None where neither its name nor its content says so for certain.
     `files` are its files, relative to the listing, with their sizes in bytes. `problems` empty: complete by the rules
-    of its format.
+    of its format. `has_weights`, `has_optimizer`: whether it holds them; None where that cannot be told.
     """
 
     format: Format
@@ -39,6 +43,8 @@ class Found:
     root: str
     files: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    has_weights: bool | None = None
+    has_optimizer: bool | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -51,11 +57,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A checkpoint's files, named relative to its root, and how to look into them."""
+    """A checkpoint's files, named relative to its root, and how to look into them.
+
+    times: when each file was last written, in seconds of the one file system that they lie on; empty where that says
+    nothing (objects in S3, and files that were downloaded).
+    """
 
     name: str
     files: Mapping[str, int]
     read: Read
+    times: Mapping[str, float] = field(default_factory=dict)
 
     def below(self, prefix: str) -> Folder:
         """The folder `prefix` in it."""
@@ -65,7 +76,18 @@ class Folder:
         def read(path: str, at: int, length: int) -> bytes | None:
             return self.read(start + path, at, length)
 
-        return Folder(name=prefix, files=inside, read=read)
+        times = {path[len(start) :]: time for path, time in self.times.items() if path.startswith(start)}
+        return Folder(name=prefix, files=inside, read=read, times=times)
+
+    def written_after(self, last: str, files: Iterable[str]) -> list[str]:
+        """Those of `files` that were written after `last`, which their writer writes last.
+
+        Then a second save into the same folder did not get as far. Empty where the times are not known.
+        """
+        ended = self.times.get(last)
+        if ended is None:
+            return []
+        return [path for path in files if self.times.get(path, ended) > ended + CLOCK_STEP_S]
 
     @property
     def here(self) -> dict[str, int]:

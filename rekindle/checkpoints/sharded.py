@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from rekindle.checkpoints.containers import numbers_in
-from rekindle.checkpoints.found import MAX_TOLD, Folder
+from rekindle.checkpoints.found import MAX_TOLD, NOT_A_NUMBER, Folder
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES, tokens
+from rekindle.checkpoints.tensors import MAX_SAMPLES, nan_in_items
 
+LATE: Final = "a second save into this folder did not finish"
 MAX_METADATA_BYTES: Final = 64 * 1024 * 1024
 MAX_SHARDS: Final = 100_000
 MAX_RANK: Final = 100_000
@@ -60,7 +63,54 @@ def dcp_problems(folder: Folder) -> list[str]:
             problems.append(f"{shard} is empty")
         elif size < least:
             problems.append(f"{shard} has {size} bytes, .metadata needs {least}")
-    return problems
+    return [*problems, *_second_writer(folder, names, needed), *([] if problems else _poison(folder, names))]
+
+
+def _second_writer(folder: Folder, names: list[str], shards: Iterable[str]) -> list[str]:
+    """`.metadata` is written when every shard is: one written later is of another save, which did not finish.
+
+    With rank-local metadata only this rank's own shards are its.
+    """
+    late: list[str] = []
+    for name in names:
+        rank = name.removesuffix(".metadata")
+        late += folder.written_after(name, [shard for shard in shards if shard.startswith(f"{rank}_") or not rank])
+    return [f"{LATE}: {late[0]} was written after .metadata"] if late else []
+
+
+def _poison(folder: Folder, names: list[str]) -> list[str]:
+    """NaN in some of the tensors, sampled."""
+    raw = folder.whole(min(names), MAX_WALK_BYTES) if names else None
+    shard = nan_in_items(folder, list(items_of(raw)), MAX_SAMPLES) if raw else None
+    return [] if shard is None else [f"{shard} {NOT_A_NUMBER}"]
+
+
+def dcp_contents(folder: Folder) -> tuple[bool | None, bool | None]:
+    """(has weights, has an optimizer's state), by the names in `.metadata`; None where that cannot be told."""
+    names = [path for path in folder.here if _METADATA.fullmatch(path)]
+    raw = folder.whole(min(names), MAX_METADATA_BYTES) if names else None
+    if not raw:
+        return None, None
+    return None, re.search(rb"optim|exp_avg|momentum_buffer", raw) is not None
+
+
+def items_of(raw: bytes) -> Iterator[tuple[str, int, int]]:
+    """(shard, offset, bytes) of each item that a `.metadata` lists, by a walk of its pickle."""
+    shard: str | None = None
+    key: str | None = None
+    offset = 0
+    for token in tokens(raw):
+        if isinstance(token, str):
+            if key == "relative_path":
+                shard, offset = token, 0
+            key = token
+        elif isinstance(token, int) and shard is not None:
+            if key == "offset":
+                offset = token
+            elif key == "length":
+                yield shard, offset, token
+                shard = None
+            key = None
 
 
 def shards_of(raw: bytes) -> dict[str, int]:

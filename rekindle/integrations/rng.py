@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import inspect
 import io
 import random
 import sys
@@ -66,14 +68,57 @@ def quietly(loader: Iterable[_B]) -> Iterator[_B]:
     """The loader's batches, without what starting to read them does to torch's generator.
 
     A DataLoader draws its workers' seed when an iteration starts, and a resumed run starts one more than the run that
-    it continues. Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter.__init__
+    it continues. What the data themselves draw in this process stays drawn, as it does in the middle of an epoch.
+    Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter.__init__
     """
     before = torch.get_rng_state()
     batches = iter(loader)
-    for first in batches:  # Accelerate's loaders start at the first batch only
+    is_late = inspect.isgenerator(batches)
+    if not is_late:
+        torch.set_rng_state(before)
+        yield from batches
+        return
+    for first in batches:  # Accelerate's loaders start at the first batch only, together with reading it
         torch.set_rng_state(before)
         yield first
         break
     else:
         torch.set_rng_state(before)
     yield from batches
+
+
+def seed_draws(*numbers: int) -> None:
+    """Seed this process's generators from these numbers alone: the same numbers, the same draws. For workers."""
+    text = " ".join(str(number) for number in numbers).encode()
+    seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def draws_of(dataset: Any) -> str | None:
+    """Which generator of this process reading a sample changes ("torch", "python", "numpy"); None for none.
+
+    Reads the first sample of a map-style dataset, once, and puts the generators back. None also where there is none.
+    """
+    try:
+        if not hasattr(dataset, "__getitem__") or not len(dataset):
+            return None
+    except TypeError:
+        return None
+    before = rng_state()
+    try:
+        dataset[0]
+        after = rng_state()
+    except Exception:  # the loader's own to raise, when it comes to it
+        return None
+    finally:
+        restore_rng(before)
+    changed = [name for name in ("torch", "python", "numpy") if not _is_same(before.get(name), after.get(name))]
+    return changed[0] if changed else None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(torch.equal(one, other)) if isinstance(one, torch.Tensor) else bool(one == other)

@@ -3,6 +3,9 @@
 `torch.utils.data.DistributedSampler` knows epochs only: a run that resumes in mid-epoch reads the epoch's first batches
 again. Here step 1 is the first batch of the first epoch, and no resume, skip window or prefetching loader ever shifts
 the samples of a later step. A run with another batch or world size has other steps; it must not resume by step number.
+
+Data that draw random numbers (augmentation) draw the same after a resume: in a DataLoader's workers each batch's draws
+come from its step alone, in this process they go on from the generators that the checkpoint holds.
 """
 
 from __future__ import annotations
@@ -12,13 +15,34 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import Sampler
+from torch.utils.data import Sampler, get_worker_info
 
-from rekindle.integrations.rng import quietly
+from rekindle.integrations.rng import quietly, seed_draws
 from rekindle.mailbox import ResumePlan
 
 _B = TypeVar("_B")
 _ORDER = ("samples", "batch_size", "world_size", "accumulate", "seed", "shuffle")  # what the order depends on
+
+
+class Batch(list[int]):
+    """The sample numbers of one batch. In a DataLoader's worker, reading them seeds the worker's generators.
+
+    A worker's own seed is new at each start, and how far its generators are depends on all that it has read since: both
+    differ after a resume. Source: torch/utils/data/_utils/worker.py, fetch.py (a dataset's items are fetched one by
+    one, in the order of this list).
+    """
+
+    def __init__(self, numbers: Iterable[int], seed: tuple[int, ...] = ()) -> None:
+        super().__init__(numbers)
+        self.seed = seed
+
+    def __iter__(self) -> Iterator[int]:
+        if self.seed and get_worker_info() is not None:
+            seed_draws(*self.seed)
+        return super().__iter__()
+
+    def __reduce__(self) -> tuple[type[Batch], tuple[list[int], tuple[int, ...]]]:
+        return Batch, (list(self), self.seed)
 
 
 class ResumableSampler(Sampler):
@@ -90,12 +114,14 @@ class ResumableSampler(Sampler):
         epoch, at = divmod(step - 1, self.steps_per_epoch)
         first = ((at * self.accumulate + part) * self.world_size + self.rank) * self.batch_size
         if not self.shuffle:
-            return list(range(first, first + self.batch_size))
+            return Batch(range(first, first + self.batch_size), self._seed_of(step, part))
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(self.seed + epoch)
             self._order, self._epoch = torch.randperm(self.samples, generator=generator), epoch
-        chosen: list[int] = self._order[first : first + self.batch_size].tolist()
-        return chosen
+        return Batch(self._order[first : first + self.batch_size].tolist(), self._seed_of(step, part))
+
+    def _seed_of(self, step: int, part: int) -> tuple[int, ...]:
+        return self.seed, step, part, self.rank
 
     def __iter__(self) -> Iterator[list[int]]:
         """The rest of the current epoch, without the windows. Its begin is settled now, not at the first batch."""

@@ -1,19 +1,26 @@
 """Checkpoints of plain PyTorch: one file for a model that every rank holds whole, DCP for a sharded one.
 
-Both are called on every rank. A name that exists stands for a whole file: it is written beside, synced, then renamed.
+Both are called on every rank. A name that exists stands for a whole checkpoint: it is written beside, synced, then
+renamed (see `beside` for folders).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rekindle.checkpoints.found import NOT_A_NUMBER
+from rekindle.folders import problems_at
+from rekindle.integrations.beside import FolderSave, remove_leftovers_once
 from rekindle.integrations.gang import dcp_group, rank_and_world
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
+from rekindle.monitor.leftovers import name_beside
+from rekindle.monitor.trouble import logger
 
 STATE_FILE = "trainer_state.pt"
 
@@ -22,7 +29,7 @@ def write_file(path: str | os.PathLike[str], state: object) -> Path:
     """`torch.save`, whole or not at all. Raises: OSError."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside = name_beside(target)
     try:
         with beside.open("wb") as file:
             torch.save(state, file)
@@ -54,6 +61,7 @@ def save_file(
     """
     generators = gathered_rng(step)
     if rank_and_world()[0] == 0:
+        remove_leftovers_once(Path(path).parent)
         state = {"step": step, "model": _bare(model).state_dict(), "rng": generators, "extra": dict(extra or {})}
         state |= {name: part.state_dict() for name, part in _parts(optimizer, scheduler)}
         write_file(path, state)
@@ -65,9 +73,10 @@ def load_file(
 ) -> dict[str, Any]:
     """Put the state back, on every rank. Returns {"step", "extra"}.
 
-    The random generators are restored where the file holds this rank's. Raises: OSError, KeyError, RuntimeError
-    (another model's file), pickle.UnpicklingError.
+    The random generators are restored where the file holds this rank's. Raises: OSError (also for a file that is not
+    whole), KeyError, RuntimeError (another model's file), pickle.UnpicklingError.
     """
+    require_whole(path)
     state = torch.load(path, map_location="cpu", weights_only=True)
     _bare(model).load_state_dict(state["model"])
     for name, part in _parts(optimizer, scheduler):
@@ -91,39 +100,108 @@ def save_dcp(
     """The state after `step` as a torch.distributed.checkpoint folder: each rank writes its shards, `.metadata` last.
 
     on_done: with it, the shards are copied to host memory now and written in the background; rank 0 calls it with
-    (folder, step) when all ranks' files are there (`on_done=mon.saved`). Wait for the one before first: DCP keeps one
-    copy. Without it, all of this rank's files are written when this returns.
+    (folder, step) when all ranks' files are there (`on_done=mon.saved`). One that is under way is waited for first: DCP
+    keeps one copy. Without it, all of this rank's files are written when this returns. A folder that was just saved at
+    this very step is not written again. Raises: OSError, RuntimeError, what DCP raises.
     """
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
     target = Path(folder)
     rank, _ = rank_and_world()
-    wait_for_dcp()
-    target.mkdir(parents=True, exist_ok=True)
-    weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
-    if rank == 0:
-        rest = {"step": step, "extra": dict(extra or {})}
-        write_file(target / STATE_FILE, rest | {name: part.state_dict() for name, part in _parts(None, scheduler)})
-    write_file(target / _rng_name(rank), rng_state())
-    state = {"model": weights, "optimizer": moments}
-    if on_done is None:
-        dcp.save(state, checkpoint_id=target, process_group=dcp_group())
-        return target
-    _background.append(dcp.async_save(state, checkpoint_id=target, process_group=dcp_group()))
-    if rank == 0:
-        # The coordinator's write is over when every rank's plan was carried out: `.metadata` lists them all.
-        _background[0].add_done_callback(lambda future: None if future.exception() else on_done(target, step))
+    _drain()
+    if _written.get(os.path.abspath(target)) == step:
+        return target  # an emergency at the step of a periodic save: the same state is there already
+    _written.clear()
+    save = FolderSave(target)
+    try:
+        weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
+        if rank == 0:
+            rest = {"step": step, "extra": dict(extra or {})}
+            parts = {name: part.state_dict() for name, part in _parts(None, scheduler)}
+            write_file(save.beside / STATE_FILE, rest | parts)
+        write_file(save.beside / _rng_name(rank), rng_state())
+        state = {"model": weights, "optimizer": moments}
+        future: Any = None
+        if on_done is None:
+            dcp.save(state, checkpoint_id=save.beside, process_group=dcp_group())
+            _remove_empty(save.beside, rank)
+        else:
+            future = dcp.async_save(state, checkpoint_id=save.beside, process_group=dcp_group())
+    except BaseException:
+        save.failed()
+        raise
+    if future is None:
+        save.done()
+    else:
+        _background.append(_Background(future, save, step, on_done if rank == 0 else None))
+    _written[os.path.abspath(target)] = step
     return target
 
 
-_background: list[Any] = []  # the asynchronous save under way, if any
+class _Background:
+    """A save under way on threads. `wait` raises what went wrong with it."""
+
+    def __init__(self, future: Any, save: FolderSave, step: int, on_done: Callable[[Path, int], None] | None) -> None:
+        self._save = save
+        self._step = step
+        self._on_done = on_done
+        self._result: Future[None] = Future()
+        future.add_done_callback(self._written)
+
+    def wait(self) -> None:
+        self._result.result()
+
+    def _written(self, future: Any) -> None:
+        """This rank's shards are written; for rank 0 `.metadata` too, which lists them all."""
+        try:
+            future.result()
+            _remove_empty(self._save.beside, rank_and_world()[0])
+            self._save.done()
+            if self._on_done is not None:
+                self._on_done(self._save.target, self._step)
+        except BaseException as err:
+            self._save.failed()
+            self._result.set_exception(err)
+        else:
+            self._result.set_result(None)
+
+
+def _remove_empty(folder: Path, rank: int) -> None:
+    """A rank that had nothing to write leaves an empty shard, which nothing names and which looks like damage."""
+    for shard in folder.glob(f"__{rank}_*.distcp"):
+        if shard.stat().st_size == 0:
+            shard.unlink()
+
+
+_background: list[_Background] = []  # the asynchronous save under way, if any
+_written: dict[str, int] = {}  # the folder that this process saved last, and the step in it
 
 
 def wait_for_dcp() -> None:
     """Until the background save, if any, is over. Raises what that save raised."""
     while _background:
-        _background.pop().result()
+        _background.pop().wait()
+
+
+def _drain() -> None:
+    """The same before another save, which an earlier one's failure must not prevent."""
+    try:
+        wait_for_dcp()
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as err:  # torch's CheckpointException is no Exception
+        _written.clear()
+        logger.warning("The background save before this one failed: %r", err)
+
+
+def require_whole(path: str | os.PathLike[str]) -> None:
+    """A look at a few bytes of a checkpoint before it is loaded. Raises: OSError that says in a line what is wrong."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no checkpoint at {os.fspath(path)}")
+    problems = [problem for problem in problems_at(path) if NOT_A_NUMBER not in problem]  # it can be loaded
+    if problems:
+        raise OSError(f"the checkpoint at {os.fspath(path)} is not whole: {'; '.join(problems[:3])}")
 
 
 def load_dcp(
@@ -131,9 +209,10 @@ def load_dcp(
 ) -> dict[str, Any]:
     """Put the state back, on every rank; DCP reshards it where the world has changed. Returns {"step", "extra"}.
 
-    The random generators are restored where the folder holds as many as there are ranks now. Raises: OSError, what DCP
-    raises.
+    The random generators are restored where the folder holds as many as there are ranks now. Raises: OSError (also for
+    a folder that is not whole), what DCP raises.
     """
+    require_whole(folder)
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 

@@ -17,6 +17,7 @@ with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", s
 
 from __future__ import annotations
 
+from rekindle.integrations.beside import write_folder
 from rekindle.integrations.gang import all_done, finish, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import restore_rng, rng_state
@@ -48,4 +49,5 @@ __all__ = [
     "restore_rng",
     "write_file",
     "all_done",
+    "write_folder",
 ]

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from rekindle.mailbox import (
@@ -33,13 +35,17 @@ from rekindle.mailbox import (
     ResumePlan,
     check_id,
 )
+from rekindle.monitor import lifetime
 from rekindle.monitor.aws import Clients
+from rekindle.monitor.bounded import BoundedBox, BoundedClients, Budget, load_boto3
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.exchange import Exchange, Paced, exchange_of
+from rekindle.monitor.guard import must_pass
 from rekindle.monitor.identity import Identity
+from rekindle.monitor.leftovers import remove_leftovers
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.resuming import settled
+from rekindle.monitor.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
 from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
 from rekindle.monitor.sharing import Share, shared
@@ -51,9 +57,11 @@ from rekindle.monitor.trouble import logger
 __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
+START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 
-hold(process_environment())  # see there: a signal may come before `start` does
+with suppress(Exception):  # an import must not fail for it
+    hold(process_environment())  # see there: a signal may come before `start` does
 
 
 def start(
@@ -89,11 +97,14 @@ def start(
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
     it, and USR2 then asks for the ranks' stacks. One that the script has a handler of its own for is the script's.
     """
-    around = process_environment() if env is None else env
-    told = hear(around, lambda: _box_of(mailbox, around))
-    told, resume = shared(told, _settled(told, mailbox), share)
-    given = told.env
+    resume, given = ResumePlan(), dict[str, str]()
     try:
+        around = process_environment() if env is None else env
+        resume, given = _resume_plan(around), dict(around)
+        budget = Budget(START_READS_S)
+        told = hear(around, lambda: _box_of(mailbox, around, budget))
+        told, resume = shared(told, _settled(told, mailbox, budget, _attempt_name(attempt, job_id, told.env)), share)
+        given = dict(told.env)
         return _start(
             save=save,
             mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
@@ -110,7 +121,9 @@ def start(
             resume=resume,
             may_be_asked=signals is None,
         )
-    except Exception as err:
+    except BaseException as err:
+        if must_pass(err):
+            raise
         logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
         return _silent(resume, given)
 
@@ -144,9 +157,11 @@ def _start(
     env_rank, env_world = rank_from_env(env)
     rank = env_rank if ranks[0] is None else ranks[0]
     world_size = max(env_world if ranks[1] is None else ranks[1], rank + 1)
+    if rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
+        threading.Thread(target=remove_leftovers, args=(directory,), name="rekindle-clean", daemon=True).start()
     clients = Clients()
     box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
-    attempt = check_id(attempt or f"{job_id[:118]}-a{number}", "attempt")
+    attempt = check_id(_attempt_name(attempt, job_id, env), "attempt")
     if exchange is None:
         exchange = partial(exchange_of, box, attempt=attempt, rank=rank, world_size=world_size)
     if config.agree_s:
@@ -172,7 +187,9 @@ def _start(
         clients=clients,
         clock=clock,
     )
-    monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
+    if not lifetime.admit(monitor):
+        return _silent(resume, env)
+    monitor.begin(signals=signals, wishes=wishes, env=env, may_be_asked=may_be_asked)
     return monitor
 
 
@@ -190,8 +207,12 @@ def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals
 
 
 def _silent(resume: ResumePlan, env: Mapping[str, str]) -> Monitor:
-    """A run that nobody watches is still told where to go on."""
-    return Monitor(resume, local_path(resume.uri, _upload(env)))
+    """A run that is not watched still learns where to go on."""
+    try:
+        return Monitor(resume, local_path(resume.uri, _upload(env)))
+    except Exception as err:
+        logger.warning("Rekindle's monitor cannot tell where the checkpoint lies on this machine: %r", err)
+        return Monitor(resume)
 
 
 def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
@@ -202,7 +223,7 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
+def _settled(told: Told, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = told.env
     plan = _resume_plan(env) if told.resume is None else told.resume
@@ -212,23 +233,37 @@ def _settled(told: Told, mailbox: str | Box | None) -> ResumePlan:
             plan,
             directory=env.get(ENV_CHECKPOINT_DIR) or None,
             upload=_upload(env),
-            box=_box_of(mailbox, env),
+            box=_box_of(mailbox, env, budget),
+            clients=BoundedClients(budget),
             is_repeat=_attempt_number(env) > 1,
-            is_untold=told.is_untold,
+            attempt=attempt,
+            unplanned=told.unplanned,
             job_id=env.get(ENV_JOB_ID, ""),
         )
 
     try:
-        return patiently(look) if told.is_untold else look()
+        is_again = told.unplanned is not None or env.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        return within(lambda: patiently(look), LOOK_AGAIN_S) if is_again else within(look, LOOK_S)
     except Exception as err:
         logger.warning("Rekindle's resume plan could not be checked against the disk: %r", err)
-        return _resume_plan(told.submitted) if told.is_untold else plan
+        return _resume_plan(told.submitted) if told.unplanned is not None else plan
 
 
-def _box_of(mailbox: str | Box | None, env: Mapping[str, str]) -> Box | None:
-    """Raises: MailboxError for what is no mailbox's place."""
+def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -> Box | None:
+    """The mailbox as a start reads it. Raises: MailboxError for what is no mailbox's place."""
     there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
-    return open_box(there, Clients()) if isinstance(there, str) else there
+    if there is None:
+        return None
+    if isinstance(there, str) and there.startswith("s3://"):
+        load_boto3()
+    return BoundedBox(open_box(there, Clients()) if isinstance(there, str) else there, budget)
+
+
+def _attempt_name(attempt: str | None, job_id: str | None, env: Mapping[str, str]) -> str:
+    """Under which this attempt writes its manifests; empty where it has no Job."""
+    job_id = job_id or env.get(ENV_JOB_ID)
+    own = f"{job_id[:118]}-a{_attempt_number(env)}" if job_id else ""
+    return attempt or env.get(ENV_ATTEMPT_NAME) or own
 
 
 def _attempt_number(env: Mapping[str, str]) -> int:

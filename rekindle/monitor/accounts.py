@@ -12,7 +12,7 @@ from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge, number, plain
 from rekindle.monitor.losses import SETTLE_S, Losses
 from rekindle.monitor.outbox import EventType, Outbox
-from rekindle.monitor.saving import SaveIncomplete, SaveJob
+from rekindle.monitor.saving import SaveJob
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import RunState
@@ -83,11 +83,15 @@ class Accounts:
         return f"the training thread did not get to a save in time: in {self._stall.phase}, {silent_s:.1f} s {where}"
 
     def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
-        """For the sealing thread: waits until the loss of the saved step is read, within bounds.
+        """As of now, for the sealing thread: waits until the loss of the saved step is read, within bounds.
 
-        Raises: SaveIncomplete where the values up to that step say that the weights may not be finite.
+        A loss that was read since the save may have shown that its weights are poisoned.
         """
-        loss = self._loss_saved(job.step)
+        self._losses.settle(SETTLE_S)
+        remote = None if self._seat.is_mine else self._seat.remote
+        is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= job.step + 1
+        poisoned = job.poisoned or is_bad_elsewhere or self._state.may_be_poisoned_at(job.step)
+        loss = self._state.loss_at(job.step)  # of exactly that step; unknown rather than an older one
         return Manifest(
             job_id=self._identity.job_id,
             attempt=self._identity.attempt,
@@ -99,19 +103,10 @@ class Accounts:
             files=files,
             world_size=self._identity.world_size,
             data=job.result.data,
-            loss=loss,
+            loss=loss if classify(loss) is LossState.FINITE and not poisoned else None,
+            poisoned=poisoned,
             saved_at=job.saved_at,
         )
-
-    def _loss_saved(self, step: int) -> float | None:
-        """The loss of exactly the saved step; None where it was not given, or not read in time: never an older one."""
-        self._losses.settle(SETTLE_S)
-        remote = None if self._seat.is_mine else self._seat.remote
-        is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= step
-        if is_bad_elsewhere or self._state.is_poisoned_at(step):
-            raise SaveIncomplete(f"the loss is not finite at step {step}: its weights may not be either")
-        loss = self._state.loss_at(step)
-        return loss if classify(loss) is LossState.FINITE else None
 
     def on_reply(self, reply: CheckpointReply) -> None:
         self._voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})

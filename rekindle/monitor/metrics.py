@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rekindle.monitor.guard import must_pass
 from rekindle.monitor.values import Captured
 
 NAMESPACE = "Rekindle/Training"
@@ -131,7 +132,9 @@ def as_number(value: object) -> float | None:
     """The value as a float, NaN and infinities included; None where it is no number."""
     try:
         return float(value)  # type: ignore[arg-type]  # whatever the trainer handed over; the except says no
-    except (TypeError, ValueError, OverflowError, RuntimeError):
+    except BaseException as err:
+        if must_pass(err):
+            raise
         return None
 
 

@@ -30,7 +30,7 @@ from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.leading import NO_COORDINATOR, Leader, wish_of
 from rekindle.monitor.seat import Seat
-from rekindle.monitor.trouble import Trouble, logger
+from rekindle.monitor.trouble import Trouble
 
 UNHEARD_S: Final = 15.0  # a wish to stop that rank 0 has not answered for so long: rank 0 is gone, or takes no part
 REOPEN_S: Final = 30.0
@@ -126,7 +126,6 @@ class Negotiation:
             self._trouble.once("coordinator", NO_COORDINATOR, why)
         else:
             self._trouble.count("exchange_failures")
-            logger.debug("Rekindle's exchange failed: %r", err)
         if self._leader is not None:
             self._leader.lost(why)
 

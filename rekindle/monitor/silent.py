@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rekindle.mailbox import ResumePlan
+from rekindle.monitor.guard import guarded
+from rekindle.monitor.trouble import Trouble
 
 
 class Monitor:
@@ -20,9 +22,15 @@ class Monitor:
     def __init__(self, resume: ResumePlan, resume_path: str | None = None) -> None:
         self.resume = resume
         self.resume_path = resume_path
+        self._trouble = Trouble()
+        self._is_asleep = False
+
+    def _inner(self, where: str, err: BaseException) -> None:
+        self._trouble.inner(where, err)
 
     def step(
         self,
+        /,
         step: int,
         *,
         loss: object = None,
@@ -53,7 +61,7 @@ class Monitor:
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
-        """`with mon.phase("evaluation")`, `"saving"` or `"startup"` (an epoch's first batch): each has its limits."""
+        """`with mon.phase("evaluation")`, `"saving"`, `"startup"` (an epoch's data): each has limits of its own."""
         return nullcontext()
 
     def alive(self) -> None:
@@ -76,6 +84,7 @@ class Monitor:
         No rank waits for another in here, so no barrier is needed before it.
         """
 
+    @guarded("should_skip", failed=False)
     def should_skip(self, step: int) -> bool:
         """Whether the batch that `step` would use belongs to a window to leave out."""
         return self.resume.should_skip(step)
@@ -102,5 +111,8 @@ class Monitor:
         """What went wrong or was dropped so far, as counts."""
         return {}
 
-    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
-        """The run is over: seal what was saved, send what waits, for at most `timeout_s`."""
+    def finish(self, why: str = "finished", timeout_s: float = 4.0) -> None:
+        """The run is over: seal what was saved, send what waits, for at most `timeout_s`.
+
+        Up to 20 s longer only while an emergency checkpoint has no manifest yet, or its answer is not written.
+        """

@@ -2,8 +2,8 @@
 
 A job that Slurm starts again (`scontrol requeue`, a node failure, a preemption) has the environment of its submission.
 Its REKINDLE_RESUME_* are those of an earlier start; the plan in the mailbox, under this start's own name, is the newer
-word. Where Slurm has started the job by itself there is none: then only the data to leave out is kept, and the run goes
-on from the newest checkpoint that nothing speaks against (see `resuming`).
+word. Where Slurm has started the job by itself there is none: then the last plan before it is where the run went on,
+and what it has saved since is newer (see `resuming`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,11 +25,13 @@ from rekindle.mailbox import (
     ENV_RESUME_MANIFEST,
     ENV_RESUME_STEP,
     ENV_RESUME_URI,
+    ENV_SKIP,
     MailboxError,
     Plan,
     ResumePlan,
     plan_key,
 )
+from rekindle.monitor.bounded import TooSlow
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.trouble import logger
 
@@ -40,9 +42,21 @@ ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
 CLUSTER_FILE: Final = "/etc/rekindle/cluster"
 ENV_SLURM_CLUSTER: Final = "SLURM_CLUSTER_NAME"  # Source: sbatch manual, OUTPUT ENVIRONMENT VARIABLES
 MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
-WAITS_S: Final = (1.0, 3.0)  # between the tries to read the plan, so that one lost packet is no answer
+MAX_EARLIER: Final = 20  # restarts whose plans are looked for
+WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
 
 _Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplanned:
+    """The last plan before a restart that has none: `base`, where it went on, and the number of its attempt.
+
+    What attempts before that one saved was left behind by it.
+    """
+
+    base: ResumePlan = field(default_factory=ResumePlan)
+    since_attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +64,14 @@ class Told:
     """What holds for this attempt.
 
     env: the environment as it would be, had this start been told by it. resume: where it goes on; None where the
-    environment says so. is_untold: a restart that nobody planned, so that it has to look for itself; submitted: the
+    environment says so. unplanned: for a restart that nobody planned, which has to look for itself; submitted: the
     environment as it was, whose old plan is still better than nothing if that cannot be done.
     """
 
     env: Mapping[str, str]
     submitted: Mapping[str, str]
     resume: ResumePlan | None = None
-    is_untold: bool = False
+    unplanned: Unplanned | None = None
 
 
 def is_on_slurm(env: Mapping[str, str]) -> bool:
@@ -106,18 +120,44 @@ def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> Told:
     stale = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
     rest = {name: value for name, value in env.items() if name not in stale}
     try:
-        plan = patiently(lambda: _plan(box(), start.name))
+        plan, last = patiently(lambda: _plans(box(), start))
     except Exception as err:
         # Better an old checkpoint than none at all: it was a good one when this job was submitted.
         logger.warning("Rekindle's mailbox cannot be read, so restart %d goes by its old plan: %r", start.restart, err)
         return Told(env={**env, **own}, submitted=env)
     if plan is None:
-        logger.info("Restart %d of this Slurm job was planned by nobody; it goes on from the newest", start.restart)
-        return Told(env={**rest, **own}, submitted=env, is_untold=True)
+        logger.info("Restart %d of this Slurm job has no plan; it goes on from the newest", start.restart)
+        if last is None:
+            return Told(env={**rest, **own}, submitted=env, unplanned=_submitted(env))
+        kept = {ENV_SKIP: last.order.resume.to_env()[ENV_SKIP]}
+        own |= {
+            ENV_JOB_ID: last.order.job_id,
+            ENV_ATTEMPT: str(max(last.order.attempt_number + 1, int(own[ENV_ATTEMPT]))),
+        }
+        since = Unplanned(base=last.order.resume, since_attempt=last.order.attempt_number)
+        return Told(env={**rest, **own, **kept}, submitted=env, unplanned=since)
     own |= {ENV_JOB_ID: plan.order.job_id, ENV_ATTEMPT: str(plan.order.attempt_number)}
     if plan.order.incident_id is not None:
         own[ENV_INCIDENT] = plan.order.incident_id
     return Told(env={**rest, **own}, submitted=env, resume=plan.order.resume)
+
+
+def _plans(box: Box | None, start: SlurmAttempt) -> tuple[Plan | None, Plan | None]:
+    """(this start's plan, where there is none the last one of an earlier restart of the same job)."""
+    plan = _plan(box, start.name)
+    if plan is not None:
+        return plan, None
+    earlier = range(start.restart - 1, max(start.restart - 1 - MAX_EARLIER, 0), -1)
+    return None, next((last for n in earlier if (last := _plan(box, start.restarted(n).name)) is not None), None)
+
+
+def _submitted(env: Mapping[str, str]) -> Unplanned:
+    """Where the job was submitted to go on."""
+    try:
+        return Unplanned(base=ResumePlan.from_env(env), since_attempt=_number(env))
+    except MailboxError as err:
+        logger.warning("Rekindle's resume plan cannot be read: %s", err)
+        return Unplanned(since_attempt=_number(env))
 
 
 def _plan(box: Box | None, attempt: str) -> Plan | None:
@@ -138,8 +178,10 @@ def patiently(read: Callable[[], _Answer]) -> _Answer:
     for wait_s in WAITS_S:
         try:
             return read()
+        except TooSlow:
+            raise
         except Exception as err:
-            logger.info("Reading Rekindle's mailbox failed, trying again in %.0f s: %r", wait_s, err)
+            logger.info("Reading Rekindle's mailbox failed, trying again in %.1f s: %r", wait_s, err)
             threading.Event().wait(wait_s)
     return read()
 

@@ -176,18 +176,16 @@ class RunState:
         with self._lock:
             return self._bad.is_bad
 
-    def is_poisoned_at(self, step: int) -> bool:
-        """Whether weights saved after `step` may: a value up to it was bad, and no later loss was finite.
+    def may_be_poisoned_at(self, step: int) -> bool:
+        """Whether weights saved after `step` may hold what is not finite, as far as is known now.
 
-        A finite loss of `step` itself tells nothing of a gradient of that step.
+        A finite loss of `step` itself proves nothing: its update may be what made the next loss bad.
         """
         with self._lock:
             if self._own_bad_step is not None and self._own_bad_step <= step:
                 return True
-            at = self._loss_at(step)
-            if at is not None:
-                return classify(at) is not LossState.FINITE and not self._is_finite_after(step)
-            return self._bad.is_bad and self._bad_step is not None and self._bad_step <= step
+            since = self._bad.since
+            return since is not None and step >= since - 1
 
     def loss_at(self, step: int) -> float | None:
         """The loss of exactly this step; None where it was not given, not read, or is too long ago."""

@@ -28,7 +28,6 @@ class Voice:
         self._wake = wake
 
     def push(self, detail_type: EventType, *, at_step: int | None = None, **more: Any) -> None:
-        at = self._clock.now()
         detail = {
             "v": 1,
             "job_id": self._identity.job_id,
@@ -37,9 +36,9 @@ class Voice:
             "rank": self._identity.rank,
             "world_size": self._identity.world_size,
             "step": at_step if at_step is not None else self._state.step,
-            "at": at.isoformat(),
+            "at": self._clock.now().isoformat(),
         }
-        self._outbox.push(detail_type, detail | more, at)
+        self._outbox.push(detail_type, detail | more)
         self._wake()
 
     def push_bad_stretch(self, stretch: BadStretch, *, is_judge: bool) -> None:

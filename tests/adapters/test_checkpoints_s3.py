@@ -70,7 +70,10 @@ def test_what_hugging_face_s_trainer_saved_is_found_without_any_monitor(s3: Side
 
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if not name.startswith("accelerate")])
 def test_each_format_is_found_in_a_bucket(s3: Side, name: str) -> None:
-    put(s3[1], layout(name))
+    files = layout(name)
+    if name == "one_file":  # recorded of several programs
+        files = {path: body for path, body in files.items() if path == "step_000123.pt"}
+    put(s3[1], files)
     views = found(s3)
     assert views
     assert all(not view.problems for view in views)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from rekindle.checkpoints.discover import discover
 from rekindle.checkpoints.found import Format
-from rekindle.folders import discover_in
+from rekindle.folders import discover_in, listing_of, reader_of, times_of
 
 PRELUDE = """
 import sys, torch
@@ -130,7 +131,7 @@ def test_what_the_installed_framework_writes_is_found_and_whole(
     command = [sys.executable, "-W", "ignore", *launch, str(path), str(out)]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = discover_in(out)
+    found = discover(listing_of(out), reader_of(out), times_of(out))
     assert {item.format for item in found} == {format_}
     assert {item.step for item in found} == steps
     assert all(item.is_complete for item in found), [item.problems for item in found]

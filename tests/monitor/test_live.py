@@ -30,8 +30,8 @@ from rekindle.mailbox import (
 )
 from rekindle.monitor import Monitor
 from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.desk import Desk
 from rekindle.monitor.mail import Mail
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.worker import Worker
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
@@ -178,7 +178,7 @@ def test_requests_that_expired_or_name_a_dead_attempt_are_refused(
 ) -> None:
     box.fence("run-1", 1, "run-0")
     start(started, box, trainer)
-    box.ask("late", "run-1", within_s=-1)
+    box.ask("late", "run-1", within_s=0)
     box.ask("other", "run-0")
     assert box.reply("late").outcome is ReplyOutcome.REFUSED
     assert box.reply("other").why == "the request is for another attempt"
@@ -623,7 +623,7 @@ def test_a_reply_whose_acknowledgement_was_lost_is_known_as_our_own(box: Observe
     clock = SystemClock()
     mail = Mail(
         box=Forgetful(Path(box.uri)),
-        desk=Desk(job_id="job", attempt="run-1", attempt_number=1),
+        requests=Requests(job_id="job", attempt="run-1", attempt_number=1),
         clock=clock,
         trouble=Trouble(),
         config=QUICK,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -50,7 +50,8 @@ def judge(job_id: str, checkpoints: str | None, manifests: Mapping[str, Manifest
         if one is not None:
             found.setdefault(one.root, one)
     if checkpoints is not None:
-        for other in _discovered(checkpoints):
+        own = [Place.parse(one.root).path for one in found.values()]
+        for other in _discovered(checkpoints, own):
             one = _by_format(checkpoints, other)
             if one is not None and not any(one.root == root or one.root.startswith(f"{root}/") for root in found):
                 found[one.root] = one
@@ -81,10 +82,10 @@ def _by_manifest(uri: str, manifest: Manifest) -> FoundCheckpoint | None:
     )
 
 
-def _discovered(checkpoints: str) -> tuple[Found, ...]:
-    """Raises: OSError; a folder that is only not made yet holds nothing."""
+def _discovered(checkpoints: str, own: Sequence[str]) -> tuple[Found, ...]:
+    """`own` are paths known to be the run's. Raises: OSError; a folder that is only not made yet holds nothing."""
     try:
-        return discover_in(checkpoints)
+        return discover_in(checkpoints, like=own)
     except FileNotFoundError:
         os.scandir(os.path.dirname(checkpoints)).close()
         return ()

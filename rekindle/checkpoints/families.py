@@ -1,0 +1,150 @@
+"""Which checkpoints are the run's own: a folder also holds samples, averaged weights, the best so far, other runs'.
+
+Names that differ only in their step belong to one family. The run's own is that of what it resumed from, or of its
+manifests; otherwise the one that holds an optimizer's state. Where two could be it, none is: the reason is told, and a
+person decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rekindle.checkpoints.found import Format, Found
+from rekindle.checkpoints.names import plain
+
+# The number of a step or an epoch, and of a metric in Lightning's `name=value`.
+_COUNT: Final = re.compile(
+    r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|checkpoint|chkpt|ckpt|snapshot|model|state|weights"
+    r"|params)[=_-]?)\d+|(=)-?\d+(?:\.\d+)?(?:e-?\d+)?",
+    re.IGNORECASE,
+)
+# What says when or why a checkpoint of the same run was saved. `last` and `latest` are the newest of the others.
+_NEUTRAL: Final = re.compile(
+    r"(?<![a-z])(?:periodic|emergency|forensic|signal|last|latest|preempt(?:ed|ion)?|interrupt(?:ed)?|sigterm|auto|exit)"
+    r"(?![a-z])",
+    re.IGNORECASE,
+)
+# Folders that a run makes anew at each start: attempts, Lightning's versions, dates and times.
+_START: Final = re.compile(r"(?:attempt|version|restart|retry)[=_-]?\d+|\d+(?:[-_T:.]\d+)+", re.IGNORECASE)
+# Beside the run: nothing that it could go on from, or not the state that it had.
+_BESIDE: Final = re.compile(
+    r"(?<![a-z])(?:samples?|ema|swa|best|eval(?:uations?)?|exports?|merged|weights[=_-]?only|optim(?:izer)?s?)(?![a-z])",
+    re.IGNORECASE,
+)
+_BESIDE_NAME: Final = re.compile(
+    r"(?<![a-z])(?:averaged?|avg|opt|images?|inference|predictions?|teacher|reference|pretrained)(?![a-z])",
+    re.IGNORECASE,
+)
+_METRIC: Final = re.compile(r"[a-z][a-z_]*=-?\d[\d.]*", re.IGNORECASE)
+_ENDS: Final = re.compile(r"^[=_.-]+|[=_-]+(?=\.\w+$|$)")
+_NO_NUMBER: Final = re.compile(r"(?:checkpoint|ckpt|snapshot)?(?:-v\d+)?", re.IGNORECASE)
+
+
+MAX_NAMED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Checkpoints whose names differ only in their step, of one format."""
+
+    folder: str
+    name: str
+    format: Format
+
+    def __str__(self) -> str:
+        return f"{self.folder}/{self.name}" if self.folder else self.name
+
+
+def family_of(found: Found) -> Family:
+    """The family that its name and format say."""
+    return Family(*_pattern(found.root), found.format)
+
+
+def beside(root: str) -> str | None:
+    """The word in a path by which it is not the run's own state, such as `ema`; None for none."""
+    path = _METRIC.sub("", _START.sub("", _plain_path(root)))
+    match = _BESIDE.search(path) or _BESIDE_NAME.search(path.rpartition("/")[2])
+    return None if match is None else match[0].lower()
+
+
+def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found, ...]:
+    """All of them, in the same order; those that are not the run's own have a problem that says why.
+
+    like: roots, relative to the same listing, known to be the run's: its manifests', and what it resumed from.
+    """
+    known = {_pattern(root) for root in like}
+    joined = _joined(found)
+    whole: dict[Family, list[Found]] = {}
+    for item in found:
+        if item.is_complete and item.step is not None:
+            whole.setdefault(joined[item.root], []).append(item)
+    own = {family for family in joined.values() if (family.folder, family.name) in known}
+    if not own:
+        own = {family for family, items in whole.items() if _may_be_own(items)}
+        own = {family for family in own if any(item.has_optimizer for item in whole[family])} or own
+        if len(own) > 1:
+            names = " and ".join(sorted(str(family) for family in own)[:MAX_NAMED])
+            why = f"which checkpoints are the run's own cannot be told: {names} could be"
+            return tuple(_with(item, why) if item.is_complete else item for item in found)
+    return tuple(_judged(item, joined[item.root], own, whole) for item in found)
+
+
+def _joined(found: Sequence[Found]) -> dict[str, Family]:
+    """Root -> family. A name without a number (`last.ckpt`) is of the one family beside it, where there is one."""
+    families = {item.root: family_of(item) for item in found}
+    joined = dict(families)
+    for root, family in families.items():
+        if not family.name:
+            near = {
+                other
+                for other in families.values()
+                if other.name and (other.folder, other.format) == (family.folder, family.format)
+            }
+            near = {other for other in near if beside(other.name) is None} or near
+            joined[root] = next(iter(near)) if len(near) == 1 else family
+    return joined
+
+
+def _may_be_own(items: Sequence[Found]) -> bool:
+    return beside(items[0].root) is None and not any(item.has_weights is False for item in items)
+
+
+def _judged(item: Found, family: Family, own: set[Family], whole: Mapping[Family, Sequence[Found]]) -> Found:
+    if not item.is_complete:
+        return item
+    if item.has_weights is False:
+        return _with(item, "it holds no weights")
+    if family in own:
+        has_more = any(other.has_optimizer for other in whole.get(family, ()))
+        if has_more and item.has_optimizer is False:
+            return _with(item, "it holds no optimizer's state, which others of its name do")
+        return item
+    word = beside(item.root)
+    if word is not None:
+        return _with(item, f"its name says that it is not the run's own state ({word})")
+    return _with(item, f"it is not of the run's own checkpoints ({next(iter(own))})") if own else item
+
+
+def _with(item: Found, problem: str) -> Found:
+    return replace(item, problems=(*item.problems, problem))
+
+
+def _pattern(root: str) -> tuple[str, str]:
+    """(folder, name) without what differs between the checkpoints of one run; no name where it had no number."""
+    folder, _, name = _plain_path(root).rpartition("/")
+    stem, counted = _COUNT.subn(lambda match: f"{match[1] or match[2]}#", name)
+    if not counted:
+        stem = re.sub(r"\d+(?=\D*$)", "#", re.sub(r"-v\d+(?=\.\w+$|$)", "", name))
+    stem = re.sub(r"[=_-]+(?=\.)|([=_-])[=_-]+", r"\1", _NEUTRAL.sub("", stem))
+    stem = _ENDS.sub("", stem) if "#" in stem or not stem.startswith(".") else stem
+    if _NO_NUMBER.fullmatch(re.sub(r"\.[a-z]\w*$", "", stem)):
+        stem = ""
+    return _START.sub("#", folder), stem
+
+
+def _plain_path(root: str) -> str:
+    folder, slash, name = root.rpartition("/")
+    return folder + slash + plain(name)
