@@ -51,6 +51,7 @@ class Rekindle(Driven):
         self._position = Position()
         accelerator.register_for_checkpointing(self._position)
         super().__init__(folder, **more)
+        self.monitor.scaler(accelerator)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""

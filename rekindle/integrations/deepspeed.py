@@ -42,6 +42,7 @@ class Rekindle(Driven):
         self._engine = engine
         self.client_state: dict[str, Any] = {}
         super().__init__(folder, **more)
+        self.monitor.scaler(engine)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.

@@ -90,6 +90,7 @@ class RekindleCallback(TrainerCallback):
         model, loader = kwargs.get("model"), kwargs.get("train_dataloader")
         if model is not None and not monitor.is_silent:
             self._hook = model.register_forward_hook(self._see)
+        monitor.scaler(kwargs.get("optimizer"))  # Accelerate's, which holds the scaler where there is one
         if monitor.resume.skip:
             self._leave_out(args, loader, monitor.resume)
 

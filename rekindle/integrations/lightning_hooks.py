@@ -72,6 +72,7 @@ class LightningHooks:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
         _take_sigterm_from(trainer)
+        self.monitor.scaler(trainer)
         self._updates = trainer.global_step
         rank, world_size = rank_and_world()
         if len(self._rng) == world_size:  # now, for starting to read the data has used the generators already
