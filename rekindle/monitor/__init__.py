@@ -36,7 +36,7 @@ from rekindle.mailbox import (
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
-from rekindle.monitor.exchange import Exchange, exchange_of
+from rekindle.monitor.exchange import Exchange, Paced, exchange_of
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.resuming import settled
@@ -149,6 +149,8 @@ def _start(
     attempt = check_id(attempt or f"{job_id[:118]}-a{number}", "attempt")
     if exchange is None:
         exchange = partial(exchange_of, box, attempt=attempt, rank=rank, world_size=world_size)
+    if config.agree_s:
+        exchange = partial(_paced, exchange, config.agree_s)
     monitor = LiveMonitor(
         identity=Identity(
             job_id=check_id(job_id, "job_id"),
@@ -172,6 +174,11 @@ def _start(
     )
     monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
     return monitor
+
+
+def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
+    opened = exchange()
+    return None if opened is None else Paced(opened, poll_s)
 
 
 def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals, ...]:

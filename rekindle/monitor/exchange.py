@@ -96,3 +96,12 @@ def exchange_of(box: Box | None, *, attempt: str, rank: int, world_size: int) ->
     if box is None or (world_size > MAX_RANKS_ON_S3 and not isinstance(box, DirectoryBox)):
         return None
     return BoxExchange(box, attempt=attempt, rank=rank, world_size=world_size)
+
+
+class Paced:
+    """An exchange, looked at as often as the user says."""
+
+    def __init__(self, inner: Exchange, poll_s: float) -> None:
+        self.poll_s, self.quick_s = poll_s, min(inner.quick_s, poll_s)
+        self.get, self.put, self.put_new = inner.get, inner.put, inner.put_new
+        self.add, self.counted = inner.add, inner.counted
