@@ -64,8 +64,7 @@ class Rekindle(Driven):
         accelerator.register_for_checkpointing(self._position)
         super().__init__(folder, **more)
         self._together.meets = str(accelerator.distributed_type.value) in ("FSDP", "DEEPSPEED", "MEGATRON_LM")
-        if accelerator.scaler is not None:
-            self.monitor.scaler(accelerator.scaler)
+        self.monitor.scaler(accelerator)
         for model in getattr(accelerator, "_models", ()):
             if hasattr(model, "checkpoint_engine"):  # DeepSpeed's engine
                 self._together.keeps_writes_of(model)

@@ -87,6 +87,7 @@ class RekindleCallback(Guarded, TrainerCallback):
         if self._is_second:
             return
         monitor = self._started()
+        monitor.scaler(kwargs.get("optimizer"))  # Accelerate's, which holds the scaler where there is one
         if self._hooks is not None:
             self._hooks.begin()
         else:

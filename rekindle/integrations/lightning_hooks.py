@@ -94,9 +94,7 @@ class LightningHooks(Guarded):
     @guarded("on_train_start")
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
         _take_sigterm_from(trainer)
-        scaler = getattr(trainer.precision_plugin, "scaler", None)  # of mixed precision by float16
-        if scaler is not None:
-            self.monitor.scaler(scaler)
+        self.monitor.scaler(trainer)
         engine = getattr(trainer.strategy, "deepspeed_engine", None)
         if hasattr(engine, "checkpoint_engine"):
             self._together.keeps_writes_of(engine)

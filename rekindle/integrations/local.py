@@ -24,7 +24,7 @@ from rekindle.monitor.values import Captured, capture, is_pending, is_ready, rea
 
 GRADIENT, LOSS = "gradient", "loss"
 PARAMETERS = 4  # that are looked at: the first one, and others spread over the model for its branches
-SMALL = 2**20  # elements: their largest magnitude is found in microseconds
+SMALL = 2**14  # elements: their sum takes microseconds, also on a CPU
 STEPS_KEPT = 64  # whose values, or device times, may be outstanding
 FOLD_AT = 256  # looks in one step, as under gradient accumulation, until they are made one
 CLOSE_S = 2.0
@@ -131,10 +131,10 @@ class LocalWatch:
         if values is None:
             return
         with torch.no_grad():
-            # The largest magnitude is not finite exactly where one value is not; nothing is copied for it.
-            largest = torch.linalg.vector_norm(values, ord=math.inf).double()
-        found = self._found.setdefault((metric, largest.device), [])
-        found.append(largest)
+            # Not finite where a value is not; float64, so that large values of half precision do not overflow.
+            total = values.sum(dtype=torch.float32 if values.device.type == "mps" else torch.float64)
+        found = self._found.setdefault((metric, total.device), [])
+        found.append(total)
         if len(found) >= FOLD_AT:
             found[:] = [_worst(found)]
 
@@ -198,14 +198,16 @@ def _plain(values: Any) -> Any:
         return None  # spread over ranks, or without data
     if values.layout is torch.sparse_coo:
         values = values._values()
-    is_number = values.is_floating_point() or values.is_complex()
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
     has_data = values.layout is torch.strided and values.numel() > 0 and not values.is_meta
-    return values if is_number and has_data else None
+    return values if values.is_floating_point() and has_data else None
 
 
 def _worst(values: list[Any]) -> Any:
+    """One that is not finite, where there is one."""
     with torch.no_grad():
-        return torch.stack(values).amax()  # amax keeps NaN
+        return values[0] if len(values) == 1 else torch.stack(values).sum()
 
 
 def _now() -> Any:

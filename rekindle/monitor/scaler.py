@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import FunctionType, MethodType
 
 from rekindle.mailbox import LossState
 from rekindle.monitor.state import BadStretch
@@ -83,11 +84,11 @@ def _reader(scaler: object, depth: int = 3) -> Callable[[], object] | None:
     for name in ("scaler", "precision_plugin"):
         if (held := getattr(scaler, name, None)) is not None:
             return _reader(held, depth - 1)
-    return scaler if callable(scaler) and not hasattr(scaler, "step") else None  # an optimizer's `step` is no scale
+    return scaler if isinstance(scaler, FunctionType | MethodType) else None  # not just callable: a model is
 
 
 def _deepspeed_scale(engine: object) -> object:
-    """Source: deepspeed/runtime/fp16 and zero: each optimizer has `cur_scale`, or a `loss_scaler` that does."""
+    """Source: deepspeed/runtime/fp16 and zero: each optimizer has `loss_scale`, or a `loss_scaler` with `cur_scale`."""
     optimizer = getattr(engine, "optimizer", None)
-    scale = getattr(optimizer, "cur_scale", None)
+    scale = getattr(optimizer, "loss_scale", None)
     return scale if scale is not None else getattr(getattr(optimizer, "loss_scaler", None), "cur_scale", None)
