@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +137,7 @@ class Attempt:
             request_id=request_id,
             job_id="job",
             attempt=self.name,
-            deadline_at=datetime.now(UTC) + timedelta(seconds=PATIENCE_S),
+            deadline_s=PATIENCE_S,
             reason="a test wants to know",
         )
         path = self.home / request_key(request_id)
