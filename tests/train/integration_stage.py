@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,12 @@ from rekindle.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,
+    Hashes,
     Manifest,
     ResumePlan,
     SaveKind,
     beat_key,
+    hashes_key,
     manifest_prefix,
     reply_key,
     request_key,
@@ -138,7 +139,7 @@ class Attempt:
             request_id=request_id,
             job_id="job",
             attempt=self.name,
-            deadline_at=datetime.now(UTC) + timedelta(seconds=PATIENCE_S),
+            deadline_s=PATIENCE_S,
             reason="a test wants to know",
         )
         path = self.home / request_key(request_id)
@@ -183,13 +184,17 @@ class Launcher:
             attempt.kill()
 
 
-def check_files(manifest: Manifest) -> None:
-    """Every file that the manifest vouches for is there, whole, with the bytes it had."""
+def check_files(home: Path, manifest: Manifest) -> None:
+    """Every file that the manifest vouches for is there, whole, with the bytes it had where these were hashed."""
+    hashes: Mapping[str, str] = {}
+    path = home / hashes_key(manifest.step, manifest.attempt)
+    if path.exists() and (read := Hashes.from_json(path.read_bytes())).manifest == manifest.digest:
+        hashes = read.files
     assert manifest.files
     for item in manifest.files:
         content = Path(manifest.place_of(item).path).read_bytes()
         assert len(content) == item.bytes, item.path
-        assert item.sha256 in (None, hashlib.sha256(content).hexdigest()), item.path
+        assert hashes.get(item.path) in (None, hashlib.sha256(content).hexdigest()), item.path
 
 
 def plan(manifest: Manifest) -> ResumePlan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -303,10 +302,7 @@ def test_an_emergency_is_a_whole_checkpoint_or_an_answer_and_the_trainers_own_sa
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             control.should_training_stop = answer.exists()
 
-    now = datetime.now(UTC)
-    request = CheckpointRequest(
-        request_id="please", job_id="job", attempt="run-1", deadline_at=now + timedelta(hours=1), reason="a test"
-    )
+    request = CheckpointRequest(request_id="please", job_id="job", attempt="run-1", deadline_s=3600.0, reason="a test")
     answer, path = tmp_path / reply_key("please"), tmp_path / request_key("please")
     path.parent.mkdir(parents=True)
     path.write_bytes(request.to_json())

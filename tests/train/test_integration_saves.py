@@ -60,7 +60,7 @@ def test_a_save_of_the_scripts_own_that_fails_on_one_rank_raises_on_all_with_the
     assert leftovers(attempt) == []
     assert set(attempt.manifests()) <= {5}
     for manifest in attempt.manifests().values():
-        check_files(manifest)
+        check_files(attempt.home, manifest)
 
 
 @pytest.mark.parametrize("framework", ["accelerate", "deepspeed"])
@@ -71,7 +71,7 @@ def test_a_script_that_catches_a_failed_save_trains_on_and_saves_again(framework
     assert [[note["step"] for note in notes] for notes in attempt.notes("save failed")] == [[10], [10]]
     assert set(attempt.manifests()) == {5, 15, 20}
     for manifest in attempt.manifests().values():
-        check_files(manifest)
+        check_files(attempt.home, manifest)
 
 
 @pytest.mark.parametrize("framework", ["accelerate", "deepspeed", "hf", "lightning"])
@@ -87,7 +87,7 @@ def test_an_emergency_at_a_step_that_the_script_saves_itself_is_one_whole_checkp
     assert attempt.ended() == undisturbed
     [emergency] = attempt.manifests(SaveKind.EMERGENCY).values()
     assert emergency.step == reply.step
-    check_files(emergency)
+    check_files(attempt.home, emergency)
     assert leftovers(attempt) == []
     resumed = launch(framework, "both", world=2, number=2, steps=steps, resume=plan(emergency))
     assert resumed.ended() == undisturbed

@@ -45,7 +45,7 @@ def test_lightnings_own_checkpoint_at_the_end_does_not_replace_the_one_that_the_
     first = stopped(launch("lightning", "stopped", world=world, steps=STEPS, pace_s=0.3))
     [manifest] = first.manifests(SaveKind.EMERGENCY).values()
     assert Path(manifest.root).parent.name == "checkpoints"
-    check_files(manifest)
+    check_files(first.home, manifest)
     assert set(first.manifests()) == {manifest.step}
     assert 3 <= manifest.step < 20, "a stop within the first epoch is what this is about"
 
@@ -77,7 +77,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_step_of_its_stop(framework: str
     undisturbed = launch.undisturbed(framework, world=2, steps=STEPS)
     first = stopped(launch(framework, "stopped", world=2, steps=STEPS, pace_s=0.3))
     [manifest] = first.manifests(SaveKind.EMERGENCY).values()
-    check_files(manifest)
+    check_files(first.home, manifest)
     second = launch(framework, "stopped", world=2, number=2, steps=STEPS, resume=plan(manifest))
     assert second.ended() == undisturbed
 
