@@ -17,13 +17,12 @@ import torch
 from rekindle.checkpoints.found import NOT_A_NUMBER
 from rekindle.folders import problems_at
 from rekindle.integrations.beside import FolderSave, remove_leftovers_once
-from rekindle.integrations.gang import cpu_group, rank_and_world
+from rekindle.integrations.gang import dcp_group, rank_and_world
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 from rekindle.monitor.leftovers import name_beside
 from rekindle.monitor.trouble import logger
 
 STATE_FILE = "trainer_state.pt"
-DCP = "dcp"  # a background save talks to the other ranks while the training thread does
 
 
 def write_file(path: str | os.PathLike[str], state: object) -> Path:
@@ -60,7 +59,7 @@ def save_file(
 
     A model in DDP is saved as the model inside. `extra`: whatever `torch.load(weights_only=True)` reads.
     """
-    generators = gathered_rng()
+    generators = gathered_rng(step)
     if rank_and_world()[0] == 0:
         remove_leftovers_once(Path(path).parent)
         state = {"step": step, "model": _bare(model).state_dict(), "rng": generators, "extra": dict(extra or {})}
@@ -116,21 +115,27 @@ def save_dcp(
     _written.clear()
     save = FolderSave(target)
     try:
+        save.beside.mkdir(parents=True, exist_ok=True)
         weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
         if rank == 0:
             rest = {"step": step, "extra": dict(extra or {})}
             parts = {name: part.state_dict() for name, part in _parts(None, scheduler)}
             write_file(save.beside / STATE_FILE, rest | parts)
         write_file(save.beside / _rng_name(rank), rng_state())
-        state = {"model": weights, "optimizer": moments}
-        future: Any = None
+    except BaseException as err:
+        save.failed(repr(err))
+        raise
+    save.ready()
+    state = {"model": weights, "optimizer": moments}
+    future: Any = None
+    try:
         if on_done is None:
-            dcp.save(state, checkpoint_id=save.beside, process_group=cpu_group(DCP))
+            dcp.save(state, checkpoint_id=save.beside, process_group=dcp_group())
             _remove_empty(save.beside, rank)
         else:
-            future = dcp.async_save(state, checkpoint_id=save.beside, process_group=cpu_group(DCP))
-    except BaseException:
-        save.failed()
+            future = dcp.async_save(state, checkpoint_id=save.beside, process_group=dcp_group())
+    except BaseException as err:
+        save.failed(repr(err))
         raise
     if future is None:
         save.done()
@@ -156,13 +161,16 @@ class _Background:
     def _written(self, future: Any) -> None:
         """This rank's shards are written; for rank 0 `.metadata` too, which lists them all."""
         try:
-            future.result()
-            _remove_empty(self._save.beside, rank_and_world()[0])
+            try:
+                future.result()
+                _remove_empty(self._save.beside, rank_and_world()[0])
+            except BaseException as err:
+                self._save.failed(repr(err))
+                raise
             self._save.done()
             if self._on_done is not None:
                 self._on_done(self._save.target, self._step)
         except BaseException as err:
-            self._save.failed()
             self._result.set_exception(err)
         else:
             self._result.set_result(None)
@@ -220,7 +228,7 @@ def load_dcp(
     source = Path(folder)
     weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
     state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=source, process_group=cpu_group(DCP))
+    dcp.load(state, checkpoint_id=source, process_group=dcp_group())
     set_state_dict(
         model,
         [] if optimizer is None else optimizer,

@@ -18,7 +18,7 @@ with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", s
 from __future__ import annotations
 
 from rekindle.integrations.beside import write_folder
-from rekindle.integrations.gang import barrier, coordinator, cpu_group, finish, start
+from rekindle.integrations.gang import all_done, finish, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import restore_rng, rng_state
 from rekindle.integrations.sampler import ResumableSampler
@@ -49,7 +49,5 @@ __all__ = [
     "restore_rng",
     "write_file",
     "write_folder",
-    "coordinator",
-    "cpu_group",
-    "barrier",
+    "all_done",
 ]
