@@ -16,6 +16,7 @@ import torch.distributed as dist
 from rekindle.monitor import Exchange, Monitor
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.saving import SaveFunction
+from rekindle.monitor.settings import process_environment
 
 SHARE_S: Final = 60.0  # for what rank 0 knows at the start: the ranks start within seconds of each other
 PARTS_S: Final = 1800.0  # for the slowest rank's part of a save
@@ -93,7 +94,9 @@ def store() -> TorchStore:
         return _shared[1]
     rank, world_size = rank_and_world()
     default: Any = dist.distributed_c10d._get_default_store()
-    first = TorchStore(default, f"start-{_count('start')}", world_size)
+    # torchrun may keep one store for all its restarts: what an earlier start wrote must not be taken for this one's.
+    again = process_environment().get("TORCHELASTIC_RESTART_COUNT") or "0"
+    first = TorchStore(default, f"start-{again}-{_count('start')}", world_size)
     if rank == 0:
         first.put("space", secrets.token_hex(8))
     made = TorchStore(_bare(default), wait_for(first, "space", SHARE_S), world_size)

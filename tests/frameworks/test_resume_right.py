@@ -278,7 +278,14 @@ def torchrun(ranks: int, script: Path, *args: object, **env: str) -> subprocess.
     restarts = env.pop("RESTARTS", "0")
     return subprocess.run(
         [*command, f"--max-restarts={restarts}", str(script), *map(str, args)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd()), **env},
+        # A store of their own for each start: with torchrun's, gloo finds the addresses of the killed ranks in torch 2.13.
+        env={
+            **os.environ,
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(Path.cwd()),
+            **env,
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
