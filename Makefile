@@ -7,7 +7,7 @@ STAGE ?= prod
 PYTEST_WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-frameworks e2e-slurm e2e-console test-crash test-api check bench package deploy undeploy clean format help
+.PHONY: demo test test-frameworks test-train e2e-slurm e2e-console test-crash test-api check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -47,6 +47,9 @@ test: $(VENV)/.ready  ## all tests, no network
 
 test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
 	$(BIN)/python -m pytest tests/frameworks -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
+	$(BIN)/python -m pytest tests/train -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 e2e-slurm: $(VENV)/.slurm $(VENV)/.frameworks  ## a real Slurm, its agent, real jobs killed, frozen, cancelled; the batch scripts of the examples
 	SLURM_ROOT="$$(cat $(VENV)/.slurm)" $(BIN)/python -m pytest tests/slurm -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)

@@ -366,7 +366,7 @@ class Simulated:
             step=run.step,
             kind=kind,
             root=root.uri,
-            files=(ManifestFile(path="model.bin", bytes=len(_PAYLOAD), sha256=None),),
+            files=(ManifestFile(path="model.bin", bytes=len(_PAYLOAD)),),
             world_size=run.job.instance_count,
             saved_at=self._clock.now(),
             request_id=request_id,

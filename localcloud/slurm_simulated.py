@@ -314,7 +314,7 @@ class SlurmSimulated:
             step=run.step,
             kind=kind,
             root=root.uri,
-            files=(ManifestFile(path="model.bin", bytes=len(_PAYLOAD), sha256=None),),
+            files=(ManifestFile(path="model.bin", bytes=len(_PAYLOAD)),),
             world_size=run.job.wants,
             saved_at=self._clock.now(),
             request_id=request_id,

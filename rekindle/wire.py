@@ -168,6 +168,19 @@ class Reader:
             raise self.fail(name, "must be finite")
         return number
 
+    def number(self, name: str, low: float, high: float) -> float:
+        number = self.optional_number(name)
+        if number is None or not low <= number <= high:
+            raise self.fail(name, f"must be a number from {low:g} to {high:g}")
+        return number
+
+    def flag(self, name: str) -> bool:
+        """False where nothing is said."""
+        value = self._get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.fail(name, "must be true or false")
+        return value is True
+
     def moment(self, name: str) -> datetime:
         value = self._get(name)
         if not isinstance(value, str) or len(value) > 64:

@@ -110,12 +110,12 @@ class S3Checkpoints:
         except MailboxError as err:
             return replace(view, problems=(f"the manifest cannot be used: {err}"[:200],))
         writer = attempts.get(manifest.attempt)
-        late = writer is not None and writer.superseded_at is not None and manifest.saved_at > writer.superseded_at
+        # By S3's clock, not by the training host's (`manifest.saved_at`), which may be minutes off.
+        late = writer is not None and writer.superseded_at is not None and item.modified_at > writer.superseded_at
         view = replace(
             view,
             root=manifest.root,
             kind=FORENSIC if is_forensic(manifest.request_id) else manifest.kind.value,
-            saved_at=manifest.saved_at,
             fenced=view.fenced or late,
         )
         if view.fenced:

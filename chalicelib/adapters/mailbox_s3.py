@@ -23,6 +23,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
 from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.mailbox import (
+    MAX_DEADLINE_S,
     MAX_MESSAGE_BYTES,
     MAX_TEXT_CHARS,
     AttemptOrder,
@@ -69,7 +70,7 @@ class S3Mailbox:
         """See ports.Mailbox. A heartbeat that cannot be read makes both steps Unknown, with the reason."""
         try:
             place = _root(job).join(beat_key(attempt.name))
-            raw = self._objects.read(place, MAX_MESSAGE_BYTES)
+            raw, written_at = self._objects.read_dated(place, MAX_MESSAGE_BYTES)
             if raw is None:
                 return attempt
             beat = Beat.from_json(raw)
@@ -83,7 +84,7 @@ class S3Mailbox:
             attempt,
             first_step=_step(beat.first_step),
             last_step=_step(beat.step),
-            beat_at=beat.at,
+            beat_at=written_at or beat.at,  # the store's clock: the training host's may be minutes off
             loss_state=beat.loss_state.value,
             work=beat.phase.value,
             step_s=beat.step_s_median,
@@ -120,7 +121,7 @@ class S3Mailbox:
         return Known(tuple(report for report in found if report is not None))
 
     def _report(self, job: Job, attempt: str, place: Place) -> RankReport | None:
-        raw = self._objects.read(place, MAX_REPORT_BYTES)
+        raw, written_at = self._objects.read_dated(place, MAX_REPORT_BYTES)
         try:
             report = RankReport.from_json(raw or b"")
             _insist(report.attempt == attempt, "attempt", f"is {report.attempt}")
@@ -128,7 +129,7 @@ class S3Mailbox:
         except MailboxError as err:
             _LOG.warning("a rank's report cannot be used", extra={"key": place.path, "field": err.field})
             return None
-        return report
+        return report if written_at is None else replace(report, at=written_at)
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
         """See ports.Mailbox."""
@@ -147,7 +148,7 @@ class S3Mailbox:
 
     # ---- request and fence -----------------------------------------------------------------------------------------
 
-    def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:  # noqa: ARG002 - the port's signature
+    def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
         """See ports.Mailbox."""
         name = action_name(action)
         if not job.mailbox:
@@ -158,7 +159,7 @@ class S3Mailbox:
                 request_id=action.request_id,
                 job_id=job.job_id,
                 attempt=action.attempt,
-                deadline_at=action.deadline_at,
+                deadline_s=min(max((action.deadline_at - now).total_seconds(), 0.0), MAX_DEADLINE_S),
                 reason=action.why[:MAX_TEXT_CHARS],
                 incident_id=incident_id,
             )

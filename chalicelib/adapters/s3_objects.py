@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
@@ -43,7 +43,7 @@ class S3Objects:
 
     def read(self, place: Place, limit: int) -> bytes | None:
         """The object, None if there is none; never more than `limit` + 1 bytes of it, which no parser accepts."""
-        return self.read_with_etag(place, limit)[0]
+        return self._read(place, limit)[0]
 
     def read_part(self, place: Place, start: int, length: int) -> bytes | None:
         """At most `length` bytes from `start`; None where there is no such object, or nothing at that place."""
@@ -64,6 +64,16 @@ class S3Objects:
 
     def read_with_etag(self, place: Place, limit: int) -> tuple[bytes | None, str | None]:
         """Like `read`, with the version that was read, for a conditional write."""
+        body, answer = self._read(place, limit)
+        return body, answer.get("ETag")
+
+    def read_dated(self, place: Place, limit: int) -> tuple[bytes | None, datetime | None]:
+        """Like `read`, with when it was written by S3's own clock."""
+        body, answer = self._read(place, limit)
+        written_at: datetime | None = answer.get("LastModified")
+        return body, None if written_at is None else written_at.astimezone(UTC)
+
+    def _read(self, place: Place, limit: int) -> tuple[bytes | None, Mapping[str, Any]]:
         try:
             answer = call(
                 self._client.get_object,
@@ -74,10 +84,9 @@ class S3Objects:
             )
         except AwsRefusal as refusal:
             if refusal.code != "InvalidRange":
-                return None, None
-            head = call(self._client.head_object, Bucket=place.bucket, Key=place.path)  # an empty object
-            return b"", head.get("ETag")
-        return answer["Body"].read(limit + 1), answer.get("ETag")
+                return None, {}
+            return b"", call(self._client.head_object, Bucket=place.bucket, Key=place.path)  # an empty object
+        return answer["Body"].read(limit + 1), answer
 
     def create(self, place: Place, body: bytes) -> bool:
         """False if there is an object already."""

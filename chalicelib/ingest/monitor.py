@@ -19,6 +19,7 @@ Source: docs/architecture.md, the monitor's events; rekindle/mailbox.py for the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.errors import MalformedEvent
@@ -41,6 +42,7 @@ REPLY: Final = "Rekindle Checkpoint Reply"
 FINISHED: Final = "Rekindle Monitor Finished"
 
 MAX_ATTEMPTS: Final = 10_000
+MAX_AGE_S: Final = 30 * 86_400.0
 _MAX_WHY_CHARS: Final = 8192
 
 
@@ -58,7 +60,7 @@ def parse(envelope: Envelope) -> Signal:
     return Signal(
         kind=news.kind,
         source=SignalSource.MONITOR,
-        occurred_at=said.at,
+        occurred_at=_occurred_at(envelope),
         dedupe_key=dedupe_key("monitor", news.kind, said.job_id, said.attempt, *news.facts),
         summary=one_line(news.summary),
         job_id=said.job_id,
@@ -75,6 +77,12 @@ def parse(envelope: Envelope) -> Signal:
             }
         ),
     )
+
+
+def _occurred_at(envelope: Envelope) -> datetime:
+    """By EventBridge's clock, less the seconds that the event waited to be sent; the host's may be minutes off."""
+    age_s = envelope.detail.optional_number("age_s", high=MAX_AGE_S) or 0.0
+    return envelope.time - timedelta(seconds=age_s)
 
 
 def _said(detail: Fields) -> Said:

@@ -1,8 +1,8 @@
 """`rekindle checkpoints PATH`: what lies in a folder or under an S3 prefix, and whether it is whole.
 
-Reads listings and a few bytes of few files; nothing is unpickled. It speaks to the file system or to S3 with the
-person's own credentials, never to the service. `--quarantine` and `--lift` write or delete one mark in the mailbox, and
-no checkpoint.
+Reads listings and a few bytes of few files, with `--hashes` whole ones; nothing is unpickled. It speaks to the file
+system or to S3 with the person's own credentials, never to the service. `--quarantine` and `--lift` write or delete one
+mark in the mailbox, and no checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from rekindle.cli.errors import CommandFailed, Misused, NotFound, Unreachable
 from rekindle.cli.reading import out, out_json
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.folders import listing_of, reader_of, times_of
-from rekindle.mailbox import MailboxError, Place
+from rekindle.hashing import verify_hashes
+from rekindle.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
 from rekindle.monitor.aws import AwsUnavailable, Clients
 from rekindle.monitor.boxes import Box, open_box
 
@@ -46,6 +47,8 @@ def register(commands: Any) -> None:
     parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--mailbox", metavar="URI", help="where its quarantine marks are (default: the same place)")
+    hashes = "also read back each file that was hashed after it was sealed, and compare (a folder only)"
+    parser.add_argument("--hashes", action="store_true", help=hashes)
     act = parser.add_mutually_exclusive_group()
     act.add_argument("--newest", action="store_true", help="print only where the newest usable one lies, for a script")
     act.add_argument("--quarantine", metavar="ROOT", help="mark one: nobody resumes from it until the mark is lifted")
@@ -62,7 +65,10 @@ def run(args: argparse.Namespace) -> int:
         if args.quarantine is not None or args.lift is not None:
             return _mark(args, place, box)
         listing, read, times = _contents(place)
-        found = [_judged(item, place, _marks(box)) for item in of_one_run(discover(listing, read, times))]
+        marks = _marks(box)
+        found = [_judged(item, place, marks) for item in of_one_run(discover(listing, read, times))]
+        if args.hashes:
+            found = _compared(found, place, box)
     except MailboxError as err:
         raise Misused(str(err)) from err
     except FileNotFoundError as err:
@@ -167,6 +173,45 @@ def _judged(found: Found, place: Place, marks: Mapping[str, QuarantineMark | Non
     mark = marks[key]
     problem = "quarantined: its mark cannot be read" if mark is None else mark.problem
     return replace(found, problems=(*found.problems, problem))
+
+
+def _compared(found: list[Found], place: Place, box: Box) -> list[Found]:
+    """The same, each with the files as problems whose content is not what was sealed. Tells what was compared."""
+    if place.bucket is not None:
+        raise Misused("--hashes: reads files of a folder; those in S3 are not hashed")
+    manifests = _manifests(box)
+    after = []
+    for item in found:
+        root = _root(item, place)
+        manifest = manifests.get(root)
+        if manifest is None:
+            print(f"{clean(root)}: no manifest, so no hashes", file=sys.stderr)
+            after.append(item)
+            continue
+        check = verify_hashes(manifest, _hashes_of(manifest, box), root)
+        print(f"{clean(root)}: {clean(check.said)}", file=sys.stderr)
+        after.append(replace(item, problems=(*item.problems, *check.problems)))
+    return after
+
+
+def _manifests(box: Box) -> Mapping[str, Manifest]:
+    """Root -> its manifest, of the newest step. One that cannot be read says nothing."""
+    found: dict[str, Manifest] = {}
+    for key in box.names(manifest_prefix()):  # oldest first
+        try:
+            manifest = Manifest.from_json(box.get(key) or b"")
+            found[Place.parse(manifest.root, "root").uri] = manifest
+        except MailboxError:
+            continue
+    return found
+
+
+def _hashes_of(manifest: Manifest, box: Box) -> Hashes | None:
+    raw = box.get(hashes_key(manifest.step, manifest.attempt))
+    try:
+        return None if raw is None else Hashes.from_json(raw)
+    except MailboxError:
+        return None
 
 
 def _root(found: Found, place: Place) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from accelerate import skip_first_batches
 
 from rekindle.integrations.driven import Driven
+from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of
 from rekindle.integrations.rng import quietly
 
@@ -43,14 +44,30 @@ class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. more: further arguments of
-    `rekindle.monitor.start`.
+    `rekindle.monitor.start`. With `automatic_checkpoint_naming` Accelerate goes on naming, counting and deleting what
+    the script saves by `save_state`; what is saved here has names of its own, and no `total_limit`.
+
+    Raises: ValueError where `folder` is the one in which Accelerate deletes old checkpoints.
     """
 
     def __init__(self, accelerator: Any, folder: str | os.PathLike[str], **more: Any) -> None:
+        project = accelerator.project_configuration
+        if project.automatic_checkpoint_naming:
+            theirs = Path(accelerator.project_dir or ".", "checkpoints")
+            if theirs.absolute().resolve() == Path(folder).absolute().resolve():
+                raise ValueError(
+                    f"folder: with automatic_checkpoint_naming Accelerate numbers and deletes what lies in {theirs}; "
+                    "give Rekindle another folder"
+                )
         self._accelerator = accelerator
         self._position = Position()
         accelerator.register_for_checkpointing(self._position)
         super().__init__(folder, **more)
+        self._together.meets = str(accelerator.distributed_type.value) in ("FSDP", "DEEPSPEED", "MEGATRON_LM")
+        self.monitor.scaler(accelerator)
+        for model in getattr(accelerator, "_models", ()):
+            if hasattr(model, "checkpoint_engine"):  # DeepSpeed's engine
+                self._together.keeps_writes_of(model)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""
@@ -80,10 +97,18 @@ class Rekindle(Driven):
                 if step >= last:
                     return
 
-    def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
-        path = self._folder / f"step-{step:09d}"
-        self._accelerator.save_state(os.fspath(path))
-        return path
+    def _write(self, path: Path, step: int) -> None:  # noqa: ARG002 - the position knows the step
+        project = self._accelerator.project_configuration
+        before = project.automatic_checkpoint_naming, project.iteration
+        project.automatic_checkpoint_naming = False  # it would ignore `path`
+        try:
+            self._accelerator.save_state(os.fspath(path))
+        finally:
+            project.automatic_checkpoint_naming, project.iteration = before
 
     def _has_updated(self) -> bool:
         return bool(self._accelerator.sync_gradients)
+
+    def _learning_rate(self) -> Any:
+        optimizers = getattr(self._accelerator, "_optimizers", ())
+        return learning_rate(optimizers[0]) if optimizers else None

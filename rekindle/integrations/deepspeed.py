@@ -24,8 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.integrations.driven import Driven
+from rekindle.integrations.gang import all_done, rank_and_world
+from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of
 from rekindle.integrations.snapshots import load_rng, save_rng
+from rekindle.integrations.together import write_latest
 
 CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
 
@@ -34,14 +37,16 @@ class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     engine: what `deepspeed.initialize` returned. folder: DeepSpeed's checkpoint folder; each save is the tag
-    `step-<number>` in it, and `latest` names the newest.
-    more: further arguments of `rekindle.monitor.start`.
+    `step-<number>` in it, and `latest` names the newest that all ranks have written. more: further arguments of
+    `rekindle.monitor.start`.
     """
 
     def __init__(self, engine: Any, folder: str | os.PathLike[str], **more: Any) -> None:
         self._engine = engine
         self.client_state: dict[str, Any] = {}
         super().__init__(folder, **more)
+        self._together.keeps_writes_of(engine)
+        self.monitor.scaler(engine)  # where it trains with one
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.
@@ -67,19 +72,34 @@ class Rekindle(Driven):
         return self.monitor.should_skip(step)
 
     def save(self, step: int, kind: str = "periodic", client_state: Mapping[str, Any] | None = None) -> Path:
-        """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""
+        """See `Driven.save`. client_state: the script's own, kept for emergency checkpoints too."""
         if client_state is not None:
             self.client_state = dict(client_state)
+        if self._made is not None and all_done(None if client_state is None else "a newer client state") is not None:
+            self._made = None  # the emergency checkpoint of this step holds an older one, on one rank at least
         return super().save(step, kind)
 
-    def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
-        tag = f"step-{step:09d}"
-        save_rng(self._folder / tag)  # DeepSpeed keeps no random generators
+    def _save(self, step: int) -> Path:
+        path = super()._save(step)
+        with self._together.save():
+            if rank_and_world()[0] == 0:
+                write_latest(self._folder, path.name)
+        return path
+
+    def _write(self, path: Path, step: int) -> None:
+        self._together.local(save_rng)(path)  # DeepSpeed keeps no random generators
         ours = {"step": step, "names": list(self.client_state)}
         self._engine.save_checkpoint(
-            os.fspath(self._folder), tag=tag, client_state={**self.client_state, CLIENT_KEY: ours}
+            os.fspath(path.parent),
+            tag=path.name,
+            client_state={**self.client_state, CLIENT_KEY: ours},
+            save_latest=False,
         )
-        return self._folder / tag
+        if self._engine.checkpoint_engine.is_decoupled():  # writes in another process until it is asked
+            self._engine._commit_decoupled_checkpoint()
 
     def _has_updated(self) -> bool:
         return bool(self._engine.micro_steps % self._engine.gradient_accumulation_steps() == 0)
+
+    def _learning_rate(self) -> Any:
+        return learning_rate(self._engine.optimizer)

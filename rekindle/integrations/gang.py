@@ -18,17 +18,15 @@ from rekindle.monitor import start as start_monitor
 from rekindle.monitor.saving import SaveFunction
 from rekindle.monitor.settings import process_environment
 
-SHARE_S: Final = 60.0  # for what rank 0 knows at the start: the ranks start within seconds of each other
+SHARE_S: Final = 120.0  # for what rank 0 knows at the start, where it may look at many checkpoints first
 PARTS_S: Final = 1800.0  # for the slowest rank's part of a save
 LOOK_S: Final = 0.01
 RECONNECT: Final = timedelta(seconds=10)
 DCP_TIMEOUT = timedelta(minutes=30)  # a rank may be late by its own part of a save
 
-# SageMaker kills 120 s after SIGTERM; a seal takes seconds. Source: developer guide, StopTrainingJob
-SEAL_TIMEOUT_S = 90.0
-
 _dcp: tuple[Any, Any] | None = None  # the world, and its group for DCP
 _shared: tuple[Any, TorchStore] | None = None  # the world, and what its ranks share
+_gathered: set[str] = set()  # keys that rank 0 has read
 _counts: dict[str, int] = {}  # how often this process called a function that all ranks call equally often
 
 
@@ -85,8 +83,8 @@ class TorchStore:
 def store() -> TorchStore:
     """What the ranks share. Call it on every rank, first on the thread that initialised torch.distributed.
 
-    Raises: RuntimeError where torch.distributed is not initialised; TimeoutError where rank 0 does not come within a
-    minute; what torch's store raises.
+    Raises: RuntimeError where torch.distributed is not initialised; TimeoutError where rank 0 does not come within
+    two minutes; what torch's store raises.
     """
     global _shared
     world: Any = dist.group.WORLD
@@ -168,11 +166,16 @@ def gathered(text: str, timeout_s: float, name: str = "") -> list[str]:
     if rank != 0:
         shared.put(f"{key}/{rank}", text)
         return []
+    # A rank that comes twice under one name, as in an emergency save at the step of a periodic one, may have come for
+    # the second time before this rank has read what it left first: what is read is freed under the next name only.
+    for old in [old for old in _gathered if not old.startswith(f"{key}/")]:
+        shared.forget(old)
+        _gathered.remove(old)
     until = time.monotonic() + timeout_s
     texts = [text]
     for other in range(1, world):
         texts.append(wait_for(shared, f"{key}/{other}", max(0.0, until - time.monotonic())))
-        shared.forget(f"{key}/{other}")
+        _gathered.add(f"{key}/{other}")
     return texts
 
 
@@ -218,8 +221,7 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
 
 
 def finish(monitor: Monitor, why: str = "") -> None:
-    """End a run: first seal what was saved last, whatever its size, then `Monitor.finish`."""
-    monitor.flush(SEAL_TIMEOUT_S)
+    """`Monitor.finish`, saying whether the run was stopped."""
     monitor.finish(why or ("stopped" if monitor.should_stop else "finished"))
 
 

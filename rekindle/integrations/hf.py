@@ -12,69 +12,63 @@ in a window to skip are counted, so that `checkpoint-N` still says how far the d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from rekindle.integrations.gang import finish, rank_and_world, start
+from rekindle.integrations.gang import finish, is_gang, start
+from rekindle.integrations.guarded import Guarded, guarded
+from rekindle.integrations.hf_trainer import MARK, TrainerHooks, trainer_of_caller
+from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
-from rekindle.integrations.resume import path_of
+from rekindle.integrations.losses import learning_rate
+from rekindle.integrations.resume import path_of, resume_path
 from rekindle.mailbox import ResumePlan
-from rekindle.monitor import LATER, Monitor
-from rekindle.monitor.saving import Later
+from rekindle.monitor import Monitor
+from rekindle.monitor.settings import process_environment, rank_from_env
 from rekindle.monitor.trouble import logger
 
 
-class WindowedSampler:
-    """The Trainer's own sampler, without the samples of the steps to skip, in the order in which it gives them."""
+class RekindleCallback(Guarded, TrainerCallback):
+    """Watches the run, saves when a checkpoint is asked for, stops the run on SIGTERM, leaves out windows.
 
-    def __init__(self, sampler: Any, per_step: int, resume: ResumePlan) -> None:
-        self._sampler = sampler
-        self._per_step = per_step
-        self._resume = resume
-        self.steps_before = 0  # steps of all epochs before the one that is read next
+    resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. more: further arguments of
+    `rekindle.monitor.start`.
 
-    def __iter__(self) -> Iterator[Any]:
-        before, after = self.steps_before, self._resume.step or 0
-        for index, sample in enumerate(self._sampler):
-            step = before + index // self._per_step + 1
-            # Steps up to the resume point are passed over by the Trainer itself, which counts them.
-            if step <= after or not self._resume.should_skip(step):
-                yield sample
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def __getattr__(self, name: str) -> Any:
-        """`set_epoch`, `generator` and whatever else is asked of the sampler inside."""
-        return getattr(self._sampler, name)
-
-
-class RekindleCallback(TrainerCallback):
-    """Watches the run, asks the Trainer to save when a checkpoint is asked for, stops it on SIGTERM, skips windows.
-
-    resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. more: further
-    arguments of `rekindle.monitor.start`.
+    It finds its Trainer by itself when training begins. Where the Trainer does not call its callbacks itself, name it:
+    `callback.attach(trainer)`. One callback watches one `train()` of one Trainer; a second callback does nothing.
     """
 
     def __init__(self, **more: Any) -> None:
         self._more = more
         self._plan: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until training begins: only then are all ranks there
-        self._control: Any = None
-        self._losses: list[Any] = []
+        self._hooks: TrainerHooks | None = None
+        self._is_second = False
+        self._step: int | None = None
+        self._lr: Any = None
         self._logged: Any = None
-        self._hook: Any = None
         self._watch = LocalWatch(self.monitor)
-        self._steps_per_epoch = 0
-        self._sampler: WindowedSampler | None = None
+        self._windows: Windows | None = None
+        self._loading: AbstractContextManager[None] | None = None
 
     @property
     def resume_path(self) -> str | None:
+        """Raises: ValueError where the checkpoint to go on from lies at no local path."""
+        if self._plan is None and not is_gang() and rank_from_env(process_environment())[1] > 1:
+            return resume_path()  # the Trainer's arguments bring the ranks together, and do not exist yet
         return path_of(self._started())
+
+    def attach(self, trainer: Any) -> None:
+        """Take this Trainer's saves and losses from now on. Only where it is not found, as by a subclass of its own."""
+        if self._is_second or (self._hooks is not None and self._hooks.trainer is trainer):
+            return
+        if getattr(trainer.training_step, MARK, False):
+            self._is_second = True
+            logger.warning("This Trainer has a RekindleCallback already: the second one does nothing")
+            return
+        self._hooks = TrainerHooks(trainer, self._started)
 
     def _started(self) -> Monitor:
         """The monitor; started at the first need, which is the same on all ranks."""
@@ -85,81 +79,97 @@ class RekindleCallback(TrainerCallback):
 
     # ---- the Trainer's events ----------------------------------------------------------------------------------
 
+    @guarded("on_train_begin")
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        trainer = trainer_of_caller()
+        if trainer is not None:
+            self.attach(trainer)
+        if self._is_second:
+            return
         monitor = self._started()
-        model, loader = kwargs.get("model"), kwargs.get("train_dataloader")
-        if model is not None and not monitor.is_silent:
-            self._hook = model.register_forward_hook(self._see)
+        monitor.scaler(kwargs.get("optimizer"))  # Accelerate's, which holds the scaler where there is one
+        if self._hooks is not None:
+            self._hooks.begin()
+        else:
+            logger.warning(
+                "RekindleCallback did not find its Trainer: call attach(trainer), or no save can be asked for"
+            )
         if monitor.resume.skip:
-            self._leave_out(args, loader, monitor.resume)
+            self._windows = Windows.of(args, kwargs.get("train_dataloader"), monitor.resume)
 
+    @guarded("on_epoch_begin")
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._sampler is not None:
-            self._sampler.steps_before = state.global_step // self._steps_per_epoch * self._steps_per_epoch
+        if self._windows is not None:
+            self._windows.begin_epoch(state)
+        if not self._is_second:
+            self._load(begins=True)
 
+    @guarded("on_step_begin")
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._sampler is not None:
-            while self.monitor.should_skip(state.global_step + 1):
-                state.global_step += 1
+        self._load(begins=False)
+        if self._windows is not None:
+            self._windows.begin_step(state)
 
+    @guarded("on_epoch_end")
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._sampler is not None:
-            end = self._sampler.steps_before + self._steps_per_epoch
-            while state.global_step < end and self.monitor.should_skip(state.global_step + 1):
-                state.global_step += 1
+        self._load(begins=False)
+        if self._windows is not None:
+            self._windows.end_epoch(state)
 
+    @guarded("on_pre_optimizer_step")
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        self._lr = learning_rate(kwargs.get("optimizer"))  # the scheduler moves it before the step's end
+
+    @guarded("on_step_end")
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        loss = sum(self._losses) / len(self._losses) if self._losses else self._logged
-        self._losses.clear()
+        if self._is_second or state.global_step == self._step:  # the same callback may be there twice
+            return
+        self._step = state.global_step
+        loss = self._hooks.step_loss() if self._hooks is not None else self._logged
         self._logged = None
-        self._control = control
         self._watch.loss(loss)
         self._watch.stepped(state.global_step)
-        self.monitor.step(state.global_step, loss=loss)
+        self.monitor.step(state.global_step, loss=loss, lr=self._lr)
         if self.monitor.should_stop:
             control.should_training_stop = True
 
+    @guarded("on_log")
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         self._logged = (kwargs.get("logs") or {}).get("loss")
 
+    @guarded("on_prediction_step")
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        self._losses.clear()  # of the evaluation
         self.monitor.alive()
 
+    @guarded("on_save")
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-        self.monitor.saved(folder, state.global_step, by_all_ranks=True)
+        if self._hooks is not None and not self._is_second:
+            self._hooks.seal(state.global_step)
 
+    @guarded("on_train_end")
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._hook is not None:
-            self._hook.remove()
+        if self._is_second:
+            return
+        self._load(begins=False)
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
         self._watch.close()
         finish(self.monitor)
 
-    # ---- saving, losses, windows -------------------------------------------------------------------------------
+    # ---- saving, and the start of an epoch's data --------------------------------------------------------------
 
-    def _save(self, step: int, kind: str) -> Later:  # noqa: ARG002 - a save function's arguments
-        """All ranks are in `on_step_end` of the same step: the Trainer saves as soon as that returns."""
-        self._control.should_save = True
-        return LATER
+    def _save(self, step: int, kind: str) -> Any:  # noqa: ARG002 - a save function's arguments
+        """All ranks are in `on_step_end` of the same step, and the Trainer's state is that after it."""
+        if self._hooks is None:
+            raise RuntimeError("RekindleCallback does not know its Trainer: call attach(trainer) before train()")
+        return self._hooks.save_now()
 
-    def _see(self, model: Any, inputs: Any, outputs: Any) -> None:  # noqa: ARG002 - a forward hook's arguments
-        """The loss of this rank's own batch; the Trainer logs means over many steps, and by default hides NaN."""
-        loss = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", None)
-        if loss is not None and model.training:
-            self._losses.append(loss.detach())
-
-    def _leave_out(self, args: Any, loader: Any, resume: ResumePlan) -> None:
-        """Put the windows between the Trainer's sampler and its batches."""
-        batches = getattr(loader, "batch_sampler", None)
-        while batches is not None and hasattr(batches, "batch_sampler"):  # accelerate's shard of it, one per rank
-            batches = batches.batch_sampler
-        if batches is None or not hasattr(batches, "sampler"):
-            logger.warning(
-                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was told"
-            )
-            return
-        accumulate = args.gradient_accumulation_steps
-        self._steps_per_epoch = max(-(-len(loader) // accumulate), 1)
-        per_step = batches.batch_size * rank_and_world()[1] * accumulate
-        batches.sampler = self._sampler = WindowedSampler(batches.sampler, per_step, resume)
+    def _load(self, *, begins: bool) -> None:
+        """An epoch's first batch may take minutes: workers start, a resumed run passes over what was read."""
+        if self._loading is not None:
+            self._loading.__exit__(None, None, None)
+            self._loading = None
+        if begins:
+            self._loading = self.monitor.phase("startup")
+            self._loading.__enter__()

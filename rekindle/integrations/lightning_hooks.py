@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import signal
+from contextlib import AbstractContextManager, suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from rekindle.integrations.gang import finish, rank_and_world, start
+from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.integrations.local import LocalWatch
+from rekindle.integrations.losses import StepLoss, learning_rate
 from rekindle.integrations.rng import gathered_rng, restore_rng
+from rekindle.integrations.together import Together
 from rekindle.mailbox import ResumePlan
 from rekindle.monitor import Monitor
 from rekindle.monitor.trouble import logger
@@ -17,12 +23,12 @@ from rekindle.monitor.trouble import logger
 RNG_KEY = "rekindle_rng"  # in Lightning's checkpoint: one entry per rank
 
 
-class LightningHooks:
+class LightningHooks(Guarded):
     """The hooks of a Lightning callback; `RekindleCallback` adds the package's own base class.
 
     folder: where emergency checkpoints go; default `<default_root_dir>/rekindle`. sampler: the run's
-    `ResumableSampler`, for exact resumes in mid-epoch and for windows to skip. more: further
-    arguments of `rekindle.monitor.start`.
+    `ResumableSampler`, for exact resumes in mid-epoch and for windows to skip. more: further arguments of
+    `rekindle.monitor.start`.
     """
 
     def __init__(self, *, folder: str | Path | None = None, sampler: Any = None, **more: Any) -> None:
@@ -30,10 +36,16 @@ class LightningHooks:
         self._folder = Path(folder) if folder is not None else None
         self._sampler = sampler
         self._more = more
-        self._evaluating: Any = None
+        self._together = Together()
+        self._losses = StepLoss()
+        self._phase: AbstractContextManager[None] | None = None
         self._trainer: Any = None
         self._step = 0
         self._updates = 0
+        self._sealed: dict[str, int] = {}  # path → the step that a manifest names it for
+        self._cut: Any = None  # the state of the loops where a stop cut the epoch short
+        self._before_stop: tuple[Any, Any, Any] | None = None
+        self._replaced: list[tuple[Any, str]] = []  # methods of Lightning's own objects, until the tear-down
         self._started: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until all ranks are there
         self._watch = LocalWatch(self.monitor)
@@ -41,18 +53,26 @@ class LightningHooks:
 
     # ---- before training ---------------------------------------------------------------------------------------
 
+    @guarded("setup")
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning's hook
         if stage != "fit" or self._started is not None:
             return
         self._trainer = trainer
+        self._cut = None
         self._started = self.monitor = start(save=self._save, **self._more)
         self._watch = LocalWatch(self.monitor)
-        self._seal_all_saves_of(trainer)
+        self._take_saves_of(trainer)
+        self._watch_validation_of(trainer)
 
+    @guarded("on_save_checkpoint")
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Every rank comes here for every checkpoint. Lightning itself keeps no random generators."""
+        if self._cut is not None:
+            # At a stop Lightning counts the epoch as done, and a run that goes on from there would leave out its rest.
+            checkpoint["epoch"], checkpoint["loops"]["fit_loop"] = copy.deepcopy(self._cut)
         checkpoint[RNG_KEY] = gathered_rng(trainer.global_step)
 
+    @guarded("on_load_checkpoint")
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         self._rng = checkpoint.get(RNG_KEY, [])
 
@@ -62,6 +82,7 @@ class LightningHooks:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._step = int(state_dict["step"])
 
+    @guarded("on_fit_start")
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
         """The checkpoint, if any, is loaded by now, and the data are not yet."""
         if self._sampler is not None:
@@ -70,8 +91,13 @@ class LightningHooks:
         elif self.monitor.resume.skip:
             logger.warning("RekindleCallback was given no sampler: it cannot leave out the windows that it was told")
 
+    @guarded("on_train_start")
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
         _take_sigterm_from(trainer)
+        self.monitor.scaler(trainer)
+        engine = getattr(trainer.strategy, "deepspeed_engine", None)
+        if hasattr(engine, "checkpoint_engine"):
+            self._together.keeps_writes_of(engine)
         self._updates = trainer.global_step
         rank, world_size = rank_and_world()
         if len(self._rng) == world_size:  # now, for starting to read the data has used the generators already
@@ -80,7 +106,21 @@ class LightningHooks:
 
     # ---- at each step ------------------------------------------------------------------------------------------
 
+    @guarded("on_train_epoch_start")
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
+        self._enter("startup")  # an epoch's first batch may take minutes: workers start
+
+    @guarded("on_train_batch_start")
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+        self._leave()
+
+    @guarded("on_train_batch_end")
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if loss is not None and pl_module.automatic_optimization:
+            batches = trainer.accumulate_grad_batches
+            loss = loss * batches if batches > 1 else loss  # Lightning has divided it
+        self._losses.add(loss)
         if trainer.global_step == self._updates:  # the gradients of this batch are still being accumulated
             return
         self._updates = trainer.global_step
@@ -89,55 +129,121 @@ class LightningHooks:
         else:
             self._step = self._sampler.next_step(self._step)
             self._sampler.go_on_after(self._step)
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        loss = self._losses.take()
         self._watch.loss(loss)
         self._watch.stepped(self._step)
-        self.monitor.step(self._step, loss=loss)
+        rate = learning_rate(trainer.optimizers[0]) if trainer.optimizers else None
+        self.monitor.step(self._step, loss=loss, lr=rate)
         if self.monitor.should_stop:
-            trainer.should_stop = True
+            self._stop(trainer)
 
+    @guarded("on_train_epoch_end")
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
+        self._leave()
         if self._sampler is not None and not trainer.should_stop:
             self._sampler.end_epoch()
             self._step = self._sampler.done
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
-        self._evaluating = self.monitor.phase("evaluation")
-        self._evaluating.__enter__()
+    @guarded("on_validation_batch_end")
+    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning's hook
+        self.monitor.alive()
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
-        if self._evaluating is not None:
-            self._evaluating.__exit__(None, None, None)
-
-    # ---- saving ------------------------------------------------------------------------------------------------
+    # ---- saving and stopping -----------------------------------------------------------------------------------
 
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         folder = self._folder or Path(self._trainer.default_root_dir) / "rekindle"
         path = folder / f"step-{step:09d}.ckpt"
-        self._write(path)
+        with self._together.in_place(path):
+            self._write(path)
+        self._sealed[str(path)] = step
         return path
 
-    def _seal_all_saves_of(self, trainer: Any) -> None:
-        """ModelCheckpoint and the script save by `trainer.save_checkpoint`, which ends with a barrier of all ranks."""
-        self._write = write = trainer.save_checkpoint
+    def _take_saves_of(self, trainer: Any) -> None:
+        """ModelCheckpoint and the script save by `trainer.save_checkpoint`, which ends with a barrier of all ranks.
 
+        A write that fails on one rank, which is rank 0 with most strategies, must not leave the others in it.
+        """
+        self._write = write = trainer.save_checkpoint
+        self._replace(trainer.strategy, "save_checkpoint", self._together.collective(trainer.strategy.save_checkpoint))
+
+        @wraps(write)
         def save_checkpoint(filepath: Any, weights_only: Any = None, storage_options: Any = None) -> None:
-            with self.monitor.phase("saving"):
+            with self.monitor.phase("saving"), self._together.save():
                 write(filepath, weights_only, storage_options)
-            # A name without the step, as `last.ckpt`, is written again by the next save: no manifest may vouch for it.
-            if not weights_only and str(trainer.global_step) in re.findall("[0-9]+", Path(filepath).name):
+            if self._is_whole(filepath, weights_only):
+                self._sealed[str(filepath)] = self._step
                 self.monitor.saved(filepath, self._step)
 
-        trainer.save_checkpoint = save_checkpoint
+        self._replace(trainer, "save_checkpoint", save_checkpoint)
 
+    def _watch_validation_of(self, trainer: Any) -> None:
+        """From before the workers of its data start to its end, the sanity check among it."""
+        loop = trainer.fit_loop.epoch_loop.val_loop
+        run = loop.run
+
+        @wraps(run)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self.monitor.phase("evaluation"):
+                return run(*args, **kwargs)
+
+        self._replace(loop, "run", watched)
+
+    def _replace(self, owner: Any, name: str, method: Any) -> None:
+        setattr(owner, name, method)
+        self._replaced.append((owner, name))
+
+    def _is_whole(self, filepath: Any, weights_only: Any) -> bool:
+        """Whether a manifest may vouch for a file that the script or a ModelCheckpoint has saved.
+
+        A name without the step, such as `last.ckpt`, is written again by the next save. After a stop Lightning tears
+        down: what is saved then is no newer than the checkpoint that the stop asked for.
+        """
+        if weights_only or self._cut is not None or str(filepath) in self._sealed:
+            return False
+        if self._step in self._sealed.values():  # one checkpoint of a step is enough
+            return False
+        numbers = {int(number) for number in re.findall("[0-9]+", Path(filepath).name)}
+        return self._trainer.global_step in numbers
+
+    def _stop(self, trainer: Any) -> None:
+        """End the loop at this batch, whatever `min_steps` and `min_epochs` say, without an evaluation."""
+        loop = trainer.fit_loop
+        if self._cut is None:
+            self._cut = copy.deepcopy((trainer.current_epoch, loop.state_dict()))
+            self._before_stop = trainer.limit_val_batches, loop.min_epochs, loop.epoch_loop.min_steps
+            trainer.limit_val_batches, loop.min_epochs, loop.epoch_loop.min_steps = 0, None, None
+        trainer.should_stop = True
+
+    @guarded("on_exception")
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
         self.monitor.finish(f"died of {type(exception).__name__}")
 
+    @guarded("teardown")
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning's hook
-        if stage == "fit":
-            self._watch.close()
-            finish(self.monitor)
-            self._started = None
+        if stage != "fit":
+            return
+        self._leave()
+        if self._before_stop is not None:
+            loop = trainer.fit_loop
+            trainer.limit_val_batches, loop.min_epochs, loop.epoch_loop.min_steps = self._before_stop
+            self._before_stop = None
+        while self._replaced:
+            owner, name = self._replaced.pop()
+            with suppress(AttributeError):
+                delattr(owner, name)
+        self._watch.close()
+        finish(self.monitor)
+        self._started = None
+
+    def _enter(self, name: str) -> None:
+        self._leave()
+        self._phase = self.monitor.phase(name)
+        self._phase.__enter__()
+
+    def _leave(self) -> None:
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.__exit__(None, None, None)
 
 
 def _take_sigterm_from(trainer: Any) -> None:

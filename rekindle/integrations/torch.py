@@ -48,6 +48,6 @@ __all__ = [
     "rng_state",
     "restore_rng",
     "write_file",
-    "write_folder",
     "all_done",
+    "write_folder",
 ]

@@ -20,6 +20,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from rekindle.mailbox import (
@@ -34,10 +35,13 @@ from rekindle.mailbox import (
     ResumePlan,
     check_id,
 )
+from rekindle.monitor import lifetime
 from rekindle.monitor.aws import Clients
+from rekindle.monitor.bounded import BoundedBox, BoundedClients, Budget, load_boto3
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
 from rekindle.monitor.exchange import Exchange, Paced, exchange_of
+from rekindle.monitor.guard import must_pass
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.leftovers import remove_leftovers
 from rekindle.monitor.live import LiveMonitor
@@ -53,9 +57,11 @@ from rekindle.monitor.trouble import logger
 __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
+START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 
-hold(process_environment())  # see there: a signal may come before `start` does
+with suppress(Exception):  # an import must not fail for it
+    hold(process_environment())  # see there: a signal may come before `start` does
 
 
 def start(
@@ -91,11 +97,14 @@ def start(
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
     it, and USR2 then asks for the ranks' stacks. One that the script has a handler of its own for is the script's.
     """
-    around = process_environment() if env is None else env
-    told = hear(around, lambda: _box_of(mailbox, around))
-    told, resume = shared(told, _settled(told, mailbox, _attempt_name(attempt, job_id, told.env)), share)
-    given = told.env
+    resume, given = ResumePlan(), dict[str, str]()
     try:
+        around = process_environment() if env is None else env
+        resume, given = _resume_plan(around), dict(around)
+        budget = Budget(START_READS_S)
+        told = hear(around, lambda: _box_of(mailbox, around, budget))
+        told, resume = shared(told, _settled(told, mailbox, budget, _attempt_name(attempt, job_id, told.env)), share)
+        given = dict(told.env)
         return _start(
             save=save,
             mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
@@ -112,7 +121,9 @@ def start(
             resume=resume,
             may_be_asked=signals is None,
         )
-    except Exception as err:
+    except BaseException as err:
+        if must_pass(err):
+            raise
         logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
         return _silent(resume, given)
 
@@ -176,7 +187,9 @@ def _start(
         clients=clients,
         clock=clock,
     )
-    monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
+    if not lifetime.admit(monitor):
+        return _silent(resume, env)
+    monitor.begin(signals=signals, wishes=wishes, env=env, may_be_asked=may_be_asked)
     return monitor
 
 
@@ -194,8 +207,12 @@ def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals
 
 
 def _silent(resume: ResumePlan, env: Mapping[str, str]) -> Monitor:
-    """A run that nobody watches is still told where to go on."""
-    return Monitor(resume, local_path(resume.uri, _upload(env)))
+    """A run that is not watched still learns where to go on."""
+    try:
+        return Monitor(resume, local_path(resume.uri, _upload(env)))
+    except Exception as err:
+        logger.warning("Rekindle's monitor cannot tell where the checkpoint lies on this machine: %r", err)
+        return Monitor(resume)
 
 
 def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
@@ -206,7 +223,7 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(told: Told, mailbox: str | Box | None, attempt: str) -> ResumePlan:
+def _settled(told: Told, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = told.env
     plan = _resume_plan(env) if told.resume is None else told.resume
@@ -216,7 +233,8 @@ def _settled(told: Told, mailbox: str | Box | None, attempt: str) -> ResumePlan:
             plan,
             directory=env.get(ENV_CHECKPOINT_DIR) or None,
             upload=_upload(env),
-            box=_box_of(mailbox, env),
+            box=_box_of(mailbox, env, budget),
+            clients=BoundedClients(budget),
             is_repeat=_attempt_number(env) > 1,
             attempt=attempt,
             unplanned=told.unplanned,
@@ -231,10 +249,14 @@ def _settled(told: Told, mailbox: str | Box | None, attempt: str) -> ResumePlan:
         return _resume_plan(told.submitted) if told.unplanned is not None else plan
 
 
-def _box_of(mailbox: str | Box | None, env: Mapping[str, str]) -> Box | None:
-    """Raises: MailboxError for what is no mailbox's place."""
+def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -> Box | None:
+    """The mailbox as a start reads it. Raises: MailboxError for what is no mailbox's place."""
     there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
-    return open_box(there, Clients()) if isinstance(there, str) else there
+    if there is None:
+        return None
+    if isinstance(there, str) and there.startswith("s3://"):
+        load_boto3()
+    return BoundedBox(open_box(there, Clients()) if isinstance(there, str) else there, budget)
 
 
 def _attempt_name(attempt: str | None, job_id: str | None, env: Mapping[str, str]) -> str:

@@ -1,8 +1,6 @@
 """SIGUSR2 on Slurm: "write your stacks now". The agent sends it to the steps of a run that seems to hang.
 
-A handler of Python's runs between two bytecodes of the main thread, so not while that thread is stuck in a collective.
-The interpreter's own handler in C runs at once and writes the signal's number to a file descriptor (`set_wakeup_fd`);
-a thread of ours reads it there, and writes the report while the main thread goes on hanging.
+It is heard by `wakeup`'s thread, which writes the report while the main thread goes on hanging.
 
 A signal reaches every process of a step, and ends those that neither catch nor ignore it: launchers, shells, workers.
 Hence `is_safe`, which the beat carries: nothing is sent to a run that does not say that it hears.
@@ -12,16 +10,16 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from rekindle.monitor.dispositions import has_c_handler
 from rekindle.monitor.signals import ENV_SIGNALS
 from rekindle.monitor.slurm import is_on_slurm
-from rekindle.monitor.stacks import OWN_PREFIX
 from rekindle.monitor.trouble import Trouble, logger
+from rekindle.monitor.wakeup import Wakeup
 
 WORD: Final = "USR2"  # what the beat says, and the order
 NUMBER: Final = getattr(signal, "SIGUSR2", None)
@@ -30,39 +28,42 @@ _OURS_ALL: Final = "slurmstepd"  # the parent of everything in a step
 _UNASKED: Final = ("batch", "extern")
 
 
+def is_askable(env: Mapping[str, str]) -> bool:
+    """Whether this environment is one in which ranks are asked for their stacks by a signal."""
+    return NUMBER is not None and is_on_slurm(env) and env.get(ENV_SIGNALS, "").lower() != "off"
+
+
 class StacksOnSignal:
     """`begin` and `end` are for the main thread; `is_safe` for any other."""
 
-    def __init__(self, write: Callable[[], None], trouble: Trouble) -> None:
+    def __init__(self, write: Callable[[], None], wakeup: Wakeup, trouble: Trouble) -> None:
         self._write = write
+        self._wakeup = wakeup
         self._trouble = trouble
-        self._reads: int | None = None
-        self._writes: int | None = None
+        self._is_taken = False
         self._safe_until = 0.0
         self._was_safe = False
         self._why = ""
 
-    def begin(self, env: Mapping[str, str]) -> bool:
-        """Whether the signal is ours now. A handler, or a wakeup descriptor, of somebody else's stays as it is."""
-        if NUMBER is None or not is_on_slurm(env) or env.get(ENV_SIGNALS, "").lower() == "off":
+    def is_free(self) -> bool:
+        """Whether the signal has no handler of the script's."""
+        if NUMBER is None:
             return False
-        if threading.current_thread() is not threading.main_thread():
-            return False
-        if signal.getsignal(NUMBER) not in (signal.SIG_DFL, signal.SIG_IGN):
+        if signal.getsignal(NUMBER) not in (signal.SIG_DFL, signal.SIG_IGN) or has_c_handler(NUMBER):
             logger.info("SIGUSR2 has a handler of the script's own: stacks cannot be asked for by it")
             return False
-        reads, writes = os.pipe()
-        os.set_blocking(writes, False)
-        taken = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-        if taken != -1:
-            signal.set_wakeup_fd(taken)
-            os.close(reads)
-            os.close(writes)
-            logger.info("Signals wake somebody else here: stacks cannot be asked for by SIGUSR2")
+        return True
+
+    def begin(self) -> bool:
+        """Whether the signal is ours now. A wakeup descriptor of the script's stays as it is."""
+        if NUMBER is None:
+            return False
+        if not self._wakeup.hears_in_c:
+            logger.info("The script has the wakeup descriptor: stacks cannot be asked for by SIGUSR2")
             return False
         signal.signal(NUMBER, _heard)
-        self._reads, self._writes = reads, writes
-        threading.Thread(target=self._listen, args=(reads,), name=f"{OWN_PREFIX}asked", daemon=True).start()
+        self._is_taken = True
+        self._wakeup.on(NUMBER, self._on_signal)
         return True
 
     def is_safe(self, now: float) -> bool:
@@ -70,7 +71,7 @@ class StacksOnSignal:
 
         now: of the process's monotonic clock. False also where it cannot be told.
         """
-        if self._writes is None or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
+        if not self._is_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
             return False
         if now >= self._safe_until:
             self._safe_until = now + LOOK_AGAIN_S
@@ -82,45 +83,24 @@ class StacksOnSignal:
         return self._was_safe
 
     def end(self) -> None:
-        """Nobody listens any more; a signal that comes now does nothing."""
-        writes, self._writes = self._writes, None
-        if writes is None or NUMBER is None or threading.current_thread() is not threading.main_thread():
+        """A signal that comes from now on does nothing. Also for a forked child, whose worker it must not kill."""
+        was_taken, self._is_taken = self._is_taken, False
+        if not was_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
             return
-        set_now = signal.set_wakeup_fd(-1)
-        if set_now not in (-1, writes):
-            signal.set_wakeup_fd(set_now)
-        if signal.getsignal(NUMBER) is _heard:
+        try:
             signal.signal(NUMBER, signal.SIG_IGN)
-        os.close(writes)  # the listener reads the end, and goes
-
-    def forget(self) -> None:
-        """In a forked child: the pipe is the parent's, and so is the question."""
-        if self._writes is None or NUMBER is None:
-            return
-        self._writes = None
-        try:
-            signal.set_wakeup_fd(-1)
-            if signal.getsignal(NUMBER) is _heard:
-                signal.signal(NUMBER, signal.SIG_IGN)
-        except ValueError:  # forked off the main thread
+        except ValueError:  # off the main thread: the handler stays, and does nothing
             return
 
-    def _listen(self, reads: int) -> None:
+    def _on_signal(self, is_from_python: bool) -> None:  # noqa: ARG002 - the listener's signature
         try:
-            while heard := os.read(reads, 512):
-                if NUMBER is not None and NUMBER in heard:
-                    try:
-                        self._write()
-                    except Exception as err:  # a report that cannot be made must not deafen the rank
-                        self._trouble.inner("asked", err)
-        except OSError as err:
+            self._write()
+        except Exception as err:  # a report that cannot be made must not deafen the rank
             self._trouble.inner("asked", err)
-        finally:
-            os.close(reads)
 
 
 def _heard(number: int, frame: FrameType | None) -> None:
-    """The listener does it; this only keeps the signal from killing."""
+    """The listening thread does the work; this only keeps the signal from killing."""
 
 
 def what_it_would_kill(pid: int, number: int, proc: Path = Path("/proc")) -> str:

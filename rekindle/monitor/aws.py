@@ -1,14 +1,17 @@
-"""boto3 clients of the monitor: imported and made late, never on the training thread, impatient."""
+"""boto3 clients of the monitor: imported and made late, never on the training thread, with bounded calls."""
 
 from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 CONNECT_TIMEOUT_S = 3  # the monitor would rather miss a beat than wait; the next one comes in seconds
 READ_TIMEOUT_S = 5
 ATTEMPTS = 2
+MAX_LISTED = 10_000  # requests of one Job; beyond it something else is wrong
+MAX_OBJECTS = 50_000  # files of one checkpoint: more than a manifest may name
 
 
 class AwsUnavailable(Exception):
@@ -35,6 +38,13 @@ class Clients:
             if service not in self._made:
                 self._made[service] = self._make(service)
             return self._made[service]
+
+    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int]]:
+        """(key, bytes) below a prefix, at most `limit`. Raises: AwsUnavailable; botocore's errors."""
+        pages: Any = self.get("s3").get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=bucket, Prefix=prefix, PaginationConfig={"MaxItems": limit}):
+            for item in page.get("Contents", ()):
+                yield item["Key"], item["Size"]
 
     def _make(self, service: str) -> Any:
         try:

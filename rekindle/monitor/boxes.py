@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from rekindle.mailbox import MAX_MANIFEST_BYTES, Place
-from rekindle.monitor.aws import Clients
-
-MAX_LISTED = 10_000  # requests and files of one Job; beyond it something else is wrong
+from rekindle.monitor.aws import MAX_LISTED, Clients
+from rekindle.store_clock import age_s
 
 
 class Box(Protocol):
@@ -27,12 +26,24 @@ class Box(Protocol):
         """The bytes, or None where there is no such key."""
         ...
 
+    def get_aged(self, key: str) -> tuple[bytes | None, float]:
+        """The same, and for how many seconds it has been there, by the store's own clock; 0 where it does not tell."""
+        ...
+
+    def written_at(self, key: str) -> datetime | None:
+        """When it was written, by the store's own clock; None where there is no such key. For comparing two keys."""
+        ...
+
     def put(self, key: str, body: bytes) -> None:
         """Write or overwrite, whole or not at all."""
         ...
 
     def put_new(self, key: str, body: bytes) -> bool:
         """Write only where nothing is; False where something was."""
+        ...
+
+    def replace(self, key: str, body: bytes, was: bytes) -> bool:
+        """Overwrite only what is exactly `was`; False where something else is there."""
         ...
 
     def names(self, prefix: str) -> tuple[str, ...]:
@@ -57,6 +68,16 @@ class DirectoryBox:
         except FileNotFoundError:
             return None
 
+    def get_aged(self, key: str) -> tuple[bytes | None, float]:
+        """Of unknown age: on a shared file system a file's date may come from the clock of the host that wrote it."""
+        return self.get(key), 0.0
+
+    def written_at(self, key: str) -> datetime | None:
+        try:
+            return datetime.fromtimestamp((self._root / key).stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return None
+
     def put(self, key: str, body: bytes) -> None:
         self._write_beside(self._root / key, body).replace(self._root / key)
 
@@ -69,6 +90,13 @@ class DirectoryBox:
             return False
         finally:
             beside.unlink()
+        return True
+
+    def replace(self, key: str, body: bytes, was: bytes) -> bool:
+        """Not atomic: a directory has no conditional rename. Only rank 0 of an attempt writes its own keys."""
+        if self.get(key) != was:
+            return False
+        self.put(key, body)
         return True
 
     def names(self, prefix: str) -> tuple[str, ...]:
@@ -104,13 +132,24 @@ class S3Box:
         return self._place.uri
 
     def get(self, key: str) -> bytes | None:
+        return self._read(key)[0]
+
+    def get_aged(self, key: str) -> tuple[bytes | None, float]:
+        """By the dates of S3's answer: when the object was written, and when the answer was given."""
+        body, answer = self._read(key)
+        return body, age_s(answer)
+
+    def written_at(self, key: str) -> datetime | None:
+        return self._read(key)[1].get("LastModified")
+
+    def _read(self, key: str) -> tuple[bytes | None, dict[str, Any]]:
         s3 = self._clients.get("s3")
         try:
-            answer = s3.get_object(Bucket=self._bucket, Key=self._place.join(key).path)
+            answer: dict[str, Any] = s3.get_object(Bucket=self._bucket, Key=self._place.join(key).path)
         except s3.exceptions.NoSuchKey:
-            return None
+            return None, {}
         body: bytes = answer["Body"].read(MAX_MANIFEST_BYTES + 1)
-        return body
+        return body, answer
 
     def put(self, key: str, body: bytes) -> None:
         self._clients.get("s3").put_object(
@@ -118,6 +157,13 @@ class S3Box:
         )
 
     def put_new(self, key: str, body: bytes) -> bool:
+        return self._put_if(key, body, IfNoneMatch="*")
+
+    def replace(self, key: str, body: bytes, was: bytes) -> bool:
+        there, answer = self._read(key)
+        return there == was and self._put_if(key, body, IfMatch=answer["ETag"])
+
+    def _put_if(self, key: str, body: bytes, **condition: str) -> bool:
         s3 = self._clients.get("s3")
         try:
             s3.put_object(
@@ -125,28 +171,22 @@ class S3Box:
                 Key=self._place.join(key).path,
                 Body=body,
                 ContentType="application/json",
-                IfNoneMatch="*",
+                **condition,
             )
         except s3.exceptions.ClientError as err:
-            # 412 where the object is there, 409 where another conditional write of it is under way.
-            # Source: S3 user guide, conditional-writes
-            if err.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+            # 412 where the condition does not hold, 409 where another conditional write of it is under way, 404 where
+            # what was to be replaced is gone. Source: S3 user guide, conditional-writes
+            refused = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+            gone = ("NoSuchKey", "404") if "IfMatch" in condition else ()
+            if err.response["Error"]["Code"] in refused + gone:
                 return False
             raise
         return True
 
     def names(self, prefix: str) -> tuple[str, ...]:
         base = self._place.join("").path
-        listed = list_objects(self._clients, self._bucket, base + prefix)
+        listed = self._clients.objects(self._bucket, base + prefix, MAX_LISTED)
         return tuple(sorted(key[len(base) :] for key, _ in listed))
-
-
-def list_objects(clients: Clients, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
-    """(key, bytes) below a prefix, at most `MAX_LISTED`."""
-    pages: Any = clients.get("s3").get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=bucket, Prefix=prefix, PaginationConfig={"MaxItems": MAX_LISTED}):
-        for item in page.get("Contents", ()):
-            yield item["Key"], item["Size"]
 
 
 def open_box(uri: str, clients: Clients) -> Box:

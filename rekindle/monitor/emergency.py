@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from rekindle.detectors.nonfinite import classify
-from rekindle.mailbox import CheckpointRequest, LossState, ReplyOutcome, SaveKind
+from rekindle.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
 from rekindle.monitor.agree import Plan
 from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.desk import Desk
-from rekindle.monitor.guard import PASS
-from rekindle.monitor.office import Office
+from rekindle.monitor.guard import must_pass
+from rekindle.monitor.link import ServiceLink
 from rekindle.monitor.outbox import EventType
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.saving import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble, logger
@@ -37,7 +36,7 @@ class _UnderWay:
 
 
 class Saver:
-    """`office` is rank 0's; on other ranks, and without a mailbox, it stays None."""
+    """`link` is rank 0's; on other ranks, and without a mailbox, it stays None."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Saver:
         save: SaveFunction | None,
         saves_alone: bool,
         agreement: Agreement,
-        desk: Desk,
+        requests: Requests,
         state: RunState,
         clock: Clock,
         trouble: Trouble,
@@ -57,7 +56,7 @@ class Saver:
         self._saves_alone = saves_alone
         self._agreement = agreement
         self._is_first_rank = agreement.rank == 0
-        self._desk = desk
+        self._requests = requests
         self._state = state
         self._clock = clock
         self._trouble = trouble
@@ -67,14 +66,14 @@ class Saver:
         self._deferred: _UnderWay | None = None
         self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
         self._has_stopped = False
-        self.office: Office | None = None
+        self.link: ServiceLink | None = None
         self.refuses: str | None = None  # why nothing that is saved from now on would count
 
     # ---- the training thread -----------------------------------------------------------------------------------
 
     def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
-        one = _UnderWay(plan, step, self._clock.monotonic(), requests=self._desk.take())
+        one = _UnderWay(plan, step, self._clock.monotonic(), requests=self._requests.take())
         if plan.is_shared:
             self._under_way[plan.number] = one
         why = self._agreement.meet(plan, step, self._objection_here(plan))
@@ -86,7 +85,7 @@ class Saver:
         failure: str | None = None
         try:
             failure = self._call_save(one, phase)
-        except PASS as err:
+        except BaseException as err:  # the script's own: see `_call_save`
             self._part_is_over(one, f"the save function ended by {err!r}")
             raise
         if failure is not None:
@@ -106,9 +105,9 @@ class Saver:
             one.is_deferred = returned is LATER
             if self._is_first_rank and not one.is_deferred:
                 one.result = as_result(returned)
-        except PASS:
-            raise
         except BaseException as err:  # the trainer's own function, whose errors need not be Exceptions
+            if must_pass(err):
+                raise
             return f"the save function failed: {err!r}"
         return None
 
@@ -155,10 +154,12 @@ class Saver:
             logger.info("The checkpoint of step %d, saved after the run was stopped, gets no manifest", step)
             return
         requests = self._answered_by(step)
+        # An emergency is what was asked for here; the trainer's own word for another save does not make it one.
+        own_kind = SaveKind.PERIODIC if kind is SaveKind.EMERGENCY else kind
 
         def over(failure: str | None) -> None:
             if failure is None:
-                self._submit(step, kind, result, requests, took_s)
+                self._submit(step, own_kind, result, requests, took_s)
             else:
                 self.failed(step, failure)
                 self._cannot(requests, step, failure)
@@ -175,7 +176,7 @@ class Saver:
         now_at = self._state.step
         answers = not self._state.is_poisoned and now_at is not None and step >= now_at
         is_planned = self._agreement.armed is not None
-        return self._desk.take() if answers and not is_planned and self._desk.has_wish else ()
+        return self._requests.take() if answers and not is_planned and self._requests.has_wish else ()
 
     def _part_is_over(self, one: _UnderWay, failure: str | None) -> None:
         one.took_s = self._clock.monotonic() - one.began
@@ -186,6 +187,11 @@ class Saver:
 
     # ---- any thread --------------------------------------------------------------------------------------------
 
+    @property
+    def is_under_way(self) -> bool:
+        """An emergency save has begun here, and not all ranks' parts of it are known to be written."""
+        return bool(self._under_way)
+
     def objection(self) -> str:
         """Why no save can be made at all; empty where one can."""
         if self.refuses is not None:
@@ -194,7 +200,7 @@ class Saver:
 
     def refused(self, why: str) -> None:
         """A wish for a save cannot be met."""
-        self._cannot(self._desk.take(), self._state.step, why)
+        self._cannot(self._requests.take(), self._state.step, why)
 
     def completed(self, plan: Plan, failure: str | None) -> None:
         """On rank 0: all ranks' parts of the plan's save are written, or it came to nothing."""
@@ -213,9 +219,9 @@ class Saver:
             self._cannot(one.requests, one.step, failure or "the save function returned no checkpoint")
 
     def _cannot(self, requests: Sequence[CheckpointRequest], step: int | None, why: str) -> None:
-        if self.office is not None:
+        if self.link is not None:
             for request in requests:
-                self.office.mail.answer(request, ReplyOutcome.CANNOT, why, step=step)
+                self.link.mail.answer(request, ReplyOutcome.CANNOT, why, step=step)
 
     def _submit(
         self,
@@ -225,18 +231,17 @@ class Saver:
         requests: tuple[CheckpointRequest, ...],
         took_s: float | None,
     ) -> None:
-        if self.office is None:
+        if self.link is None:
             return
-        loss = self._state.loss
-        self.office.submit(
+        self.link.submit(
             SaveJob(
                 step=step,
                 kind=kind,
                 result=result,
-                loss=loss if classify(loss) is LossState.FINITE else None,
                 saved_at=self._clock.now(),
                 took_s=took_s,
                 requests=requests,
                 signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
+                poisoned=self._state.may_be_poisoned_at(step),
             )
         )

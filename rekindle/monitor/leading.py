@@ -151,6 +151,9 @@ class Leader:
         if wish is Wish.NOTHING:
             self._wished_at, self._tries = None, 0
             return
+        armed = self._agreement.armed
+        if armed is not None and armed.wish >= wish:  # decided, and its call has not come yet: it stands
+            return
         self._wished_at = now if self._wished_at is None else self._wished_at
         objection = self._hooks.objection() if wish.saves else ""
         if objection:

@@ -6,8 +6,8 @@
     rekindle-mail     fence, requests, replies, beats; rank 0
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
     rekindle-seal     checksums, manifest; rank 0
-    rekindle-late     reads tensors, which may have to wait for the device; on rank 0 also the loss detectors
-    rekindle-asked    waits for a signal that asks for this rank's stacks; on Slurm
+    rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
+    rekindle-signals  hears signals while the training thread is stuck; where signals are handled
     rekindle-events, rekindle-metrics   what leaves for AWS
 
 None of them survives a fork: in a forked child the monitor falls asleep.
@@ -22,46 +22,53 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from rekindle.detectors import StragglerWatch
-from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
+from rekindle.mailbox import ResumePlan, RunPhase, SaveKind
+from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Plan, Wish
 from rekindle.monitor.agreement import Agreement
-from rekindle.monitor.asked import WORD, StacksOnSignal
+from rekindle.monitor.arguments import seconds, step_number, timeout
+from rekindle.monitor.asked import WORD
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.desk import Desk
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.exchange import Exchange
+from rekindle.monitor.guard import guarded, must_pass
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge
 from rekindle.monitor.leading import Hooks, Leader
+from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
+from rekindle.monitor.losses import Losses
 from rekindle.monitor.metrics import Sample
 from rekindle.monitor.negotiation import Negotiation
-from rekindle.monitor.office import Office
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
 from rekindle.monitor.reporter import Reporter
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
+from rekindle.monitor.seat import Seat
 from rekindle.monitor.settings import Config
-from rekindle.monitor.signals import Signals
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.stall import StallWatch
-from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble, logger
+from rekindle.monitor.state import BadStretch, RunState
+from rekindle.monitor.stopping import Stopping
+from rekindle.monitor.trouble import logger
 from rekindle.monitor.voice import Voice
 from rekindle.monitor.watchdog import Watchdog
 from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
-EXIT_TIMEOUT_S = 5.0  # at interpreter exit nobody wants to wait
+FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRACE_S` for the one exception
+LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks
+EVENTS_S = 1.0  # of it, for the last events and metrics
 FLUSH_LOOK_S = 0.02
 
 
@@ -88,21 +95,33 @@ class LiveMonitor(Monitor):
         self.identity = identity
         self._config = config
         self._clock = clock
-        self._trouble = trouble = Trouble()
-        self._is_asleep = False
-        self._should_stop = False
-        self._signals = Signals()
-        self._asked = StacksOnSignal(self._tell_stacks, trouble)
+        trouble = self._trouble
+        self._has_save, self._saves_alone = save is not None, saves_alone
+        self._ending_thread: int | None = None
+        self._has_ended = threading.Event()
         self._state = state = RunState()
         self._stall = StallWatch(config.limits(), now=clock.monotonic())
+        self._stopping = Stopping(
+            state=state,
+            stall=self._stall,
+            clock=clock,
+            trouble=trouble,
+            grace_s=config.term_grace_s,
+            can_save=self._can_save,
+            is_sealed=lambda: self._link is None or self._link.flush(0.0),
+            write_stacks=self._tell_stacks,
+        )
         is_first = identity.rank == 0
-        self._desk = Desk(job_id=identity.job_id, attempt=identity.attempt, attempt_number=identity.attempt_number)
+        self._requests = Requests(
+            job_id=identity.job_id, attempt=identity.attempt, attempt_number=identity.attempt_number
+        )
         self._outbox = Outbox(
             clients=clients,
             clock=clock,
             trouble=trouble,
             bus=bus,
-            sends_metrics=sends_metrics and is_first,
+            sends_metrics=sends_metrics,
+            is_first_rank=is_first,
             dimensions={"JobId": identity.job_id},
             metrics_s=config.metrics_s,
         )
@@ -120,23 +139,41 @@ class LiveMonitor(Monitor):
             save=save,
             saves_alone=saves_alone,
             agreement=self._agreement,
-            desk=self._desk,
+            requests=self._requests,
             state=state,
             clock=clock,
             trouble=trouble,
             voice=self._voice,
-            settle=lambda _timeout_s: True,
+            settle=lambda timeout_s: self._losses.settle(timeout_s),
         )
-        self._judge = Judge(
-            is_first_rank=is_first,
-            judge_s=config.judge_s,
-            voice=self._voice,
+        self._seat = Seat(
+            rank=identity.rank,
+            world_size=identity.world_size,
+            state=state,
+            clock=clock,
             trouble=trouble,
-            see_loss=self._see_loss,
-            forward=self._outbox.sample,
+            publish_s=config.beat_s,
+            news=lambda: self._judge.news,
             on_news=self._beat_soon,
         )
-        self._later = Worker("late", self._judge.turn, trouble)
+        self._judge = Judge(
+            may_judge=lambda: self._seat.may_judge,
+            may_speak=lambda: self._seat.is_mine,
+            has_pace=is_first,
+            is_scaled=lambda: self._losses.scale.is_on,
+            voice=self._voice,
+            on_news=self._loss_news,
+        )
+        self._losses = Losses(
+            state=state,
+            judge=self._judge,
+            judge_s=config.judge_s,
+            trouble=trouble,
+            forward=self._forward,
+            on_bad=self._on_bad,
+            wake=self._read_later,
+        )
+        self._later = Worker("late", self._losses.turn, trouble)
         self._has_later = False
         self._watchdog = Watchdog(
             stall=self._stall,
@@ -156,13 +193,15 @@ class LiveMonitor(Monitor):
             identity=identity,
             state=state,
             stall=self._stall,
+            losses=self._losses,
             judge=self._judge,
+            seat=self._seat,
             clock=clock,
             voice=self._voice,
             outbox=self._outbox,
             hears=self._hears,
         )
-        self._office: Office | None = None
+        self._link: ServiceLink | None = None
         self._reporter: Reporter | None = None
         if box is not None:
             self._open(box, clients, upload)
@@ -184,20 +223,22 @@ class LiveMonitor(Monitor):
         self._workers.append(self._reporting)
         if self.identity.rank != 0:  # one reader and writer per attempt; the others learn in `_agree`
             return
-        self._office = self._saver.office = Office(
+        self._link = self._saver.link = ServiceLink(
             box=box,
             job_id=self.identity.job_id,
             attempt=self.identity.attempt,
             config=self._config,
-            desk=self._desk,
+            requests=self._requests,
             accounts=self._accounts,
             clients=clients,
             clock=self._clock,
             trouble=self._trouble,
             upload=upload,
             on_failed=self._saver.failed,
+            is_saving=lambda: self._stall.phase is RunPhase.SAVING,
         )
-        self._workers += self._office.workers
+        self._link.check_resumed(self.resume.manifest_uri, self.resume_path)
+        self._workers += self._link.workers
 
     def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:
         saver = self._saver
@@ -220,6 +261,7 @@ class LiveMonitor(Monitor):
             open_exchange=exchange,
             resume_step=self.resume.step,
             leader=leader if self.identity.rank == 0 else None,
+            seat=self._seat,
             clock=self._clock,
             trouble=self._trouble,
         )
@@ -232,27 +274,43 @@ class LiveMonitor(Monitor):
         *,
         signals: Sequence[signal.Signals],
         wishes: Sequence[signal.Signals] = (),
-        asked_in: Mapping[str, str] | None = None,
+        env: Mapping[str, str],
+        may_be_asked: bool = False,
     ) -> None:
         """Start the threads; say hello. signals: handled whoever else does; wishes: only where nobody else does.
 
-        asked_in: the environment, where this rank may be asked for its stacks.
+        env: the launcher's. may_be_asked: for this rank's stacks, by a signal, where the environment is one for it.
+        Raises: RuntimeError where the process may have no more threads; then nothing has begun.
         """
-        if (signals or wishes) and not self._signals.install(signals, wishes):
-            self._trouble.once("signals", "Signals can only be handled from the main thread; they are left alone")
-        if asked_in is not None and self._reporter is not None:
-            self._asked.begin(asked_in)
-        for worker in self._workers:
-            worker.start()
+        _hide_from_compiler(self)
+        try:
+            for worker in self._workers:
+                worker.start()
+        except BaseException:
+            self.fall_asleep()
+            for worker in self._workers:
+                worker.stop()
+            raise
+        may_be_asked = may_be_asked and self._reporter is not None
+        self._stopping.begin(signals, wishes, env=env, may_be_asked=may_be_asked)
         if self.identity.rank == 0:
             self._voice.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step)
-        _on_fork(self)
         atexit.register(self._at_exit)
+
+    @property
+    def signals_taken(self) -> frozenset[int]:
+        return self._stopping.taken
+
+    def follow(self, before: lifetime.Living) -> None:
+        if isinstance(before, LiveMonitor):
+            self._stopping.follow(before._stopping)
 
     # ---- the training thread -----------------------------------------------------------------------------------
 
+    @guarded("step", asleep=None)
     def step(
         self,
+        /,
         step: int,
         *,
         loss: object = None,
@@ -261,104 +319,64 @@ class LiveMonitor(Monitor):
         work_s: float | None = None,
         **metrics: object,
     ) -> None:
-        if self._is_asleep:
-            return
+        # A value that cannot be used must not keep this rank from what the ranks agree on: errors are caught apart.
         try:
             step_s, resumed_after_s = self._stall.stepped(self._clock.monotonic())
-            step = int(step)
-            self._state.took(step, step_s, work_s)
+            self._stopping.stepped()
+            step = step_number(step)
+            self._state.took(step, step_s, seconds(work_s, self._trouble))
             if resumed_after_s is not None:
                 self._resumed(resumed_after_s)
-            extra = {name: _slim(value) for name, value in metrics.items()} if metrics else None
-            sample = Sample(
-                step=step,
-                step_s=step_s,
-                loss=_slim(loss),
-                grad_norm=_slim(grad_norm),
-                tokens=_slim(tokens),
-                extra=extra,
-            )
-            self._take(sample)
-            self._saver.stepped(step)
-            plan = self._agreement.due()
-            if plan is not None:
-                self._act(plan, step)
-        except Exception as err:  # the guard of the promise: nothing of ours is raised into training
-            self._trouble.inner("step", err)
+            self._seat.given(loss)
+            self._losses.take(step, step_s, loss, grad_norm, tokens, metrics)
+        except BaseException as err:
+            if must_pass(err):
+                raise
+            self._inner("step", err)
+        at_step = self._state.step or 0
+        self._saver.stepped(at_step)
+        plan = self._agreement.due()
+        if plan is not None:
+            self._act(plan, at_step)
 
-    def _take(self, sample: Sample) -> None:
-        loss = sample.loss
-        is_late = not (
-            loss is None or isinstance(loss, int | float) or type(loss).__module__.startswith("numpy")
-        )  # a tensor: reading it may wait for the device
-        if not is_late:
-            if loss is not None:
-                self._see_loss(sample.step, float(loss))  # type: ignore[arg-type]  # a number or a NumPy scalar
-            self._outbox.sample(sample)
-        if self._judge.wants(is_late=is_late):
-            self._judge.take(sample, is_late=is_late)
-            if not self._has_later:
-                self._has_later = True
-                self._workers.append(self._later)
-                self._later.start()
-            if is_late:
-                self._later.wake()
+    @guarded("scaler", asleep=None)
+    def scaler(self, scaler: object) -> None:
+        self._losses.scale.watch(scaler)
 
-    def _see_loss(self, step: int, loss: float) -> None:
-        news, is_first = self._state.see_loss(step, loss)
-        if is_first and self._reporter is not None:
-            self._reporter.non_finite(step, "loss")
-        if news is None:
-            return
-        # Whether it is this rank's alone is not known here: the reports of all ranks tell (detectors.ranks.first_bad).
-        self._voice.push_as_one_of_many(
-            EventType.NON_FINITE, at_step=step, loss_state=news, metric="loss", own=False, alone=None
-        )
-        self._beat_soon()
-
+    @guarded("local_non_finite", asleep=None)
     def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:
-        if self._is_asleep:
+        step, metric = step_number(step), str(metric)[:128]
+        if self._losses.scale.is_on and metric.startswith("grad"):
+            self._trouble.count("scaled_gradients_not_finite")  # an overflow that the scaler answers with a skip
             return
-        try:
-            if not self._state.see_own_bad(step := int(step)):
-                return
-            metric = str(metric)[:128]
-            self._voice.push_as_one_of_many(
-                EventType.NON_FINITE,
-                at_step=step,
-                loss_state=LossState.NAN.value,
-                metric=metric,
-                own=True,
-                alone=self._alone(ranks),
-            )
-            if self._reporter is not None:
-                self._reporter.non_finite(step, metric)
-        except Exception as err:
-            self._trouble.inner("local_non_finite", err)
+        stretch, is_first = self._state.see_own_bad(step, metric, self._alone(ranks))
+        self._on_bad(step, metric, is_first, stretch)
 
     def _alone(self, ranks: Sequence[int] | None) -> bool | None:
         """Whether this rank alone has the bad value, where that is known."""
         return None if ranks is None or self.identity.world_size == 1 else set(ranks) == {self.identity.rank}
 
     def _act(self, plan: Plan, step: int) -> None:
-        if plan.wish.saves:
-            try:
+        if not plan.wish.saves:
+            return
+        try:
+            with self._stopping.saving():
                 self._saver.save_now(plan, step, self.phase(RunPhase.SAVING.value))
-            finally:
-                if plan.wish.stops:
-                    self._saver.stop()
+        finally:
+            if plan.wish.stops:
+                self._saver.stop()
 
     def _take_wish(self, wish: Wish) -> None:
         """All ranks that keep to the plan are at its step. Called on the training thread."""
         if wish.saves:
-            self._signals.wants_save = False  # also where another rank's signal was the first to be seen
+            self._stopping.forget_save()  # also where another rank's signal was the first to be seen
         if wish.stops:
-            self._should_stop = True
+            self._stopping.should_stop = True
         if wish is Wish.STOP:
             self._saver.stop()
 
     def _refused(self, why: str) -> None:
-        self._signals.wants_save = False
+        self._stopping.forget_save()
         self._saver.refused(why)
 
     def _resumed_apart(self, why: str) -> None:
@@ -366,12 +384,13 @@ class LiveMonitor(Monitor):
         self._trouble.once("resumed_apart", "%s", why)
 
     def _wish(self) -> Wish:
-        if self._desk.superseded_by is not None:
-            return Wish.NOTHING if self._should_stop else Wish.STOP
-        if self._signals.wants_stop and not self._should_stop:
+        if self._requests.superseded_by is not None:
+            return Wish.NOTHING if self._stopping.should_stop else Wish.STOP
+        if self._stopping.wants_stop and not self._stopping.should_stop:
             return Wish.SAVE_AND_STOP
-        return Wish.SAVE if self._desk.has_wish or self._signals.wants_save else Wish.NOTHING
+        return Wish.SAVE if self._requests.has_wish or self._stopping.wants_save else Wish.NOTHING
 
+    @guarded("saved", asleep=None)
     def saved(
         self,
         path: str | os.PathLike[str],
@@ -382,19 +401,14 @@ class LiveMonitor(Monitor):
         took_s: float | None = None,
         by_all_ranks: bool = False,
     ) -> None:
-        if self._is_asleep:
-            return
-        try:
-            measured_s, self._state.saving_s = self._state.saving_s, None
-            result = SaveResult(path=path, files=files, data=data or {})
-            took_s = took_s if took_s is not None else measured_s
-            self._saver.saved(int(step), SaveKind(kind), result, took_s, by_all_ranks=by_all_ranks)
-        except Exception as err:
-            self._trouble.inner("saved", err)
+        measured_s, self._state.saving_s = self._state.saving_s, None
+        result = SaveResult(path=path, files=files, data=data or {})
+        took_s = seconds(took_s, self._trouble)
+        took_s = took_s if took_s is not None else measured_s
+        self._saver.saved(step_number(step), SaveKind(kind), result, took_s, by_all_ranks=by_all_ranks)
 
+    @guarded("phase", asleep=nullcontext, failed=nullcontext)
     def phase(self, name: str) -> AbstractContextManager[None]:
-        if self._is_asleep:
-            return nullcontext()
         return Phase(
             name,
             stall=self._stall,
@@ -404,9 +418,9 @@ class LiveMonitor(Monitor):
             on_resumed=self._resumed,
         )
 
+    @guarded("alive", asleep=None)
     def alive(self) -> None:
-        if not self._is_asleep:
-            self._resumed(self._stall.alive(self._clock.monotonic()))
+        self._resumed(self._stall.alive(self._clock.monotonic()))
 
     def _resumed(self, silent_s: float | None) -> None:
         if silent_s is not None:
@@ -414,52 +428,79 @@ class LiveMonitor(Monitor):
             logger.warning("Steps move again after %.0f s of silence", silent_s)
 
     @property
+    @guarded("should_stop", failed=False)
     def should_stop(self) -> bool:
-        return self._should_stop
+        return self._stopping.tell()
 
     @property
+    @guarded("superseded", failed=False)
     def superseded(self) -> bool:
-        return self._desk.superseded_by is not None
+        return self._requests.superseded_by is not None
 
     @property
+    @guarded("is_silent", failed=True)
     def is_silent(self) -> bool:
         return self._is_asleep
 
+    @guarded("health", failed=dict)
     def health(self) -> dict[str, int]:
         return self._trouble.snapshot()
 
+    @guarded("flush", asleep=True, failed=False)
     def flush(self, timeout_s: float = 10.0) -> bool:
-        until = time.monotonic() + timeout_s
-        negotiation = self._negotiation
+        until = time.monotonic() + timeout(timeout_s)
+        if self._negotiation is not None and not self._await_parts(self._negotiation, until):
+            return False
+        return self._link is None or self._link.flush(max(0.0, until - time.monotonic()))
+
+    def _await_parts(self, negotiation: Negotiation, until: float) -> bool:
+        """Until no save waits for another rank's part; whether that was so in time."""
         pause = threading.Event()
-        while negotiation is not None and not negotiation.is_idle:
+        while not negotiation.is_idle:
             if time.monotonic() > until:
                 return False
             pause.wait(FLUSH_LOOK_S)
-        return self._office is None or self._office.flush(until - time.monotonic())
+        return True
 
-    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
-        if self._is_asleep or self._state.is_finished:
+    @guarded("finish", asleep=None)
+    def finish(self, why: str = "finished", timeout_s: float = FINISH_TIMEOUT_S) -> None:
+        self._finish(why, timeout_s)
+
+    @guarded("finish", asleep=None)
+    def _finish(self, why: str, timeout_s: float, *, is_exit: bool = False) -> None:
+        """From any thread, from a signal handler too: the first call ends the run, others wait for it."""
+        until = time.monotonic() + timeout(timeout_s)
+        me = threading.get_ident()
+        if self._ending_thread is not None:
+            if self._ending_thread != me:  # else this is a signal handler inside that very call
+                self._has_ended.wait(max(0.0, until - time.monotonic()))
             return
+        self._ending_thread = me
         self._state.is_finished = True
         try:
-            self._end(why, time.monotonic() + timeout_s)
-        except Exception as err:
-            self._trouble.inner("finish", err)
-        self._is_asleep = True
+            self._end(str(why)[:200], until)
+        finally:
+            self._is_asleep = True
+            self._has_ended.set()
+            lifetime.dismiss(self)
+            self._stopping.end(is_exit=is_exit)  # last: a signal that comes meanwhile must not kill half-way
 
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
-        self._signals.restore()
-        self._asked.end()
         self._watcher.stop()
-        if self._negotiation is not None:
-            self._negotiation.end()
-            self._agreeing.end(until)
+        grace_until = until + EMERGENCY_GRACE_S
         if self._has_later:
-            self._later.end(until)
-        if self._office is not None:
-            self._office.end(why, self._state.step, until)
+            self._later.end(min(until, time.monotonic() + LATE_S))
+        if (stretch := self._state.bad_at_the_end()) is not None:
+            self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+        if self._negotiation is not None:
+            if self._saver.is_under_way:
+                self._await_parts(self._negotiation, grace_until)
+            self._seat.publish()
+            self._negotiation.end()
+            self._agreeing.end(min(until, time.monotonic() + LATE_S))
+        if self._link is not None:
+            self._link.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:
             self._reporting.end(until)
         if self.identity.rank == 0:
@@ -471,12 +512,14 @@ class LiveMonitor(Monitor):
 
     def _at_exit(self) -> None:
         died_of = getattr(sys, "last_type", None)
-        self.finish(f"died of {died_of.__name__}" if died_of is not None else "the process exits", EXIT_TIMEOUT_S)
+        why = f"died of {died_of.__name__}" if died_of is not None else "the process exits"
+        self._finish(why, FINISH_TIMEOUT_S, is_exit=True)
 
     def fall_asleep(self) -> None:
-        """In a forked child: no threads here, and nothing to say."""
+        """In a forked child: no threads here, and nothing to report."""
         self._is_asleep = True
-        self._asked.forget()
+        self._trouble.forked()
+        self._stopping.forked()
 
     # ---- the other threads -------------------------------------------------------------------------------------
 
@@ -486,6 +529,11 @@ class LiveMonitor(Monitor):
     def _metrics_turn(self) -> float:
         return self._outbox.turn_metrics(is_last=self._metrics.is_stopping)
 
+    def _can_save(self) -> bool:
+        """Whether an emergency save is possible at all, with this rank."""
+        agrees = not self._agreement.lost or self.identity.world_size == 1 or self._saves_alone
+        return self._has_save and agrees and self._saver.refuses is None and not self.superseded
+
     def _tell_stacks(self) -> None:
         if self._reporter is not None:
             silent_s = self._clock.monotonic() - self._stall.marked_at
@@ -494,30 +542,51 @@ class LiveMonitor(Monitor):
     def _hears(self) -> str:
         """Said once all ranks train under a monitor: one that still starts has no handler, and would be killed."""
         reporter = self._reporter
-        if self._state.step is None or reporter is None or not self._asked.is_safe(self._clock.monotonic()):
+        if self._state.step is None or reporter is None or not self._stopping.can_be_asked():
             return ""
         return WORD if reporter.have_all_greeted() else ""
 
+    def _read_later(self) -> None:
+        """Wake the late thread, which is started when the training thread first has something for it."""
+        if not self._has_later:
+            self._has_later = True
+            self._workers.append(self._later)
+            self._later.start()
+        self._later.wake()
+
+    def _forward(self, sample: Sample) -> None:
+        """Rank 0's values are the run's metrics; of another rank only the loss, where that rank judges it."""
+        if self.identity.rank == 0:
+            if not self._seat.is_mine:
+                sample = replace(sample, loss=None)
+            self._outbox.sample(sample)
+        elif self._seat.is_mine and sample.loss is not None:
+            self._outbox.sample(Sample(step=sample.step, step_s=None, loss=sample.loss))
+
+    def _on_bad(self, step: int, metric: str, is_first: bool, stretch: BadStretch | None) -> None:
+        """A value of this rank is not finite. The report is evidence, at once; the event waits until it lasts."""
+        if is_first and self._reporter is not None:
+            self._reporter.non_finite(step, metric)
+        if stretch is not None:
+            self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+            self._loss_news()
+
+    def _loss_news(self) -> None:
+        self._beat_soon()
+        if self._seat.publish() and self._negotiation is not None:
+            self._agreeing.wake()
+
     def _beat_soon(self) -> None:
-        if self._office is not None:
-            self._office.mail.beat_soon()
+        if self._link is not None:
+            self._link.mail.beat_soon()
 
 
-def _slim(value: object) -> object:
-    """A tensor without its graph: a queue must not keep a step's activations alive."""
-    if value is None or isinstance(value, int | float):
-        return value
-    detach: Callable[[], object] | None = getattr(value, "detach", None)
-    return detach() if callable(detach) else value
+def _hide_from_compiler(monitor: LiveMonitor) -> None:
+    """Keep torch.compile from tracing the monitor: where a compiled function calls it, that is one graph break.
 
-
-def _on_fork(monitor: LiveMonitor) -> None:
-    reference = weakref.ref(monitor)
-
-    def in_child() -> None:
-        living = reference()
-        if living is not None:
-            living.fall_asleep()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_child)
+    Without this our own functions are compiled too, and anew for each new state of theirs.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for name in ("step", "alive", "saved", "phase", "local_non_finite"):
+            setattr(monitor, name, torch.compiler.disable(getattr(monitor, name), reason="Rekindle's monitor"))

@@ -23,9 +23,10 @@ from rekindle.mailbox import (
     request_key,
     request_prefix,
 )
-from rekindle.monitor.boxes import Box, DirectoryBox
+from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
-from rekindle.monitor.desk import Desk, Verdict
+from rekindle.monitor.failures import mailbox_failed
+from rekindle.monitor.requests import Requests, Verdict
 from rekindle.monitor.settings import Config
 from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.trouble import Trouble
@@ -47,7 +48,7 @@ class Mail:
         self,
         *,
         box: Box,
-        desk: Desk,
+        requests: Requests,
         clock: Clock,
         trouble: Trouble,
         config: Config,
@@ -59,7 +60,7 @@ class Mail:
         on_reply: Callable[[CheckpointReply], None],
     ) -> None:
         self._box = box
-        self._desk = desk
+        self._requests = requests
         self._clock = clock
         self._trouble = trouble
         self._config = config
@@ -98,7 +99,7 @@ class Mail:
         stacks: str | None = None,
     ) -> None:
         """Answer once; a request that was answered already is left alone."""
-        if not self._desk.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
+        if not self._requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
             return
         self._replies.append(
             CheckpointReply(
@@ -127,12 +128,12 @@ class Mail:
         except MailboxError as err:
             self._trouble.once("bad_fence", "The mailbox's fence cannot be read (%s); it is ignored", err)
             return
-        was_superseded = self._desk.superseded_by is not None
-        if self._desk.fenced(fence):
+        was_superseded = self._requests.superseded_by is not None
+        if self._requests.fenced(fence):
             self._on_superseded(fence.attempt)
-            for request in self._desk.owed():
+            for request in self._requests.owed():
                 self.answer(request, ReplyOutcome.REFUSED, _REFUSALS[Verdict.SUPERSEDED])
-        elif was_superseded and self._desk.superseded_by is None:
+        elif was_superseded and self._requests.superseded_by is None:
             self._on_superseded(None)
 
     def turn(self, *, is_last: bool) -> float:
@@ -154,6 +155,11 @@ class Mail:
         return not self._replies
 
     @property
+    def has_saved_to_tell(self) -> bool:
+        """A checkpoint that was asked for is sealed, and that is not answered yet."""
+        return any(reply.outcome is ReplyOutcome.SAVED for reply in tuple(self._replies))
+
+    @property
     def has_said_all(self) -> bool:
         """Replies, and the newest beat too."""
         return not self._replies and not self._has_beat_to_write
@@ -161,9 +167,9 @@ class Mail:
     def _until_due(self) -> float:
         now = self._clock.monotonic()
         dues = [self._poll_at - now, self._beat_at - now]
-        answer_by = self._desk.next_due()
+        answer_by = self._requests.next_due()
         if answer_by is not None:
-            dues.append((answer_by - self._clock.now()).total_seconds())
+            dues.append(answer_by - now)
         return max(0.0, min(dues))
 
     def _poll(self) -> None:
@@ -181,33 +187,33 @@ class Mail:
             if parsed is None or parsed.kind is not KeyKind.REQUEST:
                 continue
             listed.add(parsed.name)
-            if not self._desk.is_closed(parsed.name):
+            if not self._requests.is_closed(parsed.name):
                 self._read_request(parsed.name)
-        self._desk.forget_closed_but(listed)
+        self._requests.forget_closed_but(listed)
 
     def _read_request(self, request_id: str) -> None:
         if self._box.get(reply_key(request_id)) is not None:
-            self._desk.close(request_id)
+            self._requests.close(request_id)
             return
-        raw = self._box.get(request_key(request_id))
+        raw, age_s = self._box.get_aged(request_key(request_id))
         if raw is None:
             return
         try:
             request = CheckpointRequest.from_json(raw)
         except MailboxError as err:
-            self._desk.close(request_id)
+            self._requests.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request cannot be read (%s); it is ignored", err)
             return
         if request.request_id != request_id:
-            self._desk.close(request_id)
+            self._requests.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request names another id than its key; it is ignored")
             return
-        why = _REFUSALS.get(self._desk.offer(request, now=self._clock.now()))
+        why = _REFUSALS.get(self._requests.offer(request, now=self._clock.monotonic(), age_s=age_s))
         if why is not None:
             self.answer(request, ReplyOutcome.REFUSED, why)
 
     def _refuse_overdue(self) -> None:
-        overdue = self._desk.overdue(now=self._clock.now())
+        overdue = self._requests.overdue(now=self._clock.monotonic())
         if not overdue:
             return
         stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)
@@ -233,14 +239,6 @@ class Mail:
         try:
             work()
         except Exception as err:  # whatever the transport does, training goes on
-            told(self._trouble, self._box, doing, err)
+            mailbox_failed(self._trouble, self._box, doing, err)
             return False
         return True
-
-
-def told(trouble: Trouble, box: Box, doing: str, err: Exception) -> None:
-    """Tell the trouble with a mailbox: AWS's in AWS's words, a directory's once."""
-    if isinstance(box, DirectoryBox):
-        trouble.once(f"mailbox.{type(err).__name__}", "The mailbox failed in %s (%r); training goes on", doing, err)
-    else:
-        trouble.aws(doing, err)

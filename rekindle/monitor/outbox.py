@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -46,8 +45,8 @@ class EventType(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     detail_type: EventType
-    detail: str
-    at: datetime
+    detail: Mapping[str, Any]
+    queued_at: float  # on the monotonic clock
     tries: int = 0
 
 
@@ -62,6 +61,7 @@ class Outbox:
         trouble: Trouble,
         bus: str | None,
         sends_metrics: bool,
+        is_first_rank: bool = True,
         dimensions: Mapping[str, str],
         metrics_s: float,
     ) -> None:
@@ -70,6 +70,7 @@ class Outbox:
         self._trouble = trouble
         self._bus = bus
         self._sends_metrics = sends_metrics
+        self._is_first_rank = is_first_rank
         self._is_muted = False
         self._dimensions = dimensions
         self._metrics_s = metrics_s
@@ -81,16 +82,16 @@ class Outbox:
         self._events_backoff_s = 0.0
         self._metrics_backoff_s = 0.0
 
-    def push(self, detail_type: EventType, detail: Mapping[str, Any], at: datetime) -> None:
-        """Queue one event; the caller wakes the sender."""
+    def push(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
+        """Queue one event; the caller wakes the sender. Raises: ValueError, TypeError for what is no JSON."""
         if self._bus is None:
             return
-        text = json.dumps(detail, allow_nan=False, separators=(",", ":"))
+        _json(detail)
         with self._lock:
             if len(self._events) >= MAX_EVENTS_WAITING:
                 self._events.popleft()
                 self._trouble.count("events_dropped")
-            self._events.append(_Waiting(detail_type=detail_type, detail=text, at=at))
+            self._events.append(_Waiting(detail_type=detail_type, detail=detail, queued_at=self._clock.monotonic()))
 
     def sample(self, sample: Sample) -> None:
         if not self._sends_metrics or self._is_muted:
@@ -146,6 +147,7 @@ class Outbox:
             at=self._clock.now(),
             dimensions=self._dimensions,
             is_fine=self._metrics_s < FINE_BELOW_S,
+            has_step=self._is_first_rank,
         )
         if unreadable:
             self._trouble.count("unreadable_values", unreadable)
@@ -192,7 +194,7 @@ class Outbox:
             batch: list[_Waiting] = []
             size = 0
             for item in islice(self._events, EVENTS_PER_CALL):
-                size += len(item.detail.encode()) + 100
+                size += len(_json(item.detail).encode()) + 100
                 if batch and size > MAX_CALL_BYTES:
                     break
                 batch.append(item)
@@ -208,13 +210,18 @@ class Outbox:
                 self._trouble.count("events_dropped")
 
     def _entry(self, item: _Waiting) -> dict[str, Any]:
+        """Without a time, so that EventBridge dates it by its own clock; `age_s` tells how long it waited here."""
+        age_s = round(max(0.0, self._clock.monotonic() - item.queued_at), 3)
         return {
             "Source": SOURCE,
             "DetailType": item.detail_type.value,
-            "Detail": item.detail,
+            "Detail": _json({**item.detail, "age_s": age_s}),
             "EventBusName": self._bus,
-            "Time": item.at,
         }
+
+
+def _json(detail: Mapping[str, Any]) -> str:
+    return json.dumps(detail, allow_nan=False, separators=(",", ":"))
 
 
 def _backoff(before_s: float, *, worked: bool) -> float:

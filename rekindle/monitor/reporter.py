@@ -16,8 +16,8 @@ from rekindle.detectors import Verdict
 from rekindle.mailbox import MAX_STEP, MailboxError
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
+from rekindle.monitor.failures import mailbox_failed
 from rekindle.monitor.identity import Identity
-from rekindle.monitor.mail import told
 from rekindle.monitor.state import RunState, median
 from rekindle.monitor.trouble import Trouble
 from rekindle.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
@@ -69,6 +69,7 @@ class Reporter:
         self._greet_at = math.inf if is_alone else clock.monotonic() + GREETING_S_PER_RANK * identity.rank
         self._have_all_greeted = is_alone
         self._stragglers = stragglers
+        self._arrived: dict[int, tuple[bytes, float]] = {}  # each rank's newest pace, and when it was first seen here
         self._wake: Callable[[], None] = lambda: None
 
     def wakes(self, wake: Callable[[], None]) -> None:
@@ -90,7 +91,7 @@ class Reporter:
             try:
                 greeted = self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-")
             except Exception as err:  # whatever the transport does, training goes on
-                told(self._trouble, self._box, "reading the ranks' greetings", err)
+                mailbox_failed(self._trouble, self._box, "reading the ranks' greetings", err)
                 return False
             self._have_all_greeted = len(greeted) >= self._identity.world_size
         return self._have_all_greeted
@@ -164,7 +165,7 @@ class Reporter:
             except MailboxError as err:
                 self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
             except Exception as err:  # whatever the transport does, training goes on
-                told(self._trouble, self._box, "writing a report", err)
+                mailbox_failed(self._trouble, self._box, "writing a report", err)
                 self._tries += 1
                 if self._tries < MAX_TRIES:
                     return False
@@ -178,7 +179,7 @@ class Reporter:
         try:
             paces = self._read_paces()
         except Exception as err:  # whatever the transport does, training goes on
-            told(self._trouble, self._box, "reading the ranks' paces", err)
+            mailbox_failed(self._trouble, self._box, "reading the ranks' paces", err)
             return
         steps = {rank: report.step_s for rank, report in paces.items() if report.step_s is not None}
         if len(steps) > 1:
@@ -186,9 +187,12 @@ class Reporter:
                 self._on_straggler(verdict, paces)
 
     def _read_paces(self) -> dict[int, RankReport]:
-        """Paces of the last two windows; an older one is of a rank that reports no more."""
+        """Paces that arrived here within the last two windows; an older one is of a rank that reports no more.
+
+        A pace arrives when its object is first seen to have changed: the dates in them are by other hosts' clocks.
+        """
         found: dict[int, RankReport] = {}
-        now = self._clock.now()
+        now = self._clock.monotonic()
         for key in self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-"):
             raw = self._box.get(key)
             if raw is None:
@@ -198,6 +202,12 @@ class Reporter:
             except MailboxError as err:
                 self._trouble.once("bad_report", "A rank's report cannot be read (%s); it is ignored", err)
                 continue
-            if report.key == key and (now - report.at).total_seconds() <= 2 * self._pace_s:
+            if report.key != key or report.world_size != self._identity.world_size:
+                continue
+            seen, arrived_at = self._arrived.get(report.rank, (None, now))
+            if seen != raw:
+                arrived_at = now
+            self._arrived[report.rank] = (raw, arrived_at)
+            if now - arrived_at <= 2 * self._pace_s:
                 found[report.rank] = report
         return found

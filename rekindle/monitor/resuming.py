@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from rekindle.checkpoints.found import NOT_A_NUMBER
 from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
@@ -37,7 +38,7 @@ from rekindle.mailbox import (
     verify_listing,
 )
 from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import Box, list_objects
+from rekindle.monitor.boxes import Box
 from rekindle.monitor.saving import Upload, local_path
 from rekindle.monitor.slurm import Unplanned
 from rekindle.monitor.trouble import logger
@@ -161,14 +162,14 @@ class _Look:
             return _Sealed()
         marks = frozenset(self.box.names(quarantine_prefix()))
         fence = _fence(self.box)
+        fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
         for manifest in self._manifests(keys):
             if not counts(manifest):
                 continue
             path = local_path(manifest.root, self.upload)
             own += [path] if path else []
-            is_late = (
-                fence is not None and manifest.attempt in fence.superseded and manifest.saved_at > fence.written_at
-            )
+            is_superseded = fence is not None and manifest.attempt in fence.superseded
+            is_late = is_superseded and _is_after(self.box, manifest.key, fenced_at)
             is_marked = any(mark_key(root) in marks for root in (manifest.root, path) if root)
             if is_late or is_marked or is_forensic(manifest.request_id):
                 barred += [path] if path else []
@@ -236,6 +237,12 @@ def _told(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
     return found
 
 
+def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
+    """By the store's clock alone: those of the hosts that wrote the two may be minutes apart."""
+    written_at = box.written_at(key)
+    return written_at is not None and fenced_at is not None and written_at > fenced_at
+
+
 def _fence(box: Box) -> Fence | None:
     raw = box.get(fence_key())
     try:
@@ -247,9 +254,7 @@ def _fence(box: Box) -> Fence | None:
 
 def _problems_in_s3(manifest: Manifest, clients: Clients) -> tuple[str, ...]:
     place = Place.parse(manifest.root, "root")
-    found = {
-        relative_path(place.path, key): size for key, size in list_objects(clients, place.bucket or "", place.path)
-    }
+    found = {relative_path(place.path, key): size for key, size in clients.objects(place.bucket or "", place.path)}
     return verify_listing(manifest, {path: size for path, size in found.items() if path is not None})
 
 

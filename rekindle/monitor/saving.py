@@ -1,23 +1,15 @@
-"""From "the trainer's files are written" to "the checkpoint is whole": find the files, measure them, manifest last."""
+"""What a save function returns, and a finished save on its way to its manifest."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from pathlib import Path
 from typing import Any, Protocol
 
-from rekindle.mailbox import ITSELF, CheckpointRequest, ManifestFile, Place, SaveKind, check_path, relative_path
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import list_objects
-
-HASH_CHUNK_BYTES = 4 * 1024 * 1024
-# Empty by intent, and no part of the state: completion marks and lock files. Any other empty file is a damaged one.
-MARKERS = ("_SUCCESS", ".complete", ".lock")
+from rekindle.mailbox import ITSELF, CheckpointRequest, Place, SaveKind, relative_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +51,16 @@ class SaveJob:
     step: int
     kind: SaveKind
     result: SaveResult
-    loss: float | None
     saved_at: datetime
     took_s: float | None  # None: not known
     requests: tuple[CheckpointRequest, ...] = ()
     signalled: bool = False  # a signal asked for it, and no request
+    poisoned: bool = False  # a value that is not finite had been seen when it was saved
+
+    @property
+    def is_urgent(self) -> bool:
+        """An emergency checkpoint, or one that answers a request: it goes before all others, and is never dropped."""
+        return self.kind is SaveKind.EMERGENCY or bool(self.requests)
 
     @property
     def request_id(self) -> str | None:
@@ -73,17 +70,17 @@ class SaveJob:
         return f"signal-{self.step}" if self.signalled else None
 
 
-class SaveIncomplete(Exception):
-    """The files are not what a manifest may vouch for: missing, empty, or still being written."""
+class NoCheckpoint(Exception):
+    """A save function returned nothing that names a checkpoint."""
 
 
 def as_result(returned: object) -> SaveResult:
-    """Raises: SaveIncomplete where a save function returned nothing that names a checkpoint."""
+    """Raises: NoCheckpoint."""
     if isinstance(returned, SaveResult):
         return returned
     if isinstance(returned, str | os.PathLike):
         return SaveResult(path=returned)
-    raise SaveIncomplete(f"the save function returned {type(returned).__name__}, not a path or a SaveResult")
+    raise NoCheckpoint(f"the save function returned {type(returned).__name__}, not a path or a SaveResult")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,73 +108,3 @@ def local_path(uri: str | None, upload: Upload | None) -> str | None:
     if upload is not None and (local := upload.to_local(uri)) is not None:
         return local
     return None if uri.startswith("s3://") else uri.removeprefix("file://")
-
-
-def measure(result: SaveResult, clients: Clients) -> tuple[str, tuple[ManifestFile, ...]]:
-    """(absolute path or URI, its files with sizes and checksums). Reads every byte: never on the training thread.
-
-    Objects that the trainer put in S3 itself are listed, not read back: their checksum stays None.
-    Raises: SaveIncomplete, OSError, MailboxError, botocore's errors.
-    """
-    raw = os.fspath(result.path)
-    if raw.startswith("s3://"):
-        place = Place.parse(raw, "path")
-        files = tuple(_measure_objects(place, result.files, clients))
-    else:
-        place = Place.parse(raw if raw.startswith("file://") else str(Path(raw).absolute()), "path")
-        files = tuple(_measure_local(Path(place.path), result.files))
-    if not files:
-        raise SaveIncomplete(f"{place.uri} holds no file")
-    return place.uri, files
-
-
-def _measure_local(root: Path, names: Sequence[str] | None) -> Iterator[ManifestFile]:
-    if root.is_file():
-        yield _measure_file(root, ITSELF)
-        return
-    found = names if names is not None else _walk(root)
-    for name in sorted(found):
-        path = root / check_path(name)
-        if names is None and path.name.endswith(MARKERS) and path.stat().st_size == 0:
-            continue
-        yield _measure_file(path, name)
-
-
-def _walk(root: Path) -> Iterator[str]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            yield (Path(folder) / name).relative_to(root).as_posix()
-
-
-def _measure_file(path: Path, name: str) -> ManifestFile:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            before = os.fstat(file.fileno())
-            while chunk := file.read(HASH_CHUNK_BYTES):
-                digest.update(chunk)
-        after = path.stat()
-    except FileNotFoundError as err:
-        raise SaveIncomplete(f"{name} is missing") from err
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise SaveIncomplete(f"{name} was still being written")
-    if after.st_size == 0:
-        raise SaveIncomplete(f"{name} is empty")
-    return ManifestFile(path=name, bytes=after.st_size, sha256=digest.hexdigest())
-
-
-def _measure_objects(place: Place, names: Sequence[str] | None, clients: Clients) -> Iterator[ManifestFile]:
-    wanted = None if names is None else {check_path(name) for name in names}
-    for key, size in list_objects(clients, place.bucket or "", place.path):
-        name = relative_path(place.path, key)
-        if name is None or name == "" or key.endswith("/") or (wanted is not None and name not in wanted):
-            continue
-        if wanted is None and size == 0 and name.endswith(MARKERS):
-            continue
-        if size == 0:
-            raise SaveIncomplete(f"{name} is empty")
-        if wanted is not None:
-            wanted.discard(name)
-        yield ManifestFile(path=name, bytes=size, sha256=None)
-    if wanted:
-        raise SaveIncomplete(f"{min(wanted)} is missing")

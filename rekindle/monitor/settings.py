@@ -30,9 +30,10 @@ class Config:
     beat_s: how often the beat is written. poll_s: how often requests and the fence are read. list_s: how often requests
     are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the watchdog looks.
     stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first step, and until a
-    step's length is known. agree_s: how often a rank looks for
-    what the others want; 0: as suits what they agree through. judge_s: how often the loss detectors catch up.
-    pace_s: how often each rank reports its pace, at least (see `reporter`).
+    step's length is known. agree_s: how often a rank looks for what the others want; 0: as suits what they agree
+    through. judge_s: how often the loss detectors catch up. pace_s: how often each rank reports its pace, at least (see
+    `reporter`). term_grace_s: how long SIGTERM is put off at most, for a save and the end of the loop. Source of 120:
+    SageMaker developer guide, StopTrainingJob.
     """
 
     beat_s: float = 15.0
@@ -48,6 +49,7 @@ class Config:
     stall_startup_s: float = 1800.0
     stall_evaluation_s: float = 1800.0
     stall_saving_s: float = 900.0
+    term_grace_s: float = 120.0
     problems: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod

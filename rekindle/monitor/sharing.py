@@ -10,12 +10,21 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from rekindle.mailbox import ENV_ATTEMPT, ENV_INCIDENT, ENV_JOB_ID, MailboxError, ResumePlan
+from rekindle.mailbox import (
+    ENV_ATTEMPT,
+    ENV_BUS,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_MAILBOX,
+    MailboxError,
+    ResumePlan,
+)
 from rekindle.monitor.slurm import Told
 from rekindle.monitor.trouble import logger
 
 Share = Callable[[str], str]  # rank 0's text, on every rank; a collective
 _TOLD = (ENV_JOB_ID, ENV_ATTEMPT, ENV_INCIDENT)
+_PLACES = (ENV_MAILBOX, ENV_BUS)  # a rank whose environment lacks them takes part all the same
 
 
 def shared(told: Told, plan: ResumePlan, share: Share | None) -> tuple[Told, ResumePlan]:
@@ -47,4 +56,6 @@ def _written(told: Told, plan: ResumePlan) -> str:
         env = plan.to_env()
     except MailboxError:
         return ""
-    return json.dumps({"resume": env, "told": {name: told.env[name] for name in _TOLD if name in told.env}})
+    return json.dumps(
+        {"resume": env, "told": {name: told.env[name] for name in (*_TOLD, *_PLACES) if name in told.env}}
+    )

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rekindle.mailbox import ResumePlan
+from rekindle.monitor.guard import guarded
+from rekindle.monitor.trouble import Trouble
 
 
 class Monitor:
@@ -20,9 +22,15 @@ class Monitor:
     def __init__(self, resume: ResumePlan, resume_path: str | None = None) -> None:
         self.resume = resume
         self.resume_path = resume_path
+        self._trouble = Trouble()
+        self._is_asleep = False
+
+    def _inner(self, where: str, err: BaseException) -> None:
+        self._trouble.inner(where, err)
 
     def step(
         self,
+        /,
         step: int,
         *,
         loss: object = None,
@@ -39,6 +47,13 @@ class Monitor:
         slow rank in synchronous training, where all ranks' steps take as long as the slowest one's.
         """
 
+    def scaler(self, scaler: object) -> None:
+        """A gradient scaler is at work: its skipped steps are no trouble, gradients before unscaling are not judged.
+
+        scaler: a `torch.amp.GradScaler`, what holds one (Accelerator, its optimizer, Lightning's Trainer), a DeepSpeed
+        engine, or a function that returns the scale. One that is off, or a holder without one, changes nothing.
+        """
+
     def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:
         """Say that a value of this rank's own (its loss, its gradient before any exchange) is not finite.
 
@@ -46,7 +61,7 @@ class Monitor:
         """
 
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
-        """`with mon.phase("evaluation")` or `"saving"`: other limits hold in there than between two steps."""
+        """`with mon.phase("evaluation")`, `"saving"`, `"startup"` (an epoch's data): each has limits of its own."""
         return nullcontext()
 
     def alive(self) -> None:
@@ -69,6 +84,7 @@ class Monitor:
         No rank waits for another in here, so no barrier is needed before it.
         """
 
+    @guarded("should_skip", failed=False)
     def should_skip(self, step: int) -> bool:
         """Whether the batch that `step` would use belongs to a window to leave out."""
         return self.resume.should_skip(step)
@@ -95,5 +111,8 @@ class Monitor:
         """What went wrong or was dropped so far, as counts."""
         return {}
 
-    def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
-        """The run is over: seal what was saved, send what waits, for at most `timeout_s`."""
+    def finish(self, why: str = "finished", timeout_s: float = 4.0) -> None:
+        """The run is over: seal what was saved, send what waits, for at most `timeout_s`.
+
+        Up to 20 s longer only while an emergency checkpoint has no manifest yet, or its answer is not written.
+        """

@@ -31,6 +31,7 @@ from rekindle.mailbox import (
     ResumePlan,
     plan_key,
 )
+from rekindle.monitor.bounded import TooSlow
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.trouble import logger
 
@@ -42,7 +43,7 @@ CLUSTER_FILE: Final = "/etc/rekindle/cluster"
 ENV_SLURM_CLUSTER: Final = "SLURM_CLUSTER_NAME"  # Source: sbatch manual, OUTPUT ENVIRONMENT VARIABLES
 MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
 MAX_EARLIER: Final = 20  # restarts whose plans are looked for
-WAITS_S: Final = (1.0, 3.0)  # between the tries to read the plan, so that one lost packet is no answer
+WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
 
 _Answer = TypeVar("_Answer")
 
@@ -177,8 +178,10 @@ def patiently(read: Callable[[], _Answer]) -> _Answer:
     for wait_s in WAITS_S:
         try:
             return read()
+        except TooSlow:
+            raise
         except Exception as err:
-            logger.info("Reading Rekindle's mailbox failed, trying again in %.0f s: %r", wait_s, err)
+            logger.info("Reading Rekindle's mailbox failed, trying again in %.1f s: %r", wait_s, err)
             threading.Event().wait(wait_s)
     return read()
 

@@ -33,6 +33,9 @@ class StallWatch:
     def __init__(self, limits: Mapping[RunPhase, HangLimit], *, now: float) -> None:
         self._limits = limits
         self._mark: tuple[RunPhase, float] = (RunPhase.STARTUP, now)
+        self._between = RunPhase.STARTUP  # the phase outside of all that were entered
+        self._entered: dict[int, tuple[RunPhase, float]] = {}  # those not left yet, the newest last
+        self._next_entry = 0
         self._is_partial = True
         self.is_stalled = False
 
@@ -48,8 +51,9 @@ class StallWatch:
         """A step is done. Returns (its duration or None where it was not a whole one, silent_s of an ended stall)."""
         phase, before = self._mark
         duration = None if self._is_partial or phase is not RunPhase.TRAINING else now - before
-        resumed = self._moved(RunPhase.TRAINING if phase is RunPhase.STARTUP else phase, now)
-        self._is_partial = phase is not RunPhase.TRAINING and phase is not RunPhase.STARTUP
+        self._between = RunPhase.TRAINING
+        resumed = self._moved(now)
+        self._is_partial = bool(self._entered)
         if duration is not None:
             self._limits[RunPhase.TRAINING].update(duration)
         return duration, resumed
@@ -57,17 +61,23 @@ class StallWatch:
     def alive(self, now: float) -> float | None:
         """Something moved that is not a step. Returns silent_s of a stall that ended by it."""
         self._is_partial = True
-        return self._moved(self._mark[0], now)
+        return self._moved(now)
 
-    def enter(self, phase: RunPhase, now: float) -> float | None:
+    def enter(self, phase: RunPhase, now: float) -> tuple[int, float | None]:
+        """Returns (what `leave` needs, silent_s of an ended stall). Phases may overlap, and end in any order."""
+        self._next_entry = entry = self._next_entry + 1
+        self._entered[entry] = (phase, now)
         self._is_partial = True
-        return self._moved(phase, now)
+        return entry, self._moved(now)
 
-    def leave(self, phase: RunPhase, back_to: RunPhase, entered_at: float, now: float) -> float | None:
-        """`phase`, entered at `entered_at`, is over; learn how long it took."""
+    def leave(self, entry: int, now: float) -> tuple[float | None, float | None]:
+        """Returns (how long it took, silent_s of an ended stall). An entry that was left before changes nothing."""
+        phase, entered_at = self._entered.pop(entry, (None, now))
+        if phase is None:
+            return None, None
         self._limits[phase].update(now - entered_at)
         self._is_partial = True
-        return self._moved(back_to, now)
+        return now - entered_at, self._moved(now)
 
     def look(self, now: float) -> Stall | None:
         """A stall that has to be reported now, or None."""
@@ -83,9 +93,10 @@ class StallWatch:
         phase, since = self._mark
         self._mark = (phase, since + lost_s)
 
-    def _moved(self, phase: RunPhase, now: float) -> float | None:
+    def _moved(self, now: float) -> float | None:
         since = self._mark[1]
-        self._mark = (phase, now)
+        open_now = list(self._entered.values())
+        self._mark = (open_now[-1][0] if open_now else self._between, now)
         if not self.is_stalled:
             return None
         self.is_stalled = False

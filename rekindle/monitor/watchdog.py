@@ -53,9 +53,6 @@ class Watchdog:
         return self._watch_s
 
     def _report(self, stall: Stall) -> None:
-        logger.warning(
-            "No step for %.0f s in %s, above the learned limit of %.0f s", stall.silent_s, stall.phase, stall.limit_s
-        )
         stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
         if self.reporter is not None:
             self.reporter.stall(silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks)
@@ -67,3 +64,7 @@ class Watchdog:
             stacks={str(self._rank): stacks},
         )
         self._on_stall()
+        # Last: a log handler may wait for a lock that the stalled thread holds.
+        logger.warning(
+            "No step for %.0f s in %s, above the learned limit of %.0f s", stall.silent_s, stall.phase, stall.limit_s
+        )

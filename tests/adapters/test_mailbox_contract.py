@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+import moto.s3.models
 import pytest
 
 from chalicelib.adapters.mailbox_s3 import S3Mailbox
@@ -39,12 +40,17 @@ VIEW = AttemptView(name="lm-7b", status=AttemptStatus.RUNNING)
 
 @dataclass
 class S3Desk:
-    """Writes what a monitor would write."""
+    """Writes what a monitor would write. Its host's clock is off: only S3's dates are right."""
 
     client: Any
+    clock_off: timedelta = timedelta(minutes=7)
 
-    def put(self, key: str, body: bytes) -> None:
-        self.client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}", Body=body)
+    def put(self, key: str, body: bytes, at: datetime | None = None) -> None:
+        """at: the date that S3 gives it; by default now."""
+        with pytest.MonkeyPatch.context() as patch:
+            if at is not None:
+                patch.setattr(moto.s3.models, "utcnow", lambda: at.replace(tzinfo=None))
+            self.client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}", Body=body)
 
     def beat(self, step: int, first_step: int, beat_at: datetime) -> None:
         body = Beat(
@@ -59,9 +65,9 @@ class S3Desk:
             step_s_median=0.4,
             rank=0,
             world_size=8,
-            at=beat_at,
+            at=beat_at + self.clock_off,
         )
-        self.put(beat_key("lm-7b"), body.to_json())
+        self.put(beat_key("lm-7b"), body.to_json(), beat_at)
 
     def reply(self, request_id: str, step: int) -> None:
         body = CheckpointReply(
@@ -91,13 +97,13 @@ class S3Desk:
             "kind": SaveKind.PERIODIC,
             "root": f"s3://{BUCKET}/{PREFIX}/{folder}",
             "files": (
-                ManifestFile(path="rank-0.bin", bytes=10, sha256=None),
-                ManifestFile(path="rank-1.bin", bytes=20, sha256=None),
+                ManifestFile(path="rank-0.bin", bytes=10),
+                ManifestFile(path="rank-1.bin", bytes=20),
             ),
             "world_size": 2,
-            "saved_at": saved_at,
+            "saved_at": saved_at + self.clock_off,
         }
-        self.put(manifest_key(step, by), Manifest(**(values | changes)).to_json())
+        self.put(manifest_key(step, by), Manifest(**(values | changes)).to_json(), saved_at)
 
 
 @dataclass

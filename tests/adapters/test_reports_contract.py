@@ -24,7 +24,7 @@ def report(rank: int, kind: ReportKind = ReportKind.STALL, **more: Any) -> RankR
 def tell(desk: S3Desk | FakeDesk, *reports: RankReport) -> None:
     for one in reports:
         if isinstance(desk, S3Desk):
-            desk.put(one.key, one.to_json())
+            desk.put(one.key, replace(one, at=one.at + desk.clock_off).to_json(), one.at)
         else:
             desk.mailbox.told.append(one)
 

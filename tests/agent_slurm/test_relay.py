@@ -4,12 +4,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
+import moto.s3.models
 import pytest
 from moto import mock_aws
+from moto.server import ThreadedMotoServer
 
 from rekindle.agent.ports import Reading, SlurmUnavailable
 from rekindle.agent.slurm import found, userfs
@@ -23,7 +25,17 @@ from rekindle.agent.slurm.roster import Member, Roster
 from rekindle.agent.slurm.run import Runner
 from rekindle.checkpoints.marks import FORENSIC, forensic_request_id, mark_key
 from rekindle.headnode.documents import FoundDoc
-from rekindle.mailbox import Manifest, ManifestFile, SaveKind, doorbell_key, fence_key, plan_key, request_key
+from rekindle.mailbox import (
+    CheckpointRequest,
+    Hashes,
+    Manifest,
+    ManifestFile,
+    SaveKind,
+    doorbell_key,
+    fence_key,
+    plan_key,
+    request_key,
+)
 from tests.agent_slurm.conftest import START, Kept
 
 JOB = "slurm.ml.7"
@@ -115,7 +127,7 @@ def manifest_of(root: Path, step: int, files: dict[str, int]) -> Manifest:
         step=step,
         kind=SaveKind.EMERGENCY,
         root=f"file://{root}",
-        files=tuple(ManifestFile(path=name, bytes=size, sha256=None) for name, size in files.items()),
+        files=tuple(ManifestFile(path=name, bytes=size) for name, size in files.items()),
         world_size=1,
         saved_at=START,
     )
@@ -419,3 +431,40 @@ def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.Mo
     for number in range(3):
         world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
     assert sum("/beats/" in key for key in world.turn().documents) == 1
+
+
+def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP, where S3's answers are dated: what a request spent in S3 is gone, by S3's own clock."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    try:
+        world = World(tmp_path)
+        request = CheckpointRequest(request_id="r1", job_id=JOB, attempt=JOB, deadline_s=600.0, reason="a GPU fails")
+        with monkeypatch.context() as patch:
+            written_at = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=200)
+            patch.setattr(moto.s3.models, "utcnow", lambda: written_at)
+            world.serve(request_key("r1"), request.to_json())
+        world.serve(doorbell_key(), b"1")
+        manifest = manifest_of(tmp_path, 5, {"rank-0.bin": 1})
+        hashes = Hashes(
+            job_id=JOB,
+            attempt=JOB,
+            step=5,
+            manifest=manifest.digest,
+            files={"rank-0.bin": "0" * 64},
+            hashed_at=START,
+        )
+        world.write(hashes.key, hashes.to_json())
+        reading = world.turn()
+    finally:
+        server.stop()
+    brought = CheckpointRequest.from_json((world.path / request_key("r1")).read_bytes())
+    assert brought.deadline_s <= 401.0
+    assert replace(brought, deadline_s=600.0) == request
+    assert Hashes.from_json(reading.documents[f"{PREFIX}/{hashes.key}"]) == hashes

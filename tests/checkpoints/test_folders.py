@@ -71,7 +71,7 @@ def manifest(*files: tuple[str, int]) -> Manifest:
         step=5,
         kind=SaveKind.PERIODIC,
         root="/fsx/lm/step-5",
-        files=tuple(ManifestFile(path=path, bytes=size, sha256=None) for path, size in files),
+        files=tuple(ManifestFile(path=path, bytes=size) for path, size in files),
         world_size=1,
         saved_at=datetime(2026, 11, 20, tzinfo=UTC),
     )

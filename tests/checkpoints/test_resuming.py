@@ -79,7 +79,7 @@ def test_a_manifest_s_sizes_are_checked_where_the_files_are(tmp_path: Path, disk
             step=4,
             kind=SaveKind.PERIODIC,
             root=str(root),
-            files=tuple(ManifestFile(path=name, bytes=size, sha256=None) for name, size in sizes.items()),
+            files=tuple(ManifestFile(path=name, bytes=size) for name, size in sizes.items()),
             world_size=1,
             saved_at=AT,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from rekindle.hashing import hash_file
+from rekindle.mailbox import Hashes, Manifest, SaveKind
+from rekindle.monitor.aws import Clients
+from rekindle.monitor.boxes import DirectoryBox
+from rekindle.monitor.measure import measure
+from rekindle.monitor.saving import SaveResult
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 from tests.cli.conftest import Run
@@ -131,3 +138,37 @@ def test_an_argument_that_names_nothing_is_wrong_usage(run: Run, disk: Path, arg
     ended = run("checkpoints", *argv)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"rekindle: {named}: ")
+
+
+def test_hashes_find_a_changed_byte_that_sizes_cannot(run: Run, disk: Path) -> None:
+    root = disk / "checkpoint-4"
+    found = measure(SaveResult(path=root), Clients())
+    manifest = Manifest(
+        job_id="lm",
+        attempt="lm",
+        attempt_number=1,
+        step=4,
+        kind=SaveKind.PERIODIC,
+        root=str(root),
+        files=found.files,
+        world_size=1,
+        saved_at=datetime.now(UTC),
+    )
+    files = {item.path: hash_file(root / item.path) for item in found.files}
+    hashes = Hashes(
+        job_id="lm", attempt="lm", step=4, manifest=manifest.digest, files=files, hashed_at=datetime.now(UTC)
+    )
+    box = DirectoryBox(str(disk))
+    box.put(manifest.key, manifest.to_json())
+    box.put(hashes.key, hashes.to_json())
+    ended = run("checkpoints", str(disk), "--newest", "--hashes")
+    assert ended.out.strip() == str(root)
+    assert f"{root}: {len(found.files)} files have the content that was sealed" in ended.err
+    assert f"{disk / 'checkpoint-2'}: no manifest, so no hashes" in ended.err
+
+    weights = root / max(found.files, key=lambda item: item.bytes).path
+    body = bytearray(weights.read_bytes())
+    body[len(body) // 2] ^= 1
+    weights.write_bytes(body)
+    assert run("checkpoints", str(disk), "--newest").out.strip() == str(root), "sizes cannot tell"
+    assert run("checkpoints", str(disk), "--newest", "--hashes").out.strip() == str(disk / "checkpoint-2")

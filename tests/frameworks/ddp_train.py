@@ -221,7 +221,8 @@ def train(trainer: Trainer, *, save_every: int, pace_s: float) -> str:
     """Train until the run is over or the monitor says stop. Returns why it ended."""
     mon = rekindle.start(save=trainer.save)  # >>>
     watch = rekindle.LocalWatch(mon)  # >>>
-    watch.gradients(trainer.model, hook=trainer.average)  # >>>
+    trainer.model.register_comm_hook(None, trainer.average)
+    watch.gradients(trainer.model)  # >>>
     if mon.resume.uri is not None:  # >>>
         trainer.restore(mon.resume.uri)  # >>>
     why = "finished"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rekindle.mailbox import (
@@ -74,7 +74,7 @@ class ObservedBox(DirectoryBox):
             request_id=request_id,
             job_id=job_id,
             attempt=attempt,
-            deadline_at=datetime.now(UTC) + timedelta(seconds=within_s),
+            deadline_s=within_s,
             reason="a test asks",
         )
         assert DirectoryBox.put_new(self, request_key(request_id), request.to_json())

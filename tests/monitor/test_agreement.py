@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -157,7 +156,7 @@ def test_processes_that_drift_apart_save_at_the_same_step_whoever_asks(tmp_path:
             request_id="r1",
             job_id="job",
             attempt="run-1",
-            deadline_at=datetime.now(UTC) + timedelta(seconds=PATIENCE_S),
+            deadline_s=PATIENCE_S,
             reason="a test asks",
         )
         (tmp_path / request_key("r1")).parent.mkdir(parents=True, exist_ok=True)

@@ -30,8 +30,8 @@ from rekindle.mailbox import (
 )
 from rekindle.monitor import Monitor
 from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.desk import Desk
 from rekindle.monitor.mail import Mail
+from rekindle.monitor.requests import Requests
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.worker import Worker
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
@@ -178,7 +178,7 @@ def test_requests_that_expired_or_name_a_dead_attempt_are_refused(
 ) -> None:
     box.fence("run-1", 1, "run-0")
     start(started, box, trainer)
-    box.ask("late", "run-1", within_s=-1)
+    box.ask("late", "run-1", within_s=0)
     box.ask("other", "run-0")
     assert box.reply("late").outcome is ReplyOutcome.REFUSED
     assert box.reply("other").why == "the request is for another attempt"
@@ -253,10 +253,17 @@ def test_weights_poisoned_by_a_bad_loss_are_not_saved(
     assert trainer.calls == []
 
 
-def test_a_bad_loss_reaches_the_beat_as_a_state_never_as_a_number(started: list[Monitor], box: ObservedBox) -> None:
+def test_a_bad_loss_reaches_the_beat_as_a_state_never_as_a_number_and_once_it_lasts(
+    started: list[Monitor], box: ObservedBox
+) -> None:
     monitor = start(started, box, None)
+    monitor.step(8, loss=1.0)
     monitor.step(9, loss=math.nan)
     beat = box.wait_beat("run-1", lambda beat: beat.step == 9)
+    assert (beat.loss, beat.loss_state) == (None, LossState.NONE)
+    for step in (10, 11):
+        monitor.step(step, loss=math.nan)
+    beat = box.wait_beat("run-1", lambda beat: beat.step == 11)
     assert (beat.loss, beat.loss_state) == (None, LossState.NAN)
 
 
@@ -462,21 +469,21 @@ def test_a_stall_is_noticed_while_the_main_thread_is_blocked_and_its_end_too(
 def test_a_loss_on_a_device_is_read_on_another_thread(started: list[Monitor], box: ObservedBox) -> None:
     read_on: list[str] = []
 
-    class Tensor:
-        """As a framework's: reading it may wait for the device, and it drags its graph along until detached."""
+    class Array:
+        """What is used of a jax.Array, whose reading may wait for the device."""
 
-        def detach(self) -> Tensor:
-            return self
+        shape = ()
 
-        def __float__(self) -> float:
+        def item(self) -> float:
             read_on.append(threading.current_thread().name)
             return math.inf
 
+    Array.__module__ = "jax"
     monitor = start(started, box, None)
-    monitor.step(3, loss=Tensor(), grad_norm=None)
-    beat = box.wait_beat("run-1", lambda beat: beat.loss_state is LossState.INF)
-    assert beat.step == 3
-    assert read_on == ["rekindle-late"]
+    for step in (1, 2, 3):
+        monitor.step(step, loss=Array(), grad_norm=None)
+    box.wait_beat("run-1", lambda beat: beat.loss_state is LossState.INF)
+    assert read_on == ["rekindle-late"] * 3
 
 
 def test_nothing_that_training_hands_over_can_raise(started: list[Monitor], box: ObservedBox) -> None:
@@ -616,7 +623,7 @@ def test_a_reply_whose_acknowledgement_was_lost_is_known_as_our_own(box: Observe
     clock = SystemClock()
     mail = Mail(
         box=Forgetful(Path(box.uri)),
-        desk=Desk(job_id="job", attempt="run-1", attempt_number=1),
+        requests=Requests(job_id="job", attempt="run-1", attempt_number=1),
         clock=clock,
         trouble=Trouble(),
         config=QUICK,

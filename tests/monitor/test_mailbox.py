@@ -19,6 +19,7 @@ from rekindle.mailbox import (
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Hashes,
     KeyKind,
     LossState,
     MailboxError,
@@ -34,6 +35,7 @@ from rekindle.mailbox import (
     beat_key,
     check_id,
     fence_key,
+    hashes_key,
     manifest_key,
     merge_windows,
     parse_key,
@@ -64,8 +66,8 @@ MANIFEST = Manifest(
     request_id="r1",
     root="s3://bucket/ckpt/step-42",
     files=(
-        ManifestFile(path="shards/0.bin", bytes=10, sha256="a" * 64),
-        ManifestFile(path="optim.bin", bytes=7, sha256=None),
+        ManifestFile(path="shards/0.bin", bytes=10),
+        ManifestFile(path="optim.bin", bytes=7),
     ),
     world_size=2,
     data={"sampler": [1, 2, {"deep": None}]},
@@ -86,7 +88,7 @@ PLAN = Plan(
 MESSAGES = [
     PLAN,
     Fence(job_id="job", attempt="run-2", attempt_number=2, superseded=("run-1",), written_at=AT),
-    CheckpointRequest(request_id="r1", job_id="job", attempt="run-1", deadline_at=AT, reason="why", incident_id="i-1"),
+    CheckpointRequest(request_id="r1", job_id="job", attempt="run-1", deadline_s=90.5, reason="why", incident_id="i-1"),
     CheckpointReply(
         request_id="r1",
         job_id="job",
@@ -109,6 +111,14 @@ MESSAGES = [
         stacks="x",
     ),
     MANIFEST,
+    Hashes(
+        job_id="job",
+        attempt="run-1",
+        step=42,
+        manifest=MANIFEST.digest,
+        files={"shards/0.bin": "a" * 64},
+        hashed_at=AT,
+    ),
     Beat(
         job_id="job",
         attempt="run-1",
@@ -139,7 +149,7 @@ MESSAGES = [
         step_s=0.25,
     ),
 ]
-KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Beat, RankReport]
+KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Hashes, Beat, RankReport]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -184,9 +194,11 @@ def test_a_missing_required_field_is_named(message: Any) -> None:
             continue
         if isinstance(message, CheckpointReply) and name in ("bytes", "took_s", "stacks"):
             continue
-        if isinstance(message, Manifest) and name in ("request_id", "loss"):
+        if isinstance(message, Manifest) and name in ("request_id", "loss", "poisoned"):
             continue
         if isinstance(message, Plan) and name in ("mailbox", "step", "uri"):
+            continue
+        if isinstance(message, Hashes) and name == "files":
             continue
         if isinstance(message, RankReport) and name not in ("kind", "job_id", "attempt", "rank", "world_size", "at"):
             continue
@@ -241,6 +253,7 @@ def test_keys_are_parsed_as_they_were_made(prefix: str, name: str, step: int) ->
         (reply_key(name), KeyKind.REPLY),
         (beat_key(name), KeyKind.BEAT),
         (plan_key(name), KeyKind.PLAN),
+        (hashes_key(step, name), KeyKind.HASHES),
         (manifest_key(step, name), KeyKind.MANIFEST),
     ):
         key = parse_key(lead + made)
@@ -290,11 +303,11 @@ def test_a_listing_is_compared_file_by_file(sizes: dict[str, int], problems: tup
 
 
 def test_empty_files_no_files_and_ways_out_are_never_verified() -> None:
-    empty = replace(MANIFEST, files=(ManifestFile(path="a", bytes=0, sha256=None),))
+    empty = replace(MANIFEST, files=(ManifestFile(path="a", bytes=0),))
     assert verify_listing(empty, {"a": 0}) == ("a is empty",)
     assert verify_listing(replace(MANIFEST, files=()), {}) == ("names no file",)
     for path in ("../up", "/etc/passwd", "a/../../b", "a//b", "a\\b", "", "a\0"):
-        out = replace(MANIFEST, files=(ManifestFile(path=path, bytes=1, sha256=None),))
+        out = replace(MANIFEST, files=(ManifestFile(path=path, bytes=1),))
         [problem] = verify_listing(out, {path: 1})
         assert "leads out" in problem
         with pytest.raises(MailboxError, match=r"files.0.path"):
@@ -302,7 +315,7 @@ def test_empty_files_no_files_and_ways_out_are_never_verified() -> None:
 
 
 def test_a_checkpoint_of_one_file_is_its_own_root() -> None:
-    single = replace(MANIFEST, root="s3://bucket/snap.pt", files=(ManifestFile(path=ITSELF, bytes=3, sha256=None),))
+    single = replace(MANIFEST, root="s3://bucket/snap.pt", files=(ManifestFile(path=ITSELF, bytes=3),))
     found = relative_path("snap.pt", "snap.pt")
     assert found == ITSELF
     assert verify_listing(single, {found: 3}) == ()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +32,7 @@ from rekindle.mailbox import (
     SaveKind,
     SkipWindow,
     fence_key,
+    manifest_prefix,
     plan_key,
 )
 from rekindle.monitor import Monitor
@@ -85,7 +89,7 @@ def sealed(box: DirectoryBox, root: Path, step: int, attempt: str = "slurm.hpc.1
         "step": step,
         "kind": SaveKind.PERIODIC,
         "root": str(root),
-        "files": (ManifestFile(path=".", bytes=10, sha256=None),),
+        "files": (ManifestFile(path=".", bytes=10),),
         "world_size": 1,
         "saved_at": AT,
     }
@@ -254,7 +258,7 @@ def test_the_newer_of_manifest_and_own_folder_wins_and_a_forensic_one_is_found_i
     env |= {"SLURM_RESTART_COUNT": "1", ENV_CHECKPOINT_DIR: str(own)}
     sealed(box, checkpoint(tmp_path, 5), 5)
     assert begin(started, env).resume.uri == str(own / "checkpoint-6")
-    files = (ManifestFile(path="trainer_state.json", bytes=1, sha256=None),)
+    files = (ManifestFile(path="trainer_state.json", bytes=1),)
     sealed(box, own / "checkpoint-6", 6, request_id="i-1-f1", kind=SaveKind.EMERGENCY, files=files)
     assert begin(started, env).resume.uri == str(tmp_path / "step-5.bin")
     newer = checkpoint(tmp_path, 7)
@@ -276,30 +280,59 @@ def test_a_mailbox_that_cannot_be_read_leaves_the_old_plan_rather_than_none(
     assert monitor.identity.attempt == "slurm.hpc.17.r3"
 
 
+ZOMBIE = """
+import json, sys, time
+from pathlib import Path
+import rekindle.monitor as rekindle
+
+here = Path(sys.argv[1])
+mon = rekindle.start(save=lambda step, kind: None, config=rekindle.Config(poll_s=0.02))
+mon.step(1, loss=1.0)
+print(mon.identity.attempt, flush=True)
+sys.stdin.readline()
+end = time.monotonic() + 120
+while not mon.superseded and time.monotonic() < end:
+    time.sleep(0.02)
+path = here / "zombie.bin"
+path.write_bytes(b"x")
+mon.saved(path, 2)
+print(json.dumps({"superseded": mon.superseded, "flushed": mon.flush(120)}), flush=True)
+"""
+
+
 def test_a_zombie_of_an_earlier_start_stops_saving_when_the_fence_names_the_restart(
     started: list[Monitor], env: dict[str, str], tmp_path: Path
 ) -> None:
-    box = ObservedBox(tmp_path / "mail")
     saves: list[int] = []
 
     def save(step: int, _: str) -> Path:
         saves.append(step)
         return checkpoint(tmp_path / "ckpt", step)
 
-    zombie = begin(started, env | {ENV_JOB_ID: "job"}, mailbox=box, save=save)
-    zombie.step(1, loss=1.0)
-    successor_box = ObservedBox(tmp_path / "mail")
-    successor = begin(started, env | {ENV_JOB_ID: "job", "SLURM_RESTART_COUNT": "1"}, mailbox=successor_box, save=save)
-    box.fence(successor.identity.attempt, 2, zombie.identity.attempt)
+    zombie = subprocess.Popen(
+        [sys.executable, "-c", ZOMBIE, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ) | env | {ENV_JOB_ID: "job", "REKINDLE_MAILBOX": str(tmp_path / "mail")},
+    )
+    assert zombie.stdin is not None
+    assert zombie.stdout is not None
+    old_attempt = zombie.stdout.readline().strip()
+    assert old_attempt == "slurm.hpc.17"
+    box = ObservedBox(tmp_path / "mail")
+    successor = begin(started, env | {ENV_JOB_ID: "job", "SLURM_RESTART_COUNT": "1"}, mailbox=box, save=save)
+    box.fence(successor.identity.attempt, 2, old_attempt)
+    zombie.stdin.write("go on\n")
+    zombie.stdin.flush()
+    assert json.loads(zombie.stdout.readline()) == {"superseded": True, "flushed": True}
+    assert box.names(manifest_prefix()) == ()
+    assert zombie.wait(PATIENCE_S) == 0
     box.wait_polls()
-    successor_box.wait_polls()
-    assert zombie.superseded
     assert not successor.superseded
-    zombie.saved(save(2, "periodic"), 2)
-    assert zombie.flush(PATIENCE_S)
-    assert box.manifests == []
     box.ask("r1", successor.identity.attempt)
-    successor_box.wait_polls()
+    box.wait_polls()
     successor.step(3, loss=1.0)
-    assert successor_box.reply("r1").step == 3
-    assert len(successor_box.manifests) == 1
+    assert box.reply("r1").step == 3
+    assert len(box.manifests) == 1

@@ -38,9 +38,9 @@ def test_a_stall_is_reported_once_and_its_end_once() -> None:
 
 def test_an_evaluation_has_its_own_limit_and_is_not_a_slow_step() -> None:
     watch = trained()
-    watch.enter(RunPhase.EVALUATION, 10.5)
+    entry, _ = watch.enter(RunPhase.EVALUATION, 10.5)
     assert watch.look(60.0) is None
-    watch.leave(RunPhase.EVALUATION, RunPhase.TRAINING, 10.5, 50.5)
+    assert watch.leave(entry, 50.5) == (40.0, None)
     assert watch.stepped(51.0) == (None, None)
     assert watch.stepped(52.0) == (1.0, None)
     assert watch.look(57.5) is not None
@@ -48,11 +48,34 @@ def test_an_evaluation_has_its_own_limit_and_is_not_a_slow_step() -> None:
 
 def test_a_long_evaluation_teaches_only_evaluations() -> None:
     watch = trained()
-    watch.enter(RunPhase.EVALUATION, 10.0)
-    watch.leave(RunPhase.EVALUATION, RunPhase.TRAINING, 10.0, 30.0)
+    entry, _ = watch.enter(RunPhase.EVALUATION, 10.0)
+    watch.leave(entry, 30.0)
     watch.enter(RunPhase.EVALUATION, 31.0)
     assert watch.look(31.0 + 99.0) is None
     assert watch.look(31.0 + 101.0) is not None
+
+
+def test_phases_that_end_out_of_order_leave_the_run_in_training() -> None:
+    watch = trained()
+    first, _ = watch.enter(RunPhase.EVALUATION, 10.0)
+    second, _ = watch.enter(RunPhase.SAVING, 11.0)
+    watch.leave(first, 12.0)
+    assert watch.phase is RunPhase.SAVING
+    watch.leave(second, 13.0)
+    assert watch.phase is RunPhase.TRAINING
+    assert watch.leave(second, 14.0) == (None, None), "left twice"
+    assert watch.marked_at == 13.0
+    watch.stepped(14.0)
+    assert watch.stepped(15.0) == (1.0, None)
+
+
+def test_a_step_inside_a_phase_is_training_afterwards_even_if_it_was_the_first() -> None:
+    watch = StallWatch(CONFIG.limits(), now=0.0)
+    entry, _ = watch.enter(RunPhase.EVALUATION, 1.0)
+    assert watch.stepped(2.0) == (None, None)
+    assert watch.phase is RunPhase.EVALUATION
+    watch.leave(entry, 3.0)
+    assert watch.phase is RunPhase.TRAINING
 
 
 def test_a_process_that_was_frozen_as_a_whole_does_not_call_that_a_stall() -> None:

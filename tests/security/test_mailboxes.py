@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from rekindle.mailbox import (
     manifest_key,
     reply_key,
 )
-from rekindle.monitor.desk import Desk, Verdict
+from rekindle.monitor.requests import Requests, Verdict
 from tests.adapters.conftest import aws  # noqa: F401  the fixture
 from tests.adapters.samples import attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, s3_side
@@ -32,14 +32,12 @@ OUT = ("../victim", "a/../../victim", "..", "/etc/passwd", "a/b", "a\x00b", "%2e
 
 def test_another_job_s_fence_and_requests_move_nobody() -> None:
     """Who makes the service write into our mailbox under their own Job's name stops neither us nor our saves."""
-    desk = Desk(job_id="lm", attempt="lm", attempt_number=1)
+    desk = Requests(job_id="lm", attempt="lm", attempt_number=1)
     stranger = Fence(job_id="eve", attempt="eve-2", attempt_number=9, superseded=("lm",), written_at=AT)
     assert desk.fenced(stranger) is False
     assert desk.superseded_by is None
-    request = CheckpointRequest(
-        request_id="r-1", job_id="eve", attempt="lm", deadline_at=AT + timedelta(hours=1), reason="save"
-    )
-    assert desk.offer(request, now=AT) is Verdict.IGNORED
+    request = CheckpointRequest(request_id="r-1", job_id="eve", attempt="lm", deadline_s=3600.0, reason="save")
+    assert desk.offer(request, now=0.0) is Verdict.IGNORED
     assert desk.has_wish is False
 
 
@@ -94,7 +92,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "kind": "emergency",
         "root": "s3://bucket/ckpt/500",
         "saved_at": AT.isoformat(),
-        "files": [{"path": "model.pt", "bytes": 5, "sha256": None}],
+        "files": [{"path": "model.pt", "bytes": 5}],
     } | changes
 
 

@@ -106,7 +106,7 @@ class Fleet:
             step=step,
             kind=SaveKind.PERIODIC,
             root=f"{job.mailbox}/step-{step}",
-            files=(ManifestFile(path="model.bin", bytes=1, sha256=None),),
+            files=(ManifestFile(path="model.bin", bytes=1),),
             world_size=1,
             saved_at=self.cloud.clock.now(),
         )

@@ -1,9 +1,9 @@
 """Carries mailboxes that lie on shared paths to S3 and back, and tells which checkpoints lie there: `ports.Relay`.
 
 From S3 to the path: what the service writes (requests, plans, the fence, quarantine marks, the doorbell last). From the
-path to S3: what the run writes (beats, replies, manifests, reports), each only as a whole message that its own reader
-accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file is
-touched as the job's user (see userfs.py).
+path to S3: what the run writes (beats, replies, manifests, hashes, reports), each only as a whole message that its own
+reader accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file
+is touched as the job's user (see userfs.py).
 
 The doorbell says whether there is something new in S3: one GET a turn, and a LIST when it rang or once a minute.
 """
@@ -15,7 +15,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ from rekindle.mailbox import (
     MAX_MESSAGE_BYTES,
     Beat,
     CheckpointReply,
+    CheckpointRequest,
+    Hashes,
     KeyKind,
     MailboxError,
     Manifest,
@@ -40,6 +42,7 @@ from rekindle.mailbox import (
     parse_key,
 )
 from rekindle.reports import MAX_REPORT_BYTES, RankReport, parse_report_key
+from rekindle.store_clock import age_s
 
 LIST_EVERY: Final = timedelta(seconds=60)
 # How often checkpoints are looked for: often enough to see the answer to a signal, and never a twentieth of the time.
@@ -173,14 +176,15 @@ class MailboxRelay:
             return
         self._bring_new(member, root, box)
         if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
-            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key()))
+            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key())[0])
         box.rang, box.listed_at = bell, now
 
     def _bring_new(self, member: Member, root: str, box: _Box) -> None:
         prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
         for key, tag in self._listed(prefix):
             if box.taken.get(key) != tag:
-                self._bring(member, root, key, self._get(prefix + key))
+                body, has_waited_s = self._get(prefix + key)
+                self._bring(member, root, key, _less(key, body, has_waited_s))
                 box.taken[key] = tag
 
     def _bring(self, member: Member, root: str, key: str, body: bytes | None) -> None:
@@ -219,14 +223,28 @@ class MailboxRelay:
             raise
         return tag
 
-    def _get(self, key: str) -> bytes | None:
+    def _get(self, key: str) -> tuple[bytes | None, float]:
+        """The object, and for how many seconds it has been there."""
         try:
-            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_MESSAGE_BYTES + 1)
+            answer = self._s3.get_object(Bucket=self._bucket, Key=key)
         except ClientError as err:
             if err.response.get("Error", {}).get("Code") in ("404", "NoSuchKey"):
-                return None
+                return None, 0.0
             raise
-        return raw if len(raw) <= MAX_MESSAGE_BYTES else None
+        raw: bytes = answer["Body"].read(MAX_MESSAGE_BYTES + 1)
+        return (raw if len(raw) <= MAX_MESSAGE_BYTES else None), age_s(answer)
+
+
+def _less(key: str, body: bytes | None, has_waited_s: float) -> bytes | None:
+    """A request with the seconds that are left of its deadline: whoever reads it on the path sees no date of S3's."""
+    parsed = parse_key(key)
+    if body is None or parsed is None or parsed.kind is not KeyKind.REQUEST:
+        return body
+    try:
+        request = CheckpointRequest.from_json(body)
+    except MailboxError:
+        return body
+    return replace(request, deadline_s=max(0.0, request.deadline_s - has_waited_s)).to_json()
 
 
 def _problem(member: Member, err: Exception) -> str:
@@ -280,6 +298,7 @@ def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]
         "beats": (KeyKind.BEAT, MAX_MESSAGE_BYTES, Beat.from_json),
         "replies": (KeyKind.REPLY, MAX_MESSAGE_BYTES, CheckpointReply.from_json),
         "manifests": (KeyKind.MANIFEST, MAX_MANIFEST_BYTES, Manifest.from_json),
+        "hashes": (KeyKind.HASHES, MAX_MANIFEST_BYTES, Hashes.from_json),
     }
     for folder, (kind, limit, read) in readers.items():
         for name in userfs.names(f"{root}/{FOLDER}/{folder}")[:MAX_FILES]:

@@ -1,16 +1,19 @@
-"""The requests this attempt still owes an answer, and whether it may save at all. No I/O; the clock is an argument."""
+"""The requests this attempt still owes an answer, and whether it may save at all. No I/O; the clock is an argument.
+
+Times are seconds of this process's monotonic clock. No two hosts' clocks are compared: a request carries a duration.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from datetime import datetime, timedelta
 from enum import StrEnum
 
 from rekindle.mailbox import CheckpointRequest, Fence
 
-# The service stops waiting at the deadline, so "cannot" must leave a little earlier; a tenth of short deadlines.
-ANSWER_AHEAD = timedelta(seconds=2)
+# "Cannot" leaves this much before the deadline: the service stops waiting then, and how long a request lay unread is
+# not known where the store does not tell its age. A tenth of short deadlines.
+ANSWER_AHEAD_S = 10.0
 
 
 class Verdict(StrEnum):
@@ -24,7 +27,7 @@ class Verdict(StrEnum):
     SUPERSEDED = "superseded"
 
 
-class Desk:
+class Requests:
     """Shared by the mailbox thread (offers, overdue) and the training thread (take). Each request is answered once."""
 
     def __init__(self, *, job_id: str, attempt: str, attempt_number: int) -> None:
@@ -32,7 +35,7 @@ class Desk:
         self._attempt = attempt
         self._attempt_number = attempt_number
         self._lock = threading.Lock()
-        self._waiting: dict[str, tuple[CheckpointRequest, datetime]] = {}
+        self._waiting: dict[str, tuple[CheckpointRequest, float]] = {}  # each with when it is to be answered
         self._closed: set[str] = set()
         self._fence: Fence | None = None
         self.superseded_by: str | None = None
@@ -57,26 +60,26 @@ class Desk:
         with self._lock:
             return request_id in self._closed or request_id in self._waiting
 
-    def offer(self, request: CheckpointRequest, *, now: datetime) -> Verdict:
+    def offer(self, request: CheckpointRequest, *, now: float, age_s: float = 0.0) -> Verdict:
         """What to do with a request. Only EXPIRED, NOT_MINE and SUPERSEDED are to be answered now: with "refused".
 
+        age_s: how long the store has had it, by the store's own clock; 0 where that is not known.
         A request to another attempt is refused only by the attempt that the fence names (or where there is no fence):
         a zombie must not answer in its successor's name. An expired one to another attempt is nobody's business.
         """
         with self._lock:
             if request.request_id in self._closed or request.request_id in self._waiting:
                 return Verdict.KNOWN
-            verdict = self._judge(request, now)
+            left_s = request.deadline_s - age_s
+            verdict = self._judge(request, is_expired=left_s <= 0)
             if verdict is Verdict.TAKEN:
-                left = request.deadline_at - now
-                self._waiting[request.request_id] = (request, request.deadline_at - min(ANSWER_AHEAD, left / 10))
+                self._waiting[request.request_id] = (request, now + left_s - min(ANSWER_AHEAD_S, left_s / 10))
                 self.has_wish = True
             else:
                 self._closed.add(request.request_id)
             return verdict
 
-    def _judge(self, request: CheckpointRequest, now: datetime) -> Verdict:
-        is_expired = now >= request.deadline_at
+    def _judge(self, request: CheckpointRequest, *, is_expired: bool) -> Verdict:
         if request.job_id != self._job_id:
             return Verdict.IGNORED
         if request.attempt != self._attempt:
@@ -106,11 +109,11 @@ class Desk:
         with self._lock:
             return tuple(request for request, _ in self._waiting.values())
 
-    def overdue(self, *, now: datetime) -> tuple[CheckpointRequest, ...]:
+    def overdue(self, *, now: float) -> tuple[CheckpointRequest, ...]:
         with self._lock:
             return tuple(request for request, answer_by in self._waiting.values() if now >= answer_by)
 
-    def next_due(self) -> datetime | None:
+    def next_due(self) -> float | None:
         with self._lock:
             return min((answer_by for _, answer_by in self._waiting.values()), default=None)
 

@@ -1,0 +1,20 @@
+"""Hooks that frameworks call: what fails in one is told once, and training goes on."""
+
+from __future__ import annotations
+
+from rekindle.monitor.guard import guarded
+from rekindle.monitor.trouble import logger
+
+__all__ = ["Guarded", "guarded"]
+
+
+class Guarded:
+    """A base of classes whose methods are decorated with `guarded("name")`."""
+
+    _is_asleep = False
+    _failed_in: frozenset[str] = frozenset()
+
+    def _inner(self, where: str, err: BaseException) -> None:
+        if where not in self._failed_in:
+            self._failed_in |= {where}
+            logger.warning("Rekindle failed in %s, and training goes on without it: %r", where, err)

@@ -1,0 +1,72 @@
+"""Windows of steps left out between the Trainer's sampler and its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from rekindle.integrations.gang import rank_and_world
+from rekindle.mailbox import ResumePlan
+from rekindle.monitor.trouble import logger
+
+
+class WindowedSampler:
+    """The Trainer's own sampler, without the samples of the steps to skip, in the order in which it gives them."""
+
+    def __init__(self, sampler: Any, per_step: int, resume: ResumePlan) -> None:
+        self._sampler = sampler
+        self._per_step = per_step
+        self._resume = resume
+        self.steps_before = 0  # steps of all epochs before the one that is read next
+
+    def __iter__(self) -> Iterator[Any]:
+        before, after = self.steps_before, self._resume.step or 0
+        for index, sample in enumerate(self._sampler):
+            step = before + index // self._per_step + 1
+            # Steps up to the resume point are passed over by the Trainer itself, which counts them.
+            if step <= after or not self._resume.should_skip(step):
+                yield sample
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        """`set_epoch`, `generator` and whatever else is asked of the sampler inside."""
+        return getattr(self._sampler, name)
+
+
+class Windows:
+    """Moves the Trainer's `global_step` over the windows, as the sampler leaves out their samples."""
+
+    def __init__(self, sampler: WindowedSampler, steps_per_epoch: int, resume: ResumePlan) -> None:
+        self._sampler = sampler
+        self._steps_per_epoch = steps_per_epoch
+        self._resume = resume
+
+    @classmethod
+    def of(cls, args: Any, loader: Any, resume: ResumePlan) -> Self | None:
+        """None, after one warning, where the data have no batch sampler."""
+        batches = getattr(loader, "batch_sampler", None)
+        while batches is not None and hasattr(batches, "batch_sampler"):  # accelerate's shard of it, one per rank
+            batches = batches.batch_sampler
+        if batches is None or not hasattr(batches, "sampler"):
+            logger.warning(
+                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was told"
+            )
+            return None
+        accumulate = args.gradient_accumulation_steps
+        per_step = batches.batch_size * rank_and_world()[1] * accumulate
+        batches.sampler = sampler = WindowedSampler(batches.sampler, per_step, resume)
+        return cls(sampler, max(-(-len(loader) // accumulate), 1), resume)
+
+    def begin_epoch(self, state: Any) -> None:
+        self._sampler.steps_before = state.global_step // self._steps_per_epoch * self._steps_per_epoch
+
+    def begin_step(self, state: Any) -> None:
+        while self._resume.should_skip(state.global_step + 1):
+            state.global_step += 1
+
+    def end_epoch(self, state: Any) -> None:
+        end = self._sampler.steps_before + self._steps_per_epoch
+        while state.global_step < end and self._resume.should_skip(state.global_step + 1):
+            state.global_step += 1

@@ -1,0 +1,117 @@
+"""The monitors of this process: at most one per job and rank, asleep in forked children, ended at exit.
+
+A forked child has the parent's signal handlers but none of its threads. Left alone, it would swallow the SIGTERM that
+is to end it (a `multiprocessing.Pool` is ended by SIGTERM). So the child gets the handlers back that were there before
+the monitor. A signal that comes between the fork and that moment is held back by the thread's signal mask.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Collection
+from typing import Protocol
+
+from rekindle.monitor.guard import must_pass
+from rekindle.monitor.identity import Identity
+from rekindle.monitor.trouble import logger
+
+TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads go on with the rest
+WHY = "another monitor has started in this process"
+
+
+class Living(Protocol):
+    """What this module needs of a monitor."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def is_silent(self) -> bool: ...
+
+    @property
+    def signals_taken(self) -> Collection[int]: ...
+
+    def finish(self, why: str = ..., timeout_s: float = ...) -> None: ...
+
+    def follow(self, before: Living) -> None:
+        """Go on for a monitor of the same job and rank that this one replaces. Called once, before it has ended."""
+
+    def fall_asleep(self) -> None:
+        """In a forked child."""
+
+
+_lock = threading.RLock()
+_living: list[weakref.ref[Living]] = []
+_masks = threading.local()
+_has_hooks = False
+
+
+def admit(monitor: Living) -> bool:
+    """Whether this monitor may begin. One of the same job and rank that still lives is ended first.
+
+    A process has one job: a monitor of another job is refused, since both would take the same signals.
+    """
+    with _lock:
+        for other in living():
+            if other.identity.job_id != monitor.identity.job_id:
+                logger.warning(
+                    "Rekindle's monitor of job %s stays silent: this process has one of job %s, which is not finished",
+                    monitor.identity.job_id,
+                    other.identity.job_id,
+                )
+                return False
+        for other in living():
+            if other.identity.rank == monitor.identity.rank:
+                logger.warning("A second monitor of rank %d takes over from the first", other.identity.rank)
+                monitor.follow(other)
+                other.finish(WHY, TAKE_OVER_S)
+        _register_hooks()
+        _living[:] = [weakref.ref(one) for one in living()] + [weakref.ref(monitor)]
+        return True
+
+
+def dismiss(monitor: Living) -> None:
+    with _lock:
+        _living[:] = [weakref.ref(one) for one in living() if one is not monitor]
+
+
+def living() -> list[Living]:
+    return [one for one in (reference() for reference in list(_living)) if one is not None and not one.is_silent]
+
+
+def _register_hooks() -> None:
+    global _has_hooks
+    if not _has_hooks and hasattr(os, "register_at_fork"):
+        _has_hooks = True
+        os.register_at_fork(before=_before_fork, after_in_parent=_unmask, after_in_child=_in_child)
+
+
+def _before_fork() -> None:
+    try:
+        numbers = {number for one in living() for number in one.signals_taken}
+        if numbers:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+            _masks.held = numbers - before
+    except BaseException as err:
+        if must_pass(err):
+            raise
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+    try:
+        for one in living():
+            one.fall_asleep()
+        _living.clear()
+    finally:
+        _unmask()
+
+
+def _unmask() -> None:
+    held, _masks.held = getattr(_masks, "held", None), None
+    if held:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, held)

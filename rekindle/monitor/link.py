@@ -1,0 +1,147 @@
+"""Rank 0's link to the service: the mailbox's reader, the sealer and the hasher, each on its own thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from rekindle.mailbox import ReplyOutcome, parse_key
+from rekindle.monitor.accounts import Accounts
+from rekindle.monitor.aws import Clients
+from rekindle.monitor.boxes import Box
+from rekindle.monitor.clock import Clock
+from rekindle.monitor.hasher import Hasher
+from rekindle.monitor.mail import Mail
+from rekindle.monitor.requests import Requests
+from rekindle.monitor.saving import SaveJob, Upload
+from rekindle.monitor.seal import Sealer
+from rekindle.monitor.settings import Config
+from rekindle.monitor.trouble import Trouble
+from rekindle.monitor.worker import Worker
+
+# How much longer than its time-out the end of a run takes while an emergency checkpoint has no manifest yet, or its
+# answer is not written. What sends SIGTERM kills 30 s later at the earliest (torchrun, Kubernetes), SageMaker after
+# 120 s. Source: torch 2.13 distributed/elastic/multiprocessing/api.py (close); Kubernetes pod lifecycle; SageMaker
+# developer guide, StopTrainingJob
+EMERGENCY_GRACE_S = 20.0
+
+
+class ServiceLink:
+    """Mail, sealer and hasher of one attempt."""
+
+    def __init__(
+        self,
+        *,
+        box: Box,
+        job_id: str,
+        attempt: str,
+        config: Config,
+        requests: Requests,
+        accounts: Accounts,
+        clients: Clients,
+        clock: Clock,
+        trouble: Trouble,
+        upload: Upload | None,
+        on_failed: Callable[[int, str], None],
+        is_saving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """is_saving: the training thread writes a checkpoint now."""
+        self._requests = requests
+        self._trouble = trouble
+        self._settled = threading.Condition()
+        self.mail = Mail(
+            box=box,
+            requests=requests,
+            clock=clock,
+            trouble=trouble,
+            config=config,
+            job_id=job_id,
+            attempt=attempt,
+            beat=accounts.beat,
+            position=accounts.position,
+            on_superseded=accounts.on_superseded,
+            on_reply=accounts.on_reply,
+        )
+        self._hasher = Hasher(
+            box=box,
+            clock=clock,
+            trouble=trouble,
+            is_busy=lambda: is_saving() or not self._sealer.is_idle or bool(requests.owed()),
+            on_damaged=on_failed,
+        )
+        self._sealer = Sealer(
+            box=box,
+            mail=self.mail,
+            requests=requests,
+            clients=clients,
+            trouble=trouble,
+            hasher=self._hasher,
+            manifest_of=accounts.manifest,
+            upload=upload,
+            on_failed=on_failed,
+            on_done=self._sealed,
+        )
+        self._mailing = Worker("mail", self._mail_turn, trouble, is_done=lambda: self.mail.has_said_all)
+        self._sealing = Worker("seal", self._seal_turn, trouble, is_done=lambda: self._sealer.is_idle)
+        self._hashing = Worker("hash", self._hasher.turn, trouble)
+        self.mail.wakes(self._mailing.wake)
+        self.workers = (self._mailing, self._sealing, self._hashing)
+
+    def submit(self, job: SaveJob) -> None:
+        """Have a finished save measured, sealed and answered for. Never waits."""
+        self._sealer.submit(job)
+        self._sealing.wake()
+
+    def check_resumed(self, manifest_uri: str | None, path: str | None) -> None:
+        """Compare what this run went on from with its hashes, in the background. Never waits.
+
+        manifest_uri: in this mailbox; path: where the checkpoint lies on this machine. Nothing where either is None.
+        """
+        key = None if manifest_uri is None else parse_key(manifest_uri.partition("://")[2] or manifest_uri)
+        if key is not None and key.step is not None and path is not None:
+            self._hasher.check(key.step, key.name, path)
+            self._hashing.wake()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all saves are sealed and all replies written; whether that was so in time. Not for hashes."""
+        with self._settled:
+            return self._settled.wait_for(lambda: self._sealer.is_idle and self.mail.has_written_all, timeout_s)
+
+    def end(self, why: str, step: int | None, until: float, grace_until: float) -> None:
+        """Seal what was saved, answer what is owed, write the last beat; until `until` on the monotonic clock.
+
+        Until `grace_until` while an emergency checkpoint has no manifest yet, or its answer is not written.
+        """
+        self._hasher.stop()
+        self._hashing.stop()
+        left_s = until - time.monotonic()
+        with self._settled:
+            is_settled = self._settled.wait_for(self._is_emergency_over, grace_until - time.monotonic())
+        if not is_settled:
+            self._trouble.once("emergency_lost", "An emergency checkpoint could not be sealed before the run ended")
+        until = max(until, time.monotonic() + max(0.0, min(left_s, 1.0))) if is_settled else until
+        self._sealing.end(until)
+        for request in self._requests.owed():
+            self.mail.answer(request, ReplyOutcome.CANNOT, f"the run ended: {why}", step=step)
+        self._mailing.end(until)
+
+    def _is_emergency_over(self) -> bool:
+        return not self._sealer.has_urgent and not self.mail.has_saved_to_tell
+
+    def _mail_turn(self) -> float:
+        wait_s = self.mail.turn(is_last=self._mailing.is_stopping)
+        self._notify()
+        return wait_s
+
+    def _seal_turn(self) -> float:
+        return self._sealer.turn()
+
+    def _sealed(self) -> None:
+        if self._hasher.has_work:
+            self._hashing.wake()
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._settled:
+            self._settled.notify_all()
