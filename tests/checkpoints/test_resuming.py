@@ -109,7 +109,7 @@ def sealed(tmp_path: Path, root: Path, step: int, attempt: str = "run-1", **more
         "step": step,
         "kind": SaveKind.PERIODIC,
         "root": str(root),
-        "files": tuple(ManifestFile(path=name, bytes=size, sha256=None) for name, size in sizes.items()),
+        "files": tuple(ManifestFile(path=name, bytes=size) for name, size in sizes.items()),
         "world_size": 1,
         "saved_at": datetime.now(UTC),
     }
