@@ -16,6 +16,7 @@ import torch.distributed as dist
 from rekindle.monitor import Exchange, Monitor
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.saving import SaveFunction
+from rekindle.monitor.settings import process_environment
 
 SHARE_S: Final = 120.0  # for what rank 0 knows at the start, where it may look at many checkpoints first
 PARTS_S: Final = 1800.0  # for the slowest rank's part of a save
@@ -46,7 +47,7 @@ class TorchStore:
 
     def __init__(self, store: Any, space: str, world_size: int) -> None:
         """space: a text that all ranks of this start have, and no other start."""
-        self._bare, self._space, self._world_size = store, space, world_size
+        self._bare, self.space, self._world_size = store, space, world_size
         self._store = dist.PrefixStore(f"rekindle/{space}", store)
         self.poll_s = max(0.5, 0.0005 * world_size)
         self.quick_s = max(LOOK_S, 0.0001 * world_size)
@@ -56,7 +57,7 @@ class TorchStore:
         bare = self._bare
         if isinstance(bare, dist.TCPStore):
             bare = dist.TCPStore(bare.host, bare.port, is_master=False, wait_for_workers=False, timeout=RECONNECT)
-        return TorchStore(bare, self._space, self._world_size)
+        return TorchStore(bare, self.space, self._world_size)
 
     def get(self, key: str) -> str | None:
         return self._store.get(key).decode("utf-8", "replace") if self._store.check([key]) else None
@@ -91,7 +92,9 @@ def store() -> TorchStore:
         return _shared[1]
     rank, world_size = rank_and_world()
     default: Any = dist.distributed_c10d._get_default_store()
-    first = TorchStore(default, f"start-{_count('start')}", world_size)
+    # torchrun may keep one store for all its restarts: what an earlier start wrote must not be taken for this one's.
+    again = process_environment().get("TORCHELASTIC_RESTART_COUNT") or "0"
+    first = TorchStore(default, f"start-{again}-{_count('start')}", world_size)
     if rank == 0:
         first.put("space", secrets.token_hex(8))
     made = TorchStore(_bare(default), wait_for(first, "space", SHARE_S), world_size)
@@ -128,17 +131,18 @@ def wait_for(exchange: Exchange, key: str, timeout_s: float) -> str:
     return value
 
 
-def all_done(failure: str | None = None) -> str | None:
+def all_done(failure: str | None = None, name: str = "parts") -> str | None:
     """Until every rank's part of a save is over; call it on every rank. None, or the first failure of any rank.
 
     failure: why this rank's part failed. Where one failed, all ranks hear of it at once; where one does not come
-    within half an hour, or the store is broken, that is the failure.
+    within half an hour, or the store is broken, that is the failure. name: the same on all ranks; calls of one name are
+    counted by themselves, so that a thread's are not mistaken for another's.
     """
     rank, world = rank_and_world()
     if world == 1:
         return failure
     try:
-        shared, key = store(), f"parts-{_count('parts')}"
+        shared, key = store(), f"{name}-{_count(name)}"
         if failure is not None:
             shared.put_new(f"{key}/over", f"rank {rank}: {failure}")
         if shared.add(f"{key}/done") >= world:

@@ -115,21 +115,27 @@ def save_dcp(
     _written.clear()
     save = FolderSave(target)
     try:
+        save.beside.mkdir(parents=True, exist_ok=True)
         weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
         if rank == 0:
             rest = {"step": step, "extra": dict(extra or {})}
             parts = {name: part.state_dict() for name, part in _parts(None, scheduler)}
             write_file(save.beside / STATE_FILE, rest | parts)
         write_file(save.beside / _rng_name(rank), rng_state())
-        state = {"model": weights, "optimizer": moments}
-        future: Any = None
+    except BaseException as err:
+        save.failed(repr(err))
+        raise
+    save.ready()
+    state = {"model": weights, "optimizer": moments}
+    future: Any = None
+    try:
         if on_done is None:
             dcp.save(state, checkpoint_id=save.beside, process_group=dcp_group())
             _remove_empty(save.beside, rank)
         else:
             future = dcp.async_save(state, checkpoint_id=save.beside, process_group=dcp_group())
-    except BaseException:
-        save.failed()
+    except BaseException as err:
+        save.failed(repr(err))
         raise
     if future is None:
         save.done()
@@ -155,13 +161,16 @@ class _Background:
     def _written(self, future: Any) -> None:
         """This rank's shards are written; for rank 0 `.metadata` too, which lists them all."""
         try:
-            future.result()
-            _remove_empty(self._save.beside, rank_and_world()[0])
+            try:
+                future.result()
+                _remove_empty(self._save.beside, rank_and_world()[0])
+            except BaseException as err:
+                self._save.failed(repr(err))
+                raise
             self._save.done()
             if self._on_done is not None:
                 self._on_done(self._save.target, self._step)
         except BaseException as err:
-            self._save.failed()
             self._result.set_exception(err)
         else:
             self._result.set_result(None)

@@ -98,3 +98,65 @@ def test_a_manifest_s_sizes_are_checked_where_the_files_are(tmp_path: Path, disk
 def test_a_mailbox_that_cannot_be_read_leaves_the_plan_as_it_is(tmp_path: Path, disk: Path) -> None:
     (tmp_path / "box").write_text("a file, no folder")
     assert plan_of(tmp_path, REKINDLE_ATTEMPT="2").uri is None
+
+
+def sealed(tmp_path: Path, root: Path, step: int, attempt: str = "run-1", **more: object) -> Manifest:
+    sizes = {path.name: path.stat().st_size for path in root.iterdir()}
+    values: dict[str, object] = {
+        "job_id": "lm",
+        "attempt": attempt,
+        "attempt_number": 1,
+        "step": step,
+        "kind": SaveKind.PERIODIC,
+        "root": str(root),
+        "files": tuple(ManifestFile(path=name, bytes=size) for name, size in sizes.items()),
+        "world_size": 1,
+        "saved_at": datetime.now(UTC),
+    }
+    manifest = Manifest(**values | more)  # type: ignore[arg-type]
+    DirectoryBox(str(tmp_path / "box")).put(manifest.key, manifest.to_json())
+    return manifest
+
+
+OWN = {"REKINDLE_JOB_ID": "lm", "TRAINING_JOB_NAME": "run-1"}
+
+
+def test_an_attempt_that_is_started_again_goes_on_from_what_it_has_sealed(tmp_path: Path, disk: Path) -> None:
+    planned = OWN | {"REKINDLE_RESUME_URI": str(disk / "checkpoint-2"), "REKINDLE_RESUME_STEP": "2"}
+    assert plan_of(tmp_path, **planned).step == 2
+    sealed(tmp_path, disk / "checkpoint-4", 4)
+    sealed(tmp_path, disk / "checkpoint-6", 6, attempt="run-0")  # an earlier one's: the plan went back behind it
+    plan = plan_of(tmp_path, **planned, REKINDLE_SKIP="[[3,4]]")
+    assert (plan.step, plan.uri) == (4, str(disk / "checkpoint-4"))
+    assert plan.manifest_uri is not None
+    assert plan.should_skip(3)
+    assert plan_of(tmp_path, **OWN).step == 4  # also without a plan, and in a first attempt
+
+
+def test_what_it_has_sealed_counts_only_whole_of_numbers_and_neither_quarantined_nor_forensic(
+    tmp_path: Path, disk: Path
+) -> None:
+    box = DirectoryBox(str(tmp_path / "box"))
+    sealed(tmp_path, disk / "checkpoint-2", 2)
+    sealed(tmp_path, disk / "checkpoint-4", 4)
+    mark = QuarantineMark(root=str(disk / "checkpoint-4"), why="the loss jumps after it", by="inc-1", at=AT)
+    box.put(mark.key, mark.to_json())
+    sealed(tmp_path, disk / "checkpoint-6", 6, request_id="inc-1-f1", kind=SaveKind.EMERGENCY)
+    damaged = laid_out(disk, {f"checkpoint-8/{name}": b"x" * 10 for name in ("a.bin", "b.bin")}) / "checkpoint-8"
+    sealed(tmp_path, damaged, 8)
+    (damaged / "b.bin").write_bytes(b"x")
+    poison = disk / "checkpoint-9"
+    header = b'{"w":{"dtype":"F32","shape":[4,4],"data_offsets":[0,64]}}'
+    laid_out(poison, {"model.safetensors": len(header).to_bytes(8, "little") + header + b"\x00\x00\xc0\x7f" * 16})
+    sealed(tmp_path, poison, 9)
+    assert plan_of(tmp_path, **OWN).step == 2
+
+
+def test_a_second_save_into_a_sealed_folder_that_did_not_finish_is_noticed(tmp_path: Path, disk: Path) -> None:
+    sealed(tmp_path, disk / "checkpoint-2", 2)
+    sealed(tmp_path, disk / "checkpoint-4", 4)
+    later = datetime.now(UTC).timestamp() + 3600
+    os.utime(disk / "checkpoint-4" / "optimizer.pt", (later, later))
+    assert plan_of(tmp_path, **OWN).step == 2
+    fetched = {"REKINDLE_CHECKPOINT_URI": "s3://runs-bucket/lm"}  # its times are of a download
+    assert plan_of(tmp_path, **OWN, **fetched).step == 4

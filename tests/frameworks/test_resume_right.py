@@ -278,7 +278,14 @@ def torchrun(ranks: int, script: Path, *args: object, **env: str) -> subprocess.
     restarts = env.pop("RESTARTS", "0")
     return subprocess.run(
         [*command, f"--max-restarts={restarts}", str(script), *map(str, args)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd()), **env},
+        # A store for each start: in torchrun's own, gloo finds the addresses of the killed ranks (torch 2.13).
+        env={
+            **os.environ,
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(Path.cwd()),
+            **env,
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -293,7 +300,7 @@ def test_a_folder_gets_its_name_when_all_ranks_have_written_and_keeps_its_old_co
     script.write_text(RANKS)
     done = torchrun(3, script, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("another rank failed") == 2
+    assert done.stdout.count("the checkpoint is not whole: rank 2: OSError(28") == 2
     assert not [path for path in tmp_path.iterdir() if ".tmp-" in path.name]
 
 

@@ -8,16 +8,14 @@ from typing import Any
 
 import rekindle.monitor as rekindle
 from rekindle.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
-from rekindle.monitor import AllReduceMax, Monitor
-from rekindle.monitor.agreement import TOP, Agreement
+from rekindle.monitor import Monitor
 from rekindle.monitor.sharing import Share, shared
 from rekindle.monitor.slurm import Told
-from rekindle.monitor.trouble import Trouble
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 
 class Ring:
-    """Ranks in threads of one process, and their collectives."""
+    """Ranks in threads of one process, and a text of rank 0 on all of them."""
 
     def __init__(self, world: int) -> None:
         self._world = world
@@ -33,9 +31,6 @@ class Ring:
 
     def share(self, rank: int) -> Share:
         return lambda text: str(self._all(rank, text)[0])
-
-    def coordinator(self, rank: int) -> AllReduceMax:
-        return AllReduceMax(lambda value: max(self._all(rank, value).values()), every=1)
 
 
 def told(**env: str) -> Told:
@@ -72,18 +67,6 @@ def test_with_nobody_to_ask_and_with_a_broken_group_each_goes_by_its_own() -> No
         assert shared(mine, at(3), share) == (mine, at(3))
 
 
-def test_values_are_the_same_on_all_ranks_or_they_are_not() -> None:
-    for values, same in (((5, 5, 5), True), ((5, 5, 6), False), ((0, TOP, 3), False), ((TOP, TOP, TOP), True)):
-        ring, found = Ring(3), {}
-
-        def ask(rank: int, value: int, ring: Ring = ring, found: dict[int, bool] = found) -> None:
-            agreement = Agreement(ring.coordinator(rank), Trouble(), agree_s=5, step_s=lambda: None)
-            found[rank] = agreement.are_same(value)
-
-        run(*(lambda rank=rank, value=value: ask(rank, value) for rank, value in enumerate(values)))
-        assert found == dict.fromkeys(range(3), same)
-
-
 def run(*bodies: Any) -> None:
     threads = [threading.Thread(target=body) for body in bodies]
     for thread in threads:
@@ -118,33 +101,39 @@ def train(
             mailbox=box,
             rank=rank,
             world_size=len(resumes),
-            coordinator=ring.coordinator(rank),
             share=ring.share(rank) if shares else None,
             config=QUICK,
             env=env,
         )
         monitor.step(1, loss=1.0)
-        if rank == 0:
-            monitor.saved(save(1, "periodic"), 1)
 
     run(*(lambda rank=rank, step=step: rank_of(rank, step) for rank, step in enumerate(resumes)))
     return [monitors[rank] for rank in sorted(monitors)], saves, box
 
 
-def test_ranks_that_can_be_told_resume_where_rank_zero_does_and_save(tmp_path: Path) -> None:
-    monitors, _, box = train(tmp_path, (40, None), shares=True)
+def test_ranks_that_share_resume_where_rank_zero_does_and_save(tmp_path: Path) -> None:
+    monitors, saves, box = train(tmp_path, (40, None), shares=True)
     assert [one.resume.step for one in monitors] == [40, 40]
+    path = tmp_path / "new-41"
+    path.mkdir()
+    (path / "0.bin").write_bytes(b"weights")
+    monitors[0].saved(str(path), 41)
     box.wait(lambda: any("/manifests/" in key for key in box.written))
+    assert saves == [[], []]
     for one in monitors:
         assert "resumed_apart" not in one.health()
         one.finish(timeout_s=PATIENCE_S)
 
 
-def test_ranks_that_resumed_apart_save_nothing_that_counts(tmp_path: Path) -> None:
+def test_ranks_that_resumed_apart_are_noticed(tmp_path: Path) -> None:
     monitors, _, box = train(tmp_path, (40, None), shares=False)
     assert [one.resume.step for one in monitors] == [40, None]
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.05)):
+        if monitors[0].health().get("resumed_apart"):
+            break
+        pause.wait(0.05)
+    assert monitors[0].health()["resumed_apart"] == 1
     for one in monitors:
-        assert one.health()["resumed_apart"] == 1
         one.finish(timeout_s=PATIENCE_S)
-    assert monitors[0].health()["save_failed"] == 1
     assert not [key for key in box.written if "/manifests/" in key]

@@ -233,6 +233,23 @@ def test_a_restart_that_nobody_planned_goes_on_from_the_newest_good_checkpoint_a
     assert monitor.should_skip(26)
 
 
+def test_a_restart_that_nobody_planned_does_not_go_back_to_what_the_last_plan_left_behind(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    box = DirectoryBox(env[ENV_MAILBOX])
+    sealed(box, checkpoint(tmp_path, 300), 300)  # of the first start; its loss had diverged
+    back = ResumePlan(step=100, uri=str(checkpoint(tmp_path, 100)), skip=(SkipWindow(from_step=101, to_step=120),))
+    order = AttemptOrder(job_id="slurm.hpc.17", attempt_number=2, resume=back)
+    box.put(plan_key("slurm.hpc.17.r1"), Plan(attempt="slurm.hpc.17.r1", order=order, written_at=AT).to_json())
+    monitor = begin(started, env | {"SLURM_RESTART_COUNT": "2"})
+    assert monitor.resume.step == 100
+    assert monitor.should_skip(110)
+    sealed(box, checkpoint(tmp_path, 150), 150, attempt="slurm.hpc.17.r1", attempt_number=2)
+    monitor = begin(started, env | {"SLURM_RESTART_COUNT": "2"})
+    assert monitor.resume.step == 150
+    assert monitor.should_skip(110)
+
+
 def test_the_newer_of_manifest_and_own_folder_wins_and_a_forensic_one_is_found_in_neither(
     started: list[Monitor], env: dict[str, str], tmp_path: Path
 ) -> None:
