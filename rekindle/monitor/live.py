@@ -28,9 +28,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rekindle.detectors import StragglerWatch
+from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.agree import Plan, Wish
+from rekindle.monitor.agree import Bounds, Plan, Wish
 from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.asked import WORD, StacksOnSignal
 from rekindle.monitor.aws import Clients
@@ -52,7 +53,7 @@ from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.settings import Config
 from rekindle.monitor.signals import Signals
 from rekindle.monitor.silent import Monitor
-from rekindle.monitor.stacks import capture_stacks
+from rekindle.monitor.stacks import capture_stacks, stack_of
 from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble, logger
@@ -77,6 +78,7 @@ class LiveMonitor(Monitor):
         save: SaveFunction | None,
         saves_alone: bool,
         exchange: Callable[[], Exchange | None],
+        end_collectives: Callable[[], None] | None,
         box: Box | None,
         upload: Upload | None,
         bus: str | None,
@@ -90,7 +92,9 @@ class LiveMonitor(Monitor):
         self._clock = clock
         self._trouble = trouble = Trouble()
         self._is_asleep = False
-        self._should_stop = False
+        self._should_stop = self._is_abandoned = False
+        self._training_thread = threading.get_ident()
+        self._end_collectives = end_collectives
         self._signals = Signals()
         self._asked = StacksOnSignal(self._tell_stacks, trouble)
         self._state = state = RunState()
@@ -115,6 +119,8 @@ class LiveMonitor(Monitor):
             wish=self._wish,
             take=self._take_wish,
             step_s=lambda: state.step_s,
+            clock=clock,
+            bounds=Bounds(stuck_s=config.abandon_s, enter_s=config.abandon_s),
         )
         self._saver = Saver(
             save=save,
@@ -220,10 +226,12 @@ class LiveMonitor(Monitor):
             open_exchange=exchange,
             resume_step=self.resume.step,
             leader=leader if self.identity.rank == 0 else None,
+            abandoned=self._abandoned,
+            is_waiting=self._is_waiting,
             clock=self._clock,
             trouble=self._trouble,
         )
-        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.is_idle)
+        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.has_left)
         self._agreement.wakes(self._agreeing.wake)
         self._workers.append(self._agreeing)
 
@@ -279,8 +287,9 @@ class LiveMonitor(Monitor):
                 extra=extra,
             )
             self._take(sample)
-            self._saver.stepped(step)
+            self._training_thread = threading.get_ident()
             plan = self._agreement.due()
+            self._saver.stepped()
             if plan is not None:
                 self._act(plan, step)
         except Exception as err:  # the guard of the promise: nothing of ours is raised into training
@@ -356,6 +365,24 @@ class LiveMonitor(Monitor):
             self._should_stop = True
         if wish is Wish.STOP:
             self._saver.stop()
+
+    def _is_waiting(self) -> bool:
+        """Whether the training thread waits for other ranks right now."""
+        return waits_in(training_frames(stack_of(self._training_thread))) is not None
+
+    def _abandoned(self, why: str) -> None:
+        """A save that cannot end was given up: the run stops here, instead of at its process group's time-out."""
+        if self._is_abandoned:
+            return
+        self._is_abandoned = self._should_stop = True
+        self._saver.stop()
+        self._saver.failed(self._state.step or 0, why)
+        logger.error("The run stops: a save in which the ranks wait for each other was abandoned: %s", why)
+        if self._end_collectives is not None:
+            try:
+                self._end_collectives()
+            except Exception as err:
+                self._trouble.inner("end_collectives", err)
 
     def _refused(self, why: str) -> None:
         self._signals.wants_save = False
@@ -453,9 +480,13 @@ class LiveMonitor(Monitor):
         self._signals.restore()
         self._asked.end()
         self._watcher.stop()
+        self._saver.ended()
         if self._negotiation is not None:
+            pause = threading.Event()
+            while not self._negotiation.is_idle and time.monotonic() < until:
+                pause.wait(FLUSH_LOOK_S)
             self._negotiation.end()
-            self._agreeing.end(until)
+            self._agreeing.end(time.monotonic() if self._agreement.is_silent else until)
         if self._has_later:
             self._later.end(until)
         if self._office is not None:
