@@ -8,6 +8,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import weakref
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -24,8 +26,10 @@ LOOK_S: Final = 0.01
 RECONNECT: Final = timedelta(seconds=10)
 DCP_TIMEOUT = timedelta(minutes=30)  # a rank may be late by its own part of a save
 
-_dcp: tuple[Any, Any] | None = None  # the world, and its group for DCP
-_shared: tuple[Any, TorchStore] | None = None  # the world, and what its ranks share
+_dcp: tuple[int, Any] | None = None  # the number of a world, and a reference to its group for DCP
+_world: tuple[Any, int] | None = None  # a reference to the newest world, and how many there were before it
+_shared: tuple[int, TorchStore] | None = None  # the number of a world, and what its ranks share
+_ended_as: tuple[int, int] | None = None  # rank and world size, once this process has ended its collectives
 _gathered: set[str] = set()  # keys that rank 0 has read
 _counts: dict[str, int] = {}  # how often this process called a function that all ranks call equally often
 
@@ -36,7 +40,24 @@ def is_gang() -> bool:
 
 def rank_and_world() -> tuple[int, int]:
     """(0, 1) where torch.distributed is not initialised."""
-    return (dist.get_rank(), dist.get_world_size()) if is_gang() else (0, 1)
+    if is_gang():
+        return dist.get_rank(), dist.get_world_size()
+    return _ended_as or (0, 1)
+
+
+def end_collectives() -> None:
+    """Give up this process's groups: a save in which ranks wait for each other was abandoned.
+
+    Its own collectives fail from now on. A rank that waits in one with NCCL comes out of it by its own call of this;
+    with gloo, which knows no abort, when the connections of the rank that it waits for are closed: here, or at the
+    latest when that process ends. Source: torch 2.13, ProcessGroupGloo has no abort of its own; measured in
+    tests/train/test_agreement.py.
+    """
+    global _ended_as
+    if is_gang():
+        _ended_as = rank_and_world()
+        abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)
+        abort()
 
 
 class TorchStore:
@@ -70,10 +91,11 @@ class TorchStore:
         return held.decode("utf-8", "replace")
 
     def add(self, key: str) -> int:
+        """Count this rank in, which calls this at most once per key. Returns how many are in now."""
         return int(self._store.add(key, 1))
 
-    def counted(self, key: str) -> int:
-        return int(self._store.add(key, 0))
+    def has_all(self, keys: Sequence[str]) -> bool:
+        return bool(self._store.check(list(keys)))
 
     def forget(self, key: str) -> None:
         """Free what a value took."""
@@ -87,19 +109,35 @@ def store() -> TorchStore:
     two minutes; what torch's store raises.
     """
     global _shared
-    world: Any = dist.group.WORLD
-    if _shared is not None and _shared[0] is world:
+    if _ended_as is not None and _shared is not None and not is_gang():
+        return _shared[1]
+    number = _world_number()
+    if _shared is not None and _shared[0] == number:
         return _shared[1]
     rank, world_size = rank_and_world()
     default: Any = dist.distributed_c10d._get_default_store()
     # torchrun may keep one store for all its restarts: what an earlier start wrote must not be taken for this one's.
     again = process_environment().get("TORCHELASTIC_RESTART_COUNT") or "0"
-    first = TorchStore(default, f"start-{again}-{_count('start')}", world_size)
+    first = TorchStore(default, f"start-{again}-{number}", world_size)
     if rank == 0:
         first.put("space", secrets.token_hex(8))
     made = TorchStore(_bare(default), wait_for(first, "space", SHARE_S), world_size)
-    _shared = (world, made)
+    _shared = (number, made)
     return made
+
+
+def _world_number() -> int:
+    """Which initialisation of torch.distributed this is, counted equally on all ranks.
+
+    A reference that does not keep the group alive: its connections close when the script destroys it.
+    """
+    global _world
+    world: Any = dist.group.WORLD
+    if world is None:
+        raise RuntimeError("torch.distributed is not initialised")
+    if _world is None or _world[0]() is not world:
+        _world = (weakref.ref(world), 1 if _world is None else _world[1] + 1)
+    return _world[1]
 
 
 def _bare(store: Any) -> Any:
@@ -201,10 +239,12 @@ def dcp_group() -> Any:
     global _dcp
     if not is_gang():
         return None
-    world: Any = dist.group.WORLD
-    if _dcp is None or _dcp[0] is not world:
-        _dcp = (world, dist.new_group(backend="gloo", timeout=DCP_TIMEOUT))
-    return _dcp[1]
+    number = _world_number()
+    group = None if _dcp is None or _dcp[0] != number else _dcp[1]()
+    if group is None:
+        group = dist.new_group(backend="gloo", timeout=DCP_TIMEOUT)
+        _dcp = (number, weakref.ref(group))
+    return group
 
 
 def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
@@ -215,7 +255,8 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
     """
     rank, world_size = rank_and_world()
     if world_size > 1:  # alone here does not mean alone: then the launcher's variables speak
-        more = {"rank": rank, "world_size": world_size, "exchange": Opener(), "share": share} | more
+        ours = {"rank": rank, "world_size": world_size, "exchange": Opener(), "share": share}
+        more = ours | {"end_collectives": end_collectives} | more
     more.setdefault("handle_signals", True)
     return start_monitor(save=save, **more)
 

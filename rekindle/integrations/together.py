@@ -89,10 +89,12 @@ class Together:
         """
         try:
             shared, key = store(), f"came-out-{self._failures}"
-            shared.add(key)
+            rank, world = rank_and_world()
+            shared.put(f"{key}/{rank}", "1")
+            everyone = [f"{key}/{other}" for other in range(world)]
             until = time.monotonic() + COME_S
             pause = threading.Event()
-            while shared.counted(key) < rank_and_world()[1]:
+            while not shared.has_all(everyone):
                 if time.monotonic() > until:
                     return False
                 pause.wait(shared.quick_s)

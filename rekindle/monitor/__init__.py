@@ -73,6 +73,7 @@ def start(
     rank: int | None = None,
     world_size: int | None = None,
     exchange: Callable[[], Exchange | None] | None = None,
+    end_collectives: Callable[[], None] | None = None,
     saves_alone: bool = False,
     config: Config | None = None,
     handle_sigterm: bool = False,
@@ -88,6 +89,8 @@ def start(
     mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
     exchange: opens what the ranks agree through, on a thread of its own (see `Exchange`); default the mailbox, which
     suits a shared directory, or S3 for up to 64 ranks.
+    end_collectives: makes the collectives of this process end with an error, as far as that can be done; called where a
+    save was abandoned in which ranks wait for each other. Then `should_stop` is set, too.
     saves_alone: rank 0's save needs no other rank (each rank holds the whole model): where the ranks cannot agree, it
     saves by itself. Without it a save is then refused.
     share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
@@ -112,6 +115,7 @@ def start(
             attempt=attempt or given.get(ENV_ATTEMPT_NAME) or None,
             ranks=(rank, world_size),
             exchange=exchange,
+            end_collectives=end_collectives,
             saves_alone=saves_alone,
             config=config,
             signals=_signals(handle_sigterm, handle_signals),
@@ -136,6 +140,7 @@ def _start(
     attempt: str | None,
     ranks: tuple[int | None, int | None],
     exchange: Callable[[], Exchange | None] | None,
+    end_collectives: Callable[[], None] | None,
     saves_alone: bool,
     config: Config | None,
     signals: tuple[signal.Signals, ...],
@@ -163,7 +168,7 @@ def _start(
     box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
     attempt = check_id(_attempt_name(attempt, job_id, env), "attempt")
     if exchange is None:
-        exchange = partial(exchange_of, box, attempt=attempt, rank=rank, world_size=world_size)
+        exchange = partial(exchange_of, box, attempt=attempt, world_size=world_size)
     if config.agree_s:
         exchange = partial(_paced, exchange, config.agree_s)
     monitor = LiveMonitor(
@@ -180,6 +185,7 @@ def _start(
         save=save,
         saves_alone=saves_alone,
         exchange=exchange,
+        end_collectives=end_collectives,
         box=box,
         upload=_upload(env),
         bus=bus,

@@ -1,4 +1,4 @@
-"""What the ranks may agree on."""
+"""What the ranks may agree on, and how long each part of it may take."""
 
 from __future__ import annotations
 
@@ -26,6 +26,46 @@ class Wish(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Seconds, all of them but `meet_steps`. The first four are how long the training thread may be held.
+
+    answer_s: for the negotiating thread's answer where no other rank is waited for.
+    meet_s, meet_steps, meet_at_most_s: for the other ranks at the step that all agreed on: so many typical steps,
+    within these two limits.
+    hold_s: after this rank's part of a save failed, for the other ranks to come out of theirs.
+
+    enter_s: a rank that has agreed on a save and is not seen to begin it in this time does not take part in it.
+    stuck_s: a rank that waits for others inside a save for so long, after one of them failed, gives the save up.
+    must_join_s: a rank that has not joined so long after a wish takes no part. must_ack_s: the same for an answer to a
+    plan, beyond two looks. must_finish_s: for the other ranks' parts of a save.
+    unheard_s: a wish to stop that rank 0 does not answer for so long: rank 0 is gone, or takes no part.
+    silent_s: a negotiating thread that has not looked for so long is stuck in its transport.
+    lost_s, lost_at_most_s: each rank goes by itself for so long before all are asked again; doubled at each failure.
+    reopen_s, reopen_at_most_s: until a broken exchange is opened again; doubled at each failure.
+    """
+
+    answer_s: float = 2.0
+    meet_s: float = 10.0
+    meet_at_most_s: float = 60.0
+    hold_s: float = 120.0
+    meet_steps: float = 2.0
+    enter_s: float = 30.0
+    stuck_s: float = 30.0
+    must_join_s: float = 10.0
+    must_ack_s: float = 10.0
+    must_finish_s: float = 1800.0
+    unheard_s: float = 15.0
+    silent_s: float = 15.0
+    lost_s: float = 30.0
+    lost_at_most_s: float = 3600.0
+    reopen_s: float = 1.0
+    reopen_at_most_s: float = 30.0
+
+
+BOUNDS = Bounds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All ranks do `wish` at their call number `at_call` of `Monitor.step`, counted from 1 since the start.
 
@@ -46,16 +86,21 @@ class Notice:
     """What rank 0 last published for all ranks: one JSON under one key, so that a look costs one read.
 
     session: a random text of this start of rank 0; all other keys stand below it, so that what an earlier process left
-    in the same exchange is never counted. lost: why the ranks cannot agree at present; empty where they can.
+    in the same exchange is never read. era: the ranks join anew in each. lost: why the ranks cannot agree at present;
+    empty where they can. is_over: rank 0 has finished; nothing follows.
     """
 
     session: str
+    era: int = 1
     plan: Plan | None = None
     lost: str = ""
+    is_over: bool = False
 
     def to_text(self) -> str:
         plan = None if self.plan is None else [self.plan.number, int(self.plan.wish), self.plan.at_call]
-        return json.dumps({"session": self.session, "plan": plan, "lost": self.lost})
+        return json.dumps(
+            {"session": self.session, "era": self.era, "plan": plan, "lost": self.lost, "is_over": self.is_over}
+        )
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -66,6 +111,12 @@ class Notice:
             if plan is not None:
                 number, wish, at_call = (int(value) for value in plan)
                 plan = Plan(number=number, wish=Wish(wish), at_call=at_call)
-            return cls(session=str(read["session"]), plan=plan, lost=str(read["lost"]))
+            return cls(
+                session=str(read["session"]),
+                era=int(read["era"]),
+                plan=plan,
+                lost=str(read["lost"]),
+                is_over=bool(read["is_over"]),
+            )
         except (KeyError, TypeError, RecursionError) as err:
             raise ValueError(f"not a notice of rank 0: {err!r}") from err

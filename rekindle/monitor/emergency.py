@@ -28,6 +28,7 @@ class _UnderWay:
 
     plan: Plan
     step: int
+    call: int  # the call of `Monitor.step`: step numbers may repeat
     began: float
     requests: tuple[CheckpointRequest, ...] = ()
     result: SaveResult | None = None
@@ -73,7 +74,8 @@ class Saver:
 
     def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
-        one = _UnderWay(plan, step, self._clock.monotonic(), requests=self._requests.take())
+        calls, requests = self._agreement.calls, self._requests.take()
+        one = _UnderWay(plan, step, calls, self._clock.monotonic(), requests=requests)
         if plan.is_shared:
             self._under_way[plan.number] = one
         why = self._agreement.meet(plan, step, self._objection_here(plan))
@@ -94,6 +96,8 @@ class Saver:
             self._deferred = one
             return
         self._part_is_over(one, failure)
+        if failure is not None:
+            self._agreement.hold(plan)
 
     def _call_save(self, one: _UnderWay, phase: AbstractContextManager[None]) -> str | None:
         """Why it failed, if it did. Raises what a user ends a run with."""
@@ -124,16 +128,22 @@ class Saver:
             return "the loss is not finite: a checkpoint now would keep the poisoned weights"
         return ""
 
-    def stepped(self, step: int) -> None:
-        """A later step is done: a save that the framework was to make right after the step before has not come."""
+    def stepped(self) -> None:
+        """A further call: a save that the framework was to make right after the call before has not come."""
         one = self._deferred
-        if one is not None and step > one.step:
+        if one is not None and self._agreement.calls > one.call:
             self._deferred = None
             self._part_is_over(one, "the framework did not save at the step at which it was asked to")
 
     def stop(self) -> None:
         """The run ends at this step: what is saved from now on, in its tear-down, may not hold the step it claims."""
         self._has_stopped = True
+
+    def ended(self) -> None:
+        """The run is over: a save that the framework was to make has not come."""
+        one, self._deferred = self._deferred, None
+        if one is not None:
+            self._part_is_over(one, "the run ended before the framework saved")
 
     def saved(
         self, step: int, kind: SaveKind, result: SaveResult, took_s: float | None, *, by_all_ranks: bool = False

@@ -1,4 +1,4 @@
-"""What the ranks of one run share with each other: a few small texts and counters. Never used on the training thread.
+"""What the ranks of one run share with each other: a few small texts. Never used on the training thread.
 
 The ranks agree on a save through an exchange (see `negotiation`), not through a collective: a rank that is late, dead
 or takes no part then delays an agreement instead of freezing the others. `rekindle.integrations.gang` makes one of
@@ -7,6 +7,7 @@ torch.distributed's own store, which needs no further connection; without PyTorc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from rekindle.mailbox import FOLDER, check_id
@@ -40,12 +41,12 @@ class Exchange(Protocol):
         """Write only where nothing is. Returns the value that holds: this one, or the one that was there."""
         ...
 
-    def add(self, key: str) -> int:
-        """Count this rank in, which calls this at most once per key. Returns how many are in now."""
+    def has_all(self, keys: Sequence[str]) -> bool:
+        """Whether every one of these keys is there."""
         ...
 
-    def counted(self, key: str) -> int:
-        """How many are in."""
+    def forget(self, key: str) -> None:
+        """Free what a value takes, where the transport can; the key is not used again."""
         ...
 
 
@@ -56,10 +57,9 @@ class BoxExchange:
     price in docs/monitor.md): hence `MAX_RANKS_ON_S3`.
     """
 
-    def __init__(self, box: Box, *, attempt: str, rank: int, world_size: int) -> None:
+    def __init__(self, box: Box, *, attempt: str, world_size: int) -> None:
         self._box = box
         self._folder = f"{FOLDER}/exchange/{check_id(attempt, 'attempt')}"
-        self._rank = rank
         is_directory = isinstance(box, DirectoryBox)
         self.poll_s = max(0.5, 0.005 * world_size) if is_directory else 5.0
         self.quick_s = max(0.01, 0.001 * world_size) if is_directory else 0.5
@@ -77,12 +77,13 @@ class BoxExchange:
         held = self.get(key)
         return value if held is None else held
 
-    def add(self, key: str) -> int:
-        self._box.put(self._key(f"{key}/{self._rank}"), b"1")
-        return self.counted(key)
+    def has_all(self, keys: Sequence[str]) -> bool:
+        wanted = {self._key(key) for key in keys}
+        folders = {key.rpartition("/")[0] for key in wanted}
+        return wanted <= {name for folder in folders for name in self._box.names(f"{folder}/")}
 
-    def counted(self, key: str) -> int:
-        return len(self._box.names(f"{self._folder}/{key}/"))
+    def forget(self, key: str) -> None:
+        """A mailbox deletes nothing: what lies there is small, and goes with the attempt's folder."""
 
     def _key(self, key: str) -> str:
         return f"{self._folder}/{key}.json"
@@ -91,11 +92,11 @@ class BoxExchange:
 MAX_RANKS_ON_S3 = 64
 
 
-def exchange_of(box: Box | None, *, attempt: str, rank: int, world_size: int) -> BoxExchange | None:
+def exchange_of(box: Box | None, *, attempt: str, world_size: int) -> BoxExchange | None:
     """The mailbox as an exchange; None where there is no mailbox, or where it would be a load."""
     if box is None or (world_size > MAX_RANKS_ON_S3 and not isinstance(box, DirectoryBox)):
         return None
-    return BoxExchange(box, attempt=attempt, rank=rank, world_size=world_size)
+    return BoxExchange(box, attempt=attempt, world_size=world_size)
 
 
 class Paced:
@@ -104,4 +105,4 @@ class Paced:
     def __init__(self, inner: Exchange, poll_s: float) -> None:
         self.poll_s, self.quick_s = poll_s, min(inner.quick_s, poll_s)
         self.get, self.put, self.put_new = inner.get, inner.put, inner.put_new
-        self.add, self.counted = inner.add, inner.counted
+        self.has_all, self.forget = inner.has_all, inner.forget

@@ -6,7 +6,7 @@ The keys are listed in `negotiation`, on whose thread all of this runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rekindle.monitor.agree import Notice, Plan, Wish
@@ -15,15 +15,15 @@ from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.trouble import Trouble
 
-MUST_JOIN_S: Final = 10.0  # a rank that has not come so long after a wish takes no part
-MUST_ACK_S: Final = 10.0  # beyond two looks of the slowest rank
-MUST_FINISH_S: Final = 1800.0  # the other ranks' parts of a save, after the start of it
-LOST_S: Final = 30.0  # for so long each rank goes by itself before all are asked again
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
 MAX_AHEAD: Final = 4096  # calls
 MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
 MAX_NAMED: Final = 16  # ranks in a message
+AT_ONCE: Final = 256  # keys in one look
 
+ALL_OVER: Final = "all parts are over"
+SILENT: Final = "silent"
+FINISHED: Final = "rank 0 has finished"
 NO_COORDINATOR: Final = "No coordinator: %s. Each rank goes by itself; saves that need all ranks are refused"
 
 
@@ -43,17 +43,71 @@ class Hooks:
     resumed_apart: Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """A save whose parts are counted under `key`; `over` is called once: with None when all are there, or why not."""
+@dataclass(slots=True)
+class Roll:
+    """Which ranks have left their mark below a key, looked at from the lowest rank on: one read per look."""
 
     key: str
-    give_up_at: float
+    world_size: int
+    _first_absent: int = 0
+
+    def is_full(self, exchange: Exchange) -> bool:
+        while self._first_absent < self.world_size:
+            until = min(self._first_absent + AT_ONCE, self.world_size)
+            if not exchange.has_all([f"{self.key}/{rank}" for rank in range(self._first_absent, until)]):
+                return False
+            self._first_absent = until
+        return True
+
+    def absent(self, exchange: Exchange) -> str:
+        """The ranks without a mark, for a message."""
+        missing = [rank for rank in range(self.world_size) if not exchange.has_all([f"{self.key}/{rank}"])]
+        named = ", ".join(str(rank) for rank in missing[:MAX_NAMED])
+        return f"{named}{' and more' if len(missing) > MAX_NAMED else ''} of {self.world_size}"
+
+    def forget(self, exchange: Exchange) -> None:
+        for rank in range(self.world_size):
+            exchange.forget(f"{self.key}/{rank}")
+
+
+@dataclass(slots=True)
+class Awaited:
+    """A save whose parts are counted below `key`; `over` is called once: with None when all are there, or why not.
+
+    began: which ranks have begun it, in a plan's save; None in one that the ranks make by themselves.
+    """
+
+    key: str
     over: Callable[[str | None], None]
+    give_up_at: float
+    done: Roll
+    began: Roll | None = None
+    begin_by: float = 0.0
+    has_failed: bool = False
+
+
+@dataclass(slots=True)
+class _Open:
+    """A plan that is proposed, or decided and not yet come to."""
+
+    plan: Plan
+    decide_by: float
+    acks: Roll
+    here: Roll
+    is_decided: bool = False
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One wish, and what became of the plans made for it."""
+
+    since: float
+    tries: int = 0
+    furthest: int = field(default=0)  # the call that the rank furthest ahead has reached
 
 
 class Leader:
-    """`turn` is called at each look, with the exchange; `lost` where that is broken. Both may call the hooks."""
+    """`turn` is called at each look, with the exchange; `lost` where that is broken, `leave` at the end of the run."""
 
     def __init__(
         self,
@@ -66,65 +120,87 @@ class Leader:
         trouble: Trouble,
     ) -> None:
         """step_s: a recent step's seconds, rather too many than too few. session: a text no other start has."""
+        self.session = session
         self._agreement = agreement
+        self._bounds = agreement.bounds
         self._hooks = hooks
         self._step_s = step_s
         self._clock = clock
         self._trouble = trouble
         self._notice = Notice(session=session)
         self._published: str | None = None
-        self._open: Plan | None = None  # proposed, or decided and not yet come to
-        self._is_decided = False
-        self._decide_by = 0.0
+        self._members = self._roll("m1")
+        self._open: _Open | None = None
+        self._asking: _Asking | None = None
         self._number = 0
-        self._tries = 0
-        self._furthest = 0  # the call that the rank furthest ahead has reached
-        self._wished_at: float | None = None
+        self._stops = False  # a plan by which all ranks stop was decided: none follows
         self._are_all_in = False
         self._lost_until = 0.0
+        self._losses = 0  # in a row
         self._awaited: list[Awaited] = []
 
     @property
     def is_busy(self) -> bool:
-        return self._open is not None or bool(self._awaited) or self._wished_at is not None
+        return self._open is not None or bool(self._awaited) or self._asking is not None
 
     @property
     def is_awaiting(self) -> bool:
         return bool(self._awaited)
 
     def turn(self, exchange: Exchange) -> None:
-        """Raises what the exchange raises."""
+        """Raises what the exchange raises; what was under way then goes on at the next turn."""
         self._publish(exchange)
         self._watch_members(exchange)
         for one in tuple(self._awaited):
             self._count(exchange, one)
         if self._open is not None:
             self._pursue(exchange, self._open)
-        if self._open is None:
+        if self._open is None and not self._stops:
             self._plan(exchange)
 
-    def await_parts(self, key: str, over: Callable[[str | None], None]) -> None:
-        """Call `over` when every rank's part under `key` is done."""
+    def are_all_here(self, exchange: Exchange, plan: Plan) -> bool:
+        """Whether all ranks have come to the plan's call."""
+        return self._open is not None and self._open.plan == plan and self._open.here.is_full(exchange)
+
+    def await_parts(self, save: str, over: Callable[[str | None], None], *, is_planned: bool = False) -> None:
+        """Call `over` when every rank's part of that save is over."""
         if len(self._awaited) >= MAX_AWAITED:
             self._awaited.pop(0).over("too many saves wait for the other ranks' parts")
-        self._awaited.append(Awaited(key, self._clock.monotonic() + MUST_FINISH_S, over))
+        now = self._clock.monotonic()
+        self._awaited.append(
+            Awaited(
+                save,
+                over,
+                now + self._bounds.must_finish_s,
+                self._roll(f"{save}/done"),
+                self._roll(f"{save}/in") if is_planned else None,
+                now + self._bounds.enter_s,
+            )
+        )
 
-    def lost(self, why: str) -> None:
-        """The exchange is broken: what was under way ends here. All is published anew once it works again."""
+    def lost(self) -> None:
+        """The exchange is broken: all is published anew once it works again."""
         self._published = None
-        plan, self._open, self._wished_at = self._open, None, None
-        awaited, self._awaited = self._awaited, []
-        if plan is not None and plan.wish.saves:
-            self._hooks.completed(plan, why)
-        for one in awaited:
-            one.over(why)
+
+    def leave(self, exchange: Exchange) -> bool:
+        """The run is over on rank 0: tell the others. Whether all of them know, and no part is awaited any more."""
+        self._open, self._asking, self._stops = None, None, True
+        if self._awaited:
+            return False
+        self._publish(exchange, lost=FINISHED, is_over=True)
+        exchange.put(f"{self.session}/left/{self._agreement.rank}", "1")
+        return self._roll("left").is_full(exchange)
 
     # ---- who takes part ----------------------------------------------------------------------------------------
 
     def _watch_members(self, exchange: Exchange) -> None:
-        if self._are_all_in or self._clock.monotonic() < self._lost_until:
+        if self._clock.monotonic() < self._lost_until:
             return
-        if exchange.counted(self._key("members")) < self._agreement.world_size:
+        again = exchange.get(self._key(f"m{self._notice.era}/again"))
+        if again is not None:  # a monitor that was started again counts its calls anew, and may not be the last one
+            self._give_up(exchange, f"rank {again} has started a further monitor")
+            return
+        if self._are_all_in or not self._members.is_full(exchange):
             return
         self._are_all_in = True
         apart = exchange.get(self._key("apart"))
@@ -135,26 +211,20 @@ class Leader:
             )
         self._publish(exchange, lost="")
 
-    def _missing(self, exchange: Exchange, key: str) -> str:
-        world = self._agreement.world_size
-        absent = [rank for rank in range(world) if exchange.get(self._key(f"{key}/{rank}")) is None]
-        named = ", ".join(str(rank) for rank in absent[:MAX_NAMED])
-        return f"{named}{' and more' if len(absent) > MAX_NAMED else ''} of {world}"
-
     # ---- plans -------------------------------------------------------------------------------------------------
 
     def _plan(self, exchange: Exchange) -> None:
         now = self._clock.monotonic()
         if now < self._lost_until:  # meanwhile each rank meets its own wish, as far as it can
             return
-        wish = max(self._agreement.wish(), wish_of(exchange.get("wish")))
+        wish = max(self._agreement.wish(), wish_of(exchange.get(self._key("wish"))))
         if wish is Wish.NOTHING:
-            self._wished_at, self._tries = None, 0
+            self._asking = None
             return
         armed = self._agreement.armed
         if armed is not None and armed.wish >= wish:  # decided, and its call has not come yet: it stands
             return
-        self._wished_at = now if self._wished_at is None else self._wished_at
+        asking = self._asking = self._asking or _Asking(since=now)
         objection = self._hooks.objection() if wish.saves else ""
         if objection:
             self._hooks.refused(objection)
@@ -163,95 +233,139 @@ class Leader:
                 return
             wish = Wish.STOP
         if not self._are_all_in:
-            if now - self._wished_at > MUST_JOIN_S + 2 * exchange.poll_s:
-                self._give_up(exchange, f"ranks {self._missing(exchange, 'member')} take no part")
-        elif self._tries >= MAX_TRIES:
+            if now - asking.since > self._bounds.must_join_s + 2 * exchange.poll_s:
+                self._give_up(exchange, f"ranks {self._members.absent(exchange)} take no part")
+        elif asking.tries >= MAX_TRIES:
             self._give_up(exchange, "the ranks are too many steps apart")
         else:
-            self._propose(exchange, wish)
+            self._propose(exchange, wish, asking)
 
-    def _propose(self, exchange: Exchange, wish: Wish) -> None:
+    def _propose(self, exchange: Exchange, wish: Wish, asking: _Asking) -> None:
         """The nearest call that all ranks can hear of in time; each further try allows twice as long for that."""
         step_s = self._step_s()
-        hear_s = (2 * exchange.poll_s + 10 * exchange.quick_s) * 2**self._tries
-        ahead = int(min(hear_s / step_s, MAX_AHEAD)) if step_s else 2**self._tries
-        self._tries += 1
+        hear_s = (2 * exchange.poll_s + 10 * exchange.quick_s) * 2**asking.tries
+        ahead = int(min(hear_s / step_s, MAX_AHEAD)) if step_s else 2**asking.tries
+        asking.tries += 1
         self._number += 1
-        at_call = max(self._agreement.calls, self._furthest) + 1 + ahead
-        self._open = plan = Plan(number=self._number, wish=wish, at_call=at_call)
-        self._is_decided = False
-        self._decide_by = self._clock.monotonic() + MUST_ACK_S + 2 * exchange.poll_s
-        exchange.put("wish", "0")
-        self._publish(exchange, plan=plan)
+        at_call = max(self._agreement.calls, asking.furthest) + 1 + ahead
+        self._open = _Open(
+            plan=Plan(number=self._number, wish=wish, at_call=at_call),
+            decide_by=self._clock.monotonic() + self._bounds.must_ack_s + 2 * exchange.poll_s,
+            acks=self._roll(f"{self._number}/ack"),
+            here=self._roll(f"{self._number}/here"),
+        )
+        self._publish(exchange, plan=self._open.plan)
+        exchange.put(self._key("wish"), "0")
 
-    def _pursue(self, exchange: Exchange, plan: Plan) -> None:
-        if self._is_decided:
-            self._await_start(exchange, plan)
+    def _pursue(self, exchange: Exchange, one: _Open) -> None:
+        plan = one.plan
+        if one.is_decided:
+            self._await_start(exchange, one)
             return
+        self._publish(exchange, plan=plan)
         fate_key = self._key(f"{plan.number}/fate")
         fate = exchange.get(fate_key)
-        if fate is None and exchange.counted(self._key(f"{plan.number}/acks")) >= self._agreement.world_size:
+        if fate is None and one.acks.is_full(exchange):
             fate = exchange.put_new(fate_key, GO)
-        if fate is None and self._clock.monotonic() > self._decide_by:
-            fate = exchange.put_new(fate_key, "silent")
+        if fate is None and self._clock.monotonic() > one.decide_by:
+            fate = exchange.put_new(fate_key, SILENT)
         if fate is None:
             return
         if fate == GO:
-            self._is_decided = True
+            one.is_decided = True
+            self._stops = plan.wish.stops
             if not plan.wish.saves:  # nothing to meet for: each rank stops when it gets there
                 self._settled(exchange)
             return
         self._open = None
         late_at = fate.removeprefix("late ")
         if late_at != fate and late_at.isdigit():
-            self._furthest = max(self._furthest, int(late_at))
+            if self._asking is not None:
+                self._asking.furthest = max(self._asking.furthest, int(late_at))
         else:
-            absent = self._missing(exchange, f"{plan.number}/ack")
-            self._give_up(exchange, f"ranks {absent} did not answer for {MUST_ACK_S:.0f} s")
+            absent = one.acks.absent(exchange) if fate == SILENT else ""
+            why = f"ranks {absent} did not answer for {self._bounds.must_ack_s:.0f} s" if absent else fate
+            self._give_up(exchange, why, is_news=fate == SILENT)
 
-    def _await_start(self, exchange: Exchange, plan: Plan) -> None:
-        start = exchange.get(self._key(f"{plan.number}/start"))
+    def _await_start(self, exchange: Exchange, one: _Open) -> None:
+        start = exchange.get(self._key(f"{one.plan.number}/start"))
         if start is None:
             return
-        self._settled(exchange)
+        plan = one.plan
         if start == GO:
-            self.await_parts(str(plan.number), lambda failure: self._hooks.completed(plan, failure))
-        else:
-            self._hooks.completed(plan, start)
+            self._losses = 0
+            self.await_parts(str(plan.number), lambda failure: self._hooks.completed(plan, failure), is_planned=True)
+            self._settled(exchange)
+            return
+        is_full = one.here.is_full(exchange)
+        absent = "" if is_full else f": ranks {one.here.absent(exchange)}"
+        self._settled(exchange)
+        self._hooks.completed(plan, f"{start}{absent}")
+        if not is_full and not start.startswith("rank "):  # the next meeting must not hold training up as well
+            self._give_up(exchange, f"{start}{absent}")
 
     def _count(self, exchange: Exchange, one: Awaited) -> None:
+        now, world_size = self._clock.monotonic(), self._agreement.world_size
+        is_over = one.done.is_full(exchange)
         failed = exchange.get(self._key(f"{one.key}/failed"))
-        done = exchange.counted(self._key(f"{one.key}/done"))
-        if failed is None and done < self._agreement.world_size:
-            if self._clock.monotonic() < one.give_up_at:
-                return
-            failed = f"only {done} of {self._agreement.world_size} ranks have finished their part"
+        is_late = one.began is not None and not is_over and failed is None and now > one.begin_by
+        if is_late and one.began is not None and not one.began.is_full(exchange):
+            absent = f"ranks {one.began.absent(exchange)} did not begin the save"
+            failed = exchange.put_new(self._key(f"{one.key}/failed"), absent)
+        end = exchange.get(self._key(f"{one.key}/end")) if one.began is not None else None
+        if not is_over and end is None and now < one.give_up_at:
+            if failed is not None and not one.has_failed:
+                one.has_failed = True
+                one.over(failed)
+            return
         self._awaited.remove(one)
-        one.over(failed)
+        if one.began is not None and end is None:
+            exchange.put_new(self._key(f"{one.key}/end"), ALL_OVER)
+        if not one.has_failed:
+            is_whole = is_over and (end is None or end == ALL_OVER)
+            unfinished = None if is_whole else end or f"not all of {world_size} ranks have finished their part"
+            one.over(failed or unfinished)
+        if is_over:
+            one.done.forget(exchange)
 
     def _settled(self, exchange: Exchange) -> None:
         """This wish is dealt with."""
-        self._open, self._wished_at, self._tries = None, None, 0
-        exchange.put("wish", "0")
+        self._open, self._asking = None, None
+        exchange.put(self._key("wish"), "0")
 
-    def _give_up(self, exchange: Exchange, why: str) -> None:
-        self._trouble.once("coordinator", NO_COORDINATOR, why)
-        self._open, self._wished_at, self._tries = None, None, 0
-        self._are_all_in, self._lost_until = False, self._clock.monotonic() + LOST_S
+    def _give_up(self, exchange: Exchange, why: str, *, is_news: bool = True) -> None:
+        """The ranks cannot agree at present. is_news: False where ranks have only come to the end of their loop."""
+        if is_news:
+            self._trouble.once("coordinator", NO_COORDINATOR, why)
+        bounds = self._bounds
+        lost_s = min(bounds.lost_s * 2**self._losses, bounds.lost_at_most_s)
+        self._losses = min(self._losses + 1, 16)
+        self._open, self._asking = None, None
+        self._are_all_in, self._lost_until = False, self._clock.monotonic() + lost_s
+        self._notice = replace(self._notice, era=self._notice.era + 1)
+        self._members = self._roll(f"m{self._notice.era}")
         self._publish(exchange, lost=why)
 
-    def _publish(self, exchange: Exchange, *, plan: Plan | None = None, lost: str | None = None) -> None:
-        if plan is not None:
-            self._notice = replace(self._notice, plan=plan)
-        if lost is not None:
-            self._notice = replace(self._notice, lost=lost)
+    def _publish(
+        self, exchange: Exchange, *, plan: Plan | None = None, lost: str | None = None, is_over: bool = False
+    ) -> None:
+        notice = self._notice
+        self._notice = replace(
+            notice,
+            plan=plan or notice.plan,
+            lost=notice.lost if lost is None else lost,
+            is_over=is_over or notice.is_over,
+        )
         text = self._notice.to_text()
         if text != self._published:
             exchange.put("notice", text)
             self._published = text
 
+    def _roll(self, key: str) -> Roll:
+        return Roll(self._key(key), self._agreement.world_size)
+
     def _key(self, name: str) -> str:
-        return f"{self._notice.session}/{name}"
+        return f"{self.session}/{name}"
 
 
 def wish_of(text: str | None) -> Wish:

@@ -28,10 +28,11 @@ from dataclasses import replace
 from typing import Any
 
 from rekindle.detectors import StragglerWatch
+from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.agree import Plan, Wish
+from rekindle.monitor.agree import Bounds, Plan, Wish
 from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.arguments import seconds, step_number, timeout
 from rekindle.monitor.asked import WORD
@@ -56,7 +57,7 @@ from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.settings import Config
 from rekindle.monitor.silent import Monitor
-from rekindle.monitor.stacks import capture_stacks
+from rekindle.monitor.stacks import capture_stacks, stack_of
 from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import BadStretch, RunState
 from rekindle.monitor.stopping import Stopping
@@ -84,6 +85,7 @@ class LiveMonitor(Monitor):
         save: SaveFunction | None,
         saves_alone: bool,
         exchange: Callable[[], Exchange | None],
+        end_collectives: Callable[[], None] | None,
         box: Box | None,
         upload: Upload | None,
         bus: str | None,
@@ -99,6 +101,9 @@ class LiveMonitor(Monitor):
         self._has_save, self._saves_alone = save is not None, saves_alone
         self._ending_thread: int | None = None
         self._has_ended = threading.Event()
+        self._is_abandoned = False
+        self._training_thread = threading.get_ident()
+        self._end_collectives = end_collectives
         self._state = state = RunState()
         self._stall = StallWatch(config.limits(), now=clock.monotonic())
         self._stopping = Stopping(
@@ -134,6 +139,8 @@ class LiveMonitor(Monitor):
             wish=self._wish,
             take=self._take_wish,
             step_s=lambda: state.step_s,
+            clock=clock,
+            bounds=Bounds(stuck_s=config.abandon_s, enter_s=config.abandon_s),
         )
         self._saver = Saver(
             save=save,
@@ -262,10 +269,12 @@ class LiveMonitor(Monitor):
             resume_step=self.resume.step,
             leader=leader if self.identity.rank == 0 else None,
             seat=self._seat,
+            abandoned=self._abandoned,
+            is_waiting=self._is_waiting,
             clock=self._clock,
             trouble=self._trouble,
         )
-        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.is_idle)
+        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.has_left)
         self._agreement.wakes(self._agreeing.wake)
         self._workers.append(self._agreeing)
 
@@ -333,11 +342,11 @@ class LiveMonitor(Monitor):
             if must_pass(err):
                 raise
             self._inner("step", err)
-        at_step = self._state.step or 0
-        self._saver.stepped(at_step)
+        self._training_thread = threading.get_ident()
         plan = self._agreement.due()
+        self._saver.stepped()
         if plan is not None:
-            self._act(plan, at_step)
+            self._act(plan, self._state.step or 0)
 
     @guarded("scaler", asleep=None)
     def scaler(self, scaler: object) -> None:
@@ -374,6 +383,24 @@ class LiveMonitor(Monitor):
             self._stopping.should_stop = True
         if wish is Wish.STOP:
             self._saver.stop()
+
+    def _is_waiting(self) -> bool:
+        """Whether the training thread waits for other ranks right now."""
+        return waits_in(training_frames(stack_of(self._training_thread))) is not None
+
+    def _abandoned(self, why: str) -> None:
+        """A save that cannot end was given up: the run stops here, instead of at its process group's time-out."""
+        if self._is_abandoned:
+            return
+        self._is_abandoned = self._stopping.should_stop = True
+        self._saver.stop()
+        self._saver.failed(self._state.step or 0, why)
+        logger.warning("The run stops: a save in which the ranks wait for each other was abandoned: %s", why)
+        if self._end_collectives is not None:
+            try:
+                self._end_collectives()
+            except Exception as err:
+                self._trouble.inner("end_collectives", err)
 
     def _refused(self, why: str) -> None:
         self._stopping.forget_save()
@@ -489,6 +516,7 @@ class LiveMonitor(Monitor):
         atexit.unregister(self._at_exit)
         self._watcher.stop()
         grace_until = until + EMERGENCY_GRACE_S
+        self._saver.ended()
         if self._has_later:
             self._later.end(min(until, time.monotonic() + LATE_S))
         if (stretch := self._state.bad_at_the_end()) is not None:
@@ -498,7 +526,8 @@ class LiveMonitor(Monitor):
                 self._await_parts(self._negotiation, grace_until)
             self._seat.publish()
             self._negotiation.end()
-            self._agreeing.end(min(until, time.monotonic() + LATE_S))
+            is_silent = self._agreement.is_silent
+            self._agreeing.end(time.monotonic() if is_silent else min(until, time.monotonic() + LATE_S))
         if self._link is not None:
             self._link.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:

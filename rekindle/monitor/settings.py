@@ -31,9 +31,10 @@ class Config:
     are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the watchdog looks.
     stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first step, and until a
     step's length is known. agree_s: how often a rank looks for what the others want; 0: as suits what they agree
-    through. judge_s: how often the loss detectors catch up. pace_s: how often each rank reports its pace, at least (see
-    `reporter`). term_grace_s: how long SIGTERM is put off at most, for a save and the end of the loop. Source of 120:
-    SageMaker developer guide, StopTrainingJob.
+    through. abandon_s: a rank that waits so long inside a save for one that failed gives it up. judge_s: how often the
+    loss detectors catch up. pace_s: how often each rank reports its pace, at least (see `reporter`). term_grace_s: how
+    long SIGTERM is put off at most, for a save and the end of the loop. Source of 120: SageMaker developer guide,
+    StopTrainingJob.
     """
 
     beat_s: float = 15.0
@@ -41,6 +42,7 @@ class Config:
     metrics_s: float = 60.0
     watch_s: float = 1.0
     agree_s: float = 0.0
+    abandon_s: float = 30.0
     judge_s: float = 0.5
     pace_s: float = 300.0
     list_s: float = 60.0

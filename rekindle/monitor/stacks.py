@@ -29,6 +29,12 @@ def capture_stacks(*, limit_chars: int) -> str:
     return text if len(text) <= limit_chars else f"[cut]\n{text[6 - limit_chars :]}"
 
 
+def stack_of(thread_id: int) -> str:
+    """One thread's stack in the same shape; empty where there is no such thread."""
+    frame = sys._current_frames().get(thread_id)
+    return "" if frame is None else f"Thread MainThread:\n{_format(frame)}"
+
+
 def _format(frame: FrameType | None) -> str:
     lines: list[str] = []
     while frame is not None and len(lines) < MAX_FRAMES:

@@ -19,12 +19,13 @@ from rekindle.mailbox import (
     manifest_prefix,
     reply_key,
     request_key,
+    request_prefix,
 )
 from rekindle.monitor import Config
 from rekindle.monitor.boxes import DirectoryBox
 
 PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
-QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02)
+QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02, agree_s=0.02)
 
 
 class ObservedBox(DirectoryBox):
@@ -48,6 +49,8 @@ class ObservedBox(DirectoryBox):
 
     def names(self, prefix: str) -> tuple[str, ...]:
         found = super().names(prefix)
+        if prefix != request_prefix():
+            return found
         with self._changed:
             self.polls += 1
             self._changed.notify_all()

@@ -1,98 +1,256 @@
-"""All ranks save at the same step, and ask each other seldom."""
+"""The ranks agree on a save through an exchange: at the same call, on all ranks or on none."""
 
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import boto3
 import pytest
+from moto import mock_aws
 
-from rekindle.mailbox import CheckpointReply, CheckpointRequest, Manifest, manifest_prefix, reply_key, request_key
-from rekindle.monitor import AllReduceMax
-from rekindle.monitor.agree import Solo, Wish
-from rekindle.monitor.agreement import MAX_APART, Agreement
-from rekindle.monitor.trouble import Trouble
-from tests.monitor.boxes import PATIENCE_S
+import rekindle.monitor as rekindle
+from rekindle.mailbox import (
+    CheckpointReply,
+    CheckpointRequest,
+    Manifest,
+    ReplyOutcome,
+    manifest_prefix,
+    reply_key,
+    request_key,
+)
+from rekindle.monitor.agree import Notice, Plan, Wish
+from rekindle.monitor.aws import Clients
+from rekindle.monitor.boxes import DirectoryBox, open_box
+from rekindle.monitor.exchange import MAX_RANKS_ON_S3, BoxExchange, exchange_of
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.exchanges import MemoryExchange, Shared, check_contract
+from tests.monitor.stories import Fault, Story
 from tests.monitor.test_process import ROOT
 
-
-def collectives(agreement: Agreement, steps: int, wish: Wish = Wish.NOTHING) -> list[int]:
-    """The steps, of so many, at which the ranks ask each other."""
-    asked = []
-    for step in range(1, steps + 1):
-        if agreement.is_due():
-            agreement.ask(wish)
-            asked.append(step)
-    return asked
+STORIES = 240
+AT_ONCE = 8
 
 
-def alone(step_s: float | None, agree_s: float = 5.0, every: int | None = None) -> Agreement:
-    return Agreement(AllReduceMax(lambda v: v, every=every), Trouble(), agree_s=agree_s, step_s=lambda: step_s)
+# ---- exchanges -------------------------------------------------------------------------------------------------------
 
 
-def test_a_given_number_of_steps_is_kept() -> None:
-    assert collectives(alone(0.1, every=10), 35) == [10, 20, 30]
-    assert collectives(Agreement(Solo(), Trouble(), agree_s=5, step_s=lambda: 1.0), 3) == [1, 2, 3]
+def test_memory_keeps_the_contract() -> None:
+    shared = Shared()
+    check_contract(lambda: MemoryExchange(shared))
 
 
-def test_the_ranks_ask_each_other_about_every_five_seconds_of_training() -> None:
-    asked = collectives(alone(0.1), 1000)
-    assert asked[:6] == [1, 3, 7, 15, 31, 63], "twice as far each time: a few quick first steps settle nothing"
-    assert {later - earlier for earlier, later in pairwise(asked[6:])} == {50}
-    assert len(asked) == 24
+def test_a_directory_keeps_the_contract(tmp_path: Path) -> None:
+    check_contract(lambda: BoxExchange(DirectoryBox(str(tmp_path)), attempt="run-1", world_size=2))
 
 
-def test_long_steps_ask_at_every_one_and_short_ones_not_too_seldom() -> None:
-    assert collectives(alone(30.0), 5) == [1, 2, 3, 4, 5]
-    assert collectives(alone(None), 5) == [1, 2, 3, 4, 5]
-    fast = collectives(alone(1e-6), 5000)
-    assert fast[-1] - fast[-2] == MAX_APART
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket="mailbox")
+        yield "s3://mailbox/job"
 
 
-def test_ranks_with_different_pace_agree_on_one_number_of_steps_and_the_highest_wish_wins() -> None:
-    values: list[int] = []
+def test_s3_keeps_the_contract(bucket: str) -> None:
+    box = open_box(bucket, Clients())
+    check_contract(lambda: BoxExchange(box, attempt="run-1", world_size=2))
+    assert exchange_of(box, attempt="run-1", world_size=MAX_RANKS_ON_S3) is not None
+    assert exchange_of(box, attempt="run-1", world_size=MAX_RANKS_ON_S3 + 1) is None, "a look is a paid request"
 
-    def highest_of_two(value: int) -> int:
-        values.append(value)
-        return max(value, int(Wish.SAVE) << 20 | 7)  # the other rank wants a save, and to ask again after 7 steps
 
-    agreement = Agreement(AllReduceMax(highest_of_two), Trouble(), agree_s=5, step_s=lambda: 0.01)
-    assert agreement.is_due()
-    assert agreement.ask(Wish.NOTHING) is Wish.SAVE
-    assert [agreement.is_due() for _ in range(7)] == [False] * 6 + [True]
-    assert agreement.ask(Wish.STOP) is Wish.STOP
-    assert all(value < 2**24 for value in values), "a small integer: any framework's all-reduce can carry it"
+def test_a_notice_is_read_as_it_was_written_and_nothing_else_is() -> None:
+    notice = Notice(session="s", era=3, plan=Plan(number=2, wish=Wish.SAVE, at_call=9), lost="why", is_over=True)
+    assert Notice.from_text(notice.to_text()) == notice
+    for text in ("", "[]", "{}", '{"session": 1}', notice.to_text().replace("2, 1, 9", "2, 9, 9")):
+        with pytest.raises(ValueError):
+            Notice.from_text(text)
+
+
+# ---- random runs -----------------------------------------------------------------------------------------------------
+
+
+def played(seeds: range, make: Callable[[int], Story]) -> tuple[list[Story], list[str]]:
+    logging.getLogger("rekindle.monitor").setLevel(logging.CRITICAL)
+    try:
+        stories = [make(seed) for seed in seeds]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = list(pool.map(lambda story: story.play(), stories))
+    finally:
+        logging.getLogger("rekindle.monitor").setLevel(logging.NOTSET)
+    return stories, [what for wrong in found for what in wrong]
+
+
+def test_in_random_runs_with_random_faults_all_ranks_save_at_the_same_call_or_none_does() -> None:
+    stories, wrong = played(range(STORIES), Story)
+    assert wrong == []
+    whole = {story.fault for story in stories for calls in story.entered.values() if len(calls) == story.world}
+    assert whole >= {Fault.NONE, Fault.ONCE_BEFORE, Fault.ONCE_AFTER, Fault.FREEZES, Fault.FAILS_TO_SAVE}
+
+
+class Miscounts(MemoryExchange):
+    """Breaks the contract: keys that are not there count as there, so no answer is waited for."""
+
+    def has_all(self, keys: Sequence[str]) -> bool:
+        return True
+
+
+def test_the_random_runs_notice_when_a_plan_is_decided_without_the_ranks_answers() -> None:
+    faults = (Fault.FREEZES, Fault.FINISHES)
+    _, wrong = played(range(60), lambda seed: Story(seed, Miscounts, faults, patience_s=8.0))
+    assert any("did not save, the others did" in what for what in wrong)
+
+
+def test_after_a_failure_that_passes_the_ranks_agree_again() -> None:
+    passing = tuple(fault for fault in Fault if fault.passes)
+    _, wrong = played(range(1000, 1040), lambda seed: Story(seed, faults=passing, asks_again=True))
+    assert wrong == []
+
+
+# ---- one fault at a time, with whole monitors ------------------------------------------------------------------------
+
+
+def together(world: int, train: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def start(box: ObservedBox, rank: int, world: int, **more: object) -> rekindle.Monitor:
+    arguments = {"config": QUICK, "env": {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}} | more
+    return rekindle.start(mailbox=box, rank=rank, world_size=world, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_exchange_that_never_answers_holds_training_up_once_and_a_wish_is_then_met_alone(tmp_path: Path) -> None:
+    box, shared, released = ObservedBox(tmp_path), Shared(), threading.Event()
+    held: list[str] = []
+
+    def black_hole(operation: str, key: str) -> None:
+        if key.endswith("/here/1"):  # a connection that hangs, from the meeting on
+            held.append(key)
+            released.wait()
+
+    saves: list[int] = []
+    ends: dict[int, bool] = {}
+
+    def train(rank: int) -> None:
+        before = black_hole if rank == 1 else lambda _, __: None
+        opened = lambda: MemoryExchange(shared, before)  # noqa: E731
+        monitor = start(box, rank, 2, exchange=opened, save=lambda step, kind: saves.append(rank))
+        if rank == 0:
+            box.ask("r1", "run-1")
+        pause, step = threading.Event(), 0
+        while reply_key("r1") not in box.written or (rank == 1 and step < 2000):
+            step += 1
+            pause.wait(0.002 if reply_key("r1") not in box.written else 0)
+            monitor.step(step, loss=1.0)
+        ends[rank] = monitor.should_stop
+        if rank == 1:
+            assert len(held) == 1, "asked for once"
+            monitor.finish(timeout_s=0.5)
+        else:
+            monitor.finish(timeout_s=5.0)
+
+    together(2, train)
+    released.set()
+    assert saves == [], "rank 1 did not come, so no rank saves"
+    assert ends == {0: False, 1: False}
+    reply = box.reply("r1")
+    assert "ranks 1 of 2" in reply.why
+
+
+def test_a_run_that_ends_normally_warns_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rank 0 ends first, and with it the process that holds the exchange."""
+    box, shared, is_gone = ObservedBox(tmp_path), Shared(), threading.Event()
+
+    def gone(operation: str, key: str) -> None:
+        if is_gone.is_set():
+            raise ConnectionResetError("Connection reset by peer")
+
+    def train(rank: int) -> None:
+        monitor = start(box, rank, 3, exchange=lambda: MemoryExchange(shared, gone))
+        pause = threading.Event()
+        for step in range(1, 30):
+            pause.wait(0.002)
+            monitor.step(step, loss=1.0)
+        if rank == 0:
+            monitor.finish(timeout_s=PATIENCE_S)
+            is_gone.set()
+        else:
+            assert is_gone.wait(PATIENCE_S)
+            for step in range(30, 60):
+                pause.wait(0.01)
+                monitor.step(step, loss=1.0)
+            monitor.finish(timeout_s=PATIENCE_S)
+        assert "coordinator" not in monitor.health()
+        assert "exchange_failures" not in monitor.health()
+
+    together(3, train)
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_what_an_earlier_launch_left_in_the_directory_is_not_obeyed(tmp_path: Path) -> None:
+    box = ObservedBox(tmp_path)
+    old = BoxExchange(box, attempt="run-1", world_size=2)
+    old.put("notice", Notice(session="old", plan=Plan(number=7, wish=Wish.STOP, at_call=3), is_over=True).to_text())
+    old.put("old/wish", str(int(Wish.STOP)))
+    for name in ("m1/0", "m1/1", "7/ack/0", "7/ack/1"):
+        old.put(f"old/{name}", "1")
+    old.put_new("old/7/fate", "go")
+    saves: list[int] = []
+    box.ask("r1", "run-1")
+
+    def train(rank: int) -> None:
+        def save(step: int, kind: str) -> str:
+            saves.append(rank)
+            path = tmp_path / "step.bin"
+            path.write_bytes(b"weights")
+            return str(path)
+
+        monitor = start(box, rank, 2, save=save)
+        pause, step = threading.Event(), 0
+        while reply_key("r1") not in box.written or len(saves) < 2:
+            step += 1
+            assert step < PATIENCE_S / 0.002
+            pause.wait(0.002)
+            monitor.step(step, loss=1.0)
+            assert not monitor.should_stop
+        monitor.finish(timeout_s=PATIENCE_S)
+
+    together(2, train)
+    assert sorted(saves) == [0, 1]
+    assert box.reply("r1").outcome is ReplyOutcome.SAVED
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
 
 
 RANK = """
 import json, os, sys, threading
-from multiprocessing.connection import Client, Listener
 from pathlib import Path
 import rekindle.monitor as rekindle
 
 here, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-if rank == 0:
-    with Listener(("127.0.0.1", 0), backlog=world) as listener:
-        print(listener.address[1], flush=True)
-        peers = [listener.accept() for _ in range(world - 1)]
-    def highest(value):
-        result = max([value] + [peer.recv() for peer in peers])
-        for peer in peers:
-            peer.send(result)
-        return result
-else:
-    line = Client(("127.0.0.1", int(sys.argv[4])))
-    def highest(value):
-        line.send(value)
-        return line.recv()
-
 saves = []
+def at(other):
+    try:
+        return int((here / f"at-{other}").read_text() or 0)
+    except FileNotFoundError:
+        return 0
+
 def save(step, kind):
     saves.append(step)
     root = here / "ckpt" / f"step-{step}"
@@ -102,7 +260,6 @@ def save(step, kind):
 
 mon = rekindle.start(
     save=save, mailbox=str(here), rank=rank, world_size=world, handle_signals=True,
-    coordinator=rekindle.AllReduceMax(highest),
     config=rekindle.Config(beat_s=0.2, poll_s=0.05, agree_s=0.05),
     env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
 )
@@ -110,7 +267,10 @@ print("ready", flush=True)
 step, pause = 0, threading.Event()
 while not mon.should_stop:
     step += 1
-    pause.wait(0.001 * (1 + rank))  # no collective in the steps themselves: the ranks drift apart between agreements
+    pause.wait(0.002 * (1 + rank))
+    (here / f"at-{rank}").write_text(str(step))
+    while step > 20 + min(at(other) for other in range(world)):  # they drift apart, but not for good
+        pause.wait(0.001)
     mon.step(step, loss=1.0)
 mon.finish()
 print(json.dumps({"saves": saves, "last": step}), flush=True)
@@ -129,21 +289,17 @@ def until(is_so: object, what: str) -> None:
 @pytest.mark.process
 def test_processes_that_drift_apart_save_at_the_same_step_whoever_asks(tmp_path: Path) -> None:
     world = 3
-    port = ""
     ranks: list[subprocess.Popen[str]] = []
     try:
         for rank in range(world):
             process = subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(RANK), str(tmp_path), str(rank), str(world), port],
+                [sys.executable, "-c", textwrap.dedent(RANK), str(tmp_path), str(rank), str(world)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 cwd=ROOT,
             )
             ranks.append(process)
-            if rank == 0:
-                assert process.stdout is not None
-                port = process.stdout.readline().strip()
         for process in ranks:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from rekindle.monitor.requests import Requests
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.worker import Worker
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.exchanges import MemoryExchange, Shared
 
 
 @pytest.fixture
@@ -74,7 +75,9 @@ def started() -> Iterator[list[Monitor]]:
 
 def start(started: list[Monitor], box: ObservedBox, trainer: Trainer | None, **more: object) -> Monitor:
     arguments = {"config": QUICK, "env": {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}} | more
-    monitor = rekindle.start(save=trainer.save if trainer else None, mailbox=box, **arguments)  # type: ignore[arg-type]
+    if trainer is not None:
+        arguments["save"] = trainer.save
+    monitor = rekindle.start(mailbox=box, **arguments)  # type: ignore[arg-type]
     assert not monitor.is_silent
     started.append(monitor)
     return monitor
@@ -332,22 +335,34 @@ def test_a_local_checkpoint_folder_that_is_uploaded_is_named_by_its_uri(
     assert box.manifest(box.manifests[0]).root == "s3://bucket/job/ckpt/step-8"
 
 
+def in_threads(world: int, train: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def train_until(monitor: Monitor, is_so: Callable[[], bool], *, pace_s: float = 0.002) -> int:
+    """Steps until something is so; the number of the last one."""
+    pause, step = threading.Event(), 0
+    while not is_so():
+        step += 1
+        assert step < PATIENCE_S / pace_s
+        pause.wait(pace_s)
+        monitor.step(step, loss=1.0)
+    return step
+
+
 def test_ranks_that_see_the_request_at_different_times_save_at_the_same_step(
     started: list[Monitor], box: ObservedBox, tmp_path: Path
 ) -> None:
-    world, every, asked_at, last = 3, 5, 7, 30
-    barrier = threading.Barrier(world, timeout=PATIENCE_S)
-    values = [0] * world
+    world = 3
     saves: list[tuple[int, int]] = []
     root = tmp_path / "sharded"
     root.mkdir()
-
-    def highest(rank: int, value: int) -> int:
-        values[rank] = value
-        barrier.wait()
-        result = max(values)
-        barrier.wait()
-        return result
+    box.ask("r1", "run-1")
 
     def train(rank: int) -> None:
         def save(step: int, kind: str) -> Path | None:
@@ -355,30 +370,13 @@ def test_ranks_that_see_the_request_at_different_times_save_at_the_same_step(
             (root / f"rank-{rank}.bin").write_bytes(bytes([rank + 1]) * 10)
             return root if rank == 0 else None
 
-        monitor = rekindle.start(
-            save=save,
-            mailbox=box,
-            rank=rank,
-            world_size=world,
-            config=QUICK,
-            coordinator=rekindle.AllReduceMax(lambda value: highest(rank, value), every=every),
-            env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
-        )
-        started.append(monitor)
-        for step in range(1, last + 1):
-            if rank == 0 and step == asked_at:
-                box.ask("r1", "run-1")
-                box.wait_polls()
-            monitor.step(step, loss=1.0)
+        monitor = start(started, box, None, save=save, rank=rank, world_size=world)
+        train_until(monitor, lambda: len(saves) == world, pace_s=0.002 * (1 + rank))
 
-    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    in_threads(world, train)
     reply = box.reply("r1")
-    assert reply.step == 10, "the first agreement after the request was seen"
-    assert sorted(saves) == [(rank, 10) for rank in range(world)]
+    assert saves == [(rank, reply.step) for rank, _ in saves]
+    assert sorted(rank for rank, _ in saves) == [0, 1, 2]
     assert reply.manifest is not None
     assert [item.path for item in box.manifest(reply.manifest).files] == [f"rank-{rank}.bin" for rank in range(world)]
 
@@ -386,65 +384,95 @@ def test_ranks_that_see_the_request_at_different_times_save_at_the_same_step(
 def test_one_rank_that_fails_to_save_spoils_the_checkpoint_for_all(
     started: list[Monitor], box: ObservedBox, tmp_path: Path
 ) -> None:
-    class TwoRanks:
-        """This process is rank 0; the other rank resumed as it did, agrees to everything, and reports a failed save."""
-
-        every = 1
-
-        def __init__(self) -> None:
-            self.answers = [1, 0, 1]
-            self.compared = 0
-
-        def highest(self, value: int) -> int:
-            if self.compared < 2:
-                self.compared += 1
-                return value
-            return self.answers.pop(0) if value or len(self.answers) < 3 else 0
-
     file = tmp_path / "ckpt.bin"
     file.write_bytes(b"fine here")
-    monitor = rekindle.start(
-        save=lambda step, kind: file,
-        mailbox=box,
-        rank=0,
-        world_size=2,
-        config=QUICK,
-        coordinator=TwoRanks(),
-        env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
-    )
-    started.append(monitor)
     box.ask("r1", "run-1")
-    box.wait_polls()
-    monitor.step(1, loss=1.0)
-    assert box.reply("r1").why == "another rank failed to save"
+
+    class DiskFull(BaseException):
+        """As torch's CheckpointException is."""
+
+    def train(rank: int) -> None:
+        def save(step: int, kind: str) -> Path:
+            if rank == 1:
+                raise DiskFull("no space left on device")
+            return file
+
+        monitor = start(started, box, None, save=save, rank=rank, world_size=2)
+        train_until(monitor, lambda: reply_key("r1") in box.written)
+        assert not monitor.should_stop, "all came out of the save, so all can train on"
+
+    in_threads(2, train)
+    reply = box.reply("r1")
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert "rank 1" in reply.why
+    assert "no space left on device" in reply.why
     assert box.manifests == []
 
 
-def test_several_ranks_without_a_coordinator_never_save_on_request(
+def test_a_rank_whose_loss_is_not_finite_refuses_the_save_for_all(started: list[Monitor], box: ObservedBox) -> None:
+    saves: list[int] = []
+
+    def train(rank: int) -> None:
+        def save(step: int, kind: str) -> str:
+            saves.append(rank)
+            return "/nowhere"
+
+        monitor = start(started, box, None, save=save, rank=rank, world_size=2)
+        if rank == 0:
+            box.ask("r1", "run-1")
+        pause, step = threading.Event(), 0
+        while reply_key("r1") not in box.written:
+            step += 1
+            pause.wait(0.002)
+            monitor.step(step, loss=math.nan if rank == 1 else 1.0)
+
+    in_threads(2, train)
+    reply = box.reply("r1")
+    assert "rank 1: the loss is not finite" in reply.why
+    assert (saves, box.manifests) == ([], [])
+
+
+def test_ranks_that_have_nothing_to_agree_through_never_save_on_request_and_say_so_once(
     started: list[Monitor], box: ObservedBox, trainer: Trainer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monitor = start(started, box, trainer, rank=0, world_size=2)
+    monitor = start(started, box, trainer, rank=0, world_size=2, exchange=lambda: None)
     box.ask("r1", "run-1")
-    box.wait_polls()
-    monitor.step(1, loss=1.0)
-    assert box.reply("r1").outcome is ReplyOutcome.CANNOT
+    train_until(monitor, lambda: reply_key("r1") in box.written)
+    reply = box.reply("r1")
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert "no coordinator" in reply.why
     assert trainer.calls == []
-    assert "no coordinator" in caplog.text
+    assert caplog.text.count("No coordinator") == 1
+
+
+def test_rank_0_saves_by_itself_where_its_save_needs_no_other_rank(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    monitor = start(started, box, trainer, rank=0, world_size=2, exchange=lambda: None, saves_alone=True)
+    other = start(started, box, trainer, rank=1, world_size=2, exchange=lambda: None, saves_alone=True)
+    box.ask("r1", "run-1")
+    train_until(monitor, lambda: reply_key("r1") in box.written)
+    train_until(other, lambda: True)
+    assert box.reply("r1").outcome is ReplyOutcome.SAVED
+    assert len(trainer.calls) == 1
 
 
 def test_ranks_that_can_no_longer_agree_train_on_and_answer_cannot(
     started: list[Monitor], box: ObservedBox, trainer: Trainer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(value: int) -> int:
-        raise RuntimeError("NCCL communicator was aborted")
+    def broken(operation: str, key: str) -> None:
+        raise RuntimeError("Connection reset by peer")
 
-    monitor = start(started, box, trainer, world_size=2, coordinator=rekindle.AllReduceMax(broken, every=1))
-    for step in range(1, 4):
-        monitor.step(step, loss=1.0)
-    box.ask("r1", "run-1", within_s=4.0)  # long enough to be read in time on a busy machine
-    assert box.reply("r1").outcome is ReplyOutcome.CANNOT
+    opener = lambda: MemoryExchange(Shared(), broken)  # noqa: E731
+    monitor = start(started, box, trainer, rank=0, world_size=2, exchange=opener)
+    box.ask("r1", "run-1")
+    train_until(monitor, lambda: reply_key("r1") in box.written and monitor.health().get("coordinator", 0) >= 2)
+    reply = box.reply("r1")
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert "Connection reset by peer" in reply.why
     assert trainer.calls == []
-    assert caplog.text.count("can no longer agree") == 1
+    assert caplog.text.count("No coordinator") == 1
+    assert not monitor.should_stop
 
 
 def test_a_stall_is_noticed_while_the_main_thread_is_blocked_and_its_end_too(

@@ -24,6 +24,7 @@ from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import Trouble
 from rekindle.reports import RankReport, ReportKind, report_key
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.exchanges import MemoryExchange, Shared
 
 
 @pytest.fixture
@@ -218,17 +219,24 @@ def test_ranks_that_wait_and_the_one_that_does_not_are_told_apart_from_live_stac
     started: list[Monitor], box: ObservedBox
 ) -> None:
     """A main thread blocked inside the monitor's own agreement waits for the others; here it does so for real."""
-    told: list[RankReport] = []
+    shared, told = Shared(), list[RankReport]()
 
-    def highest(value: int) -> int:
-        told.append(report(box, ReportKind.STALL, 0))
-        return value
+    def at_the_meeting(operation: str, key: str) -> None:
+        """Rank 0 has come to the agreed step, and rank 1 has not: it never steps again."""
+        if (operation, key.endswith("/here/0")) == ("put", True):
+            told.append(report(box, ReportKind.STALL, 0))
 
     config = replace(QUICK, stall_startup_s=0.1, stall_floor_s=0.1)
-    monitor = start(
-        started, box, 0, 2, config=config, save=lambda s, k: None, coordinator=rekindle.AllReduceMax(highest)
-    )
-    monitor.step(1, loss=1.0)
+    more: dict[str, Any] = {"config": config, "save": lambda s, k: None}
+    monitor = start(started, box, 0, 2, exchange=lambda: MemoryExchange(shared, after=at_the_meeting), **more)
+    start(started, box, 1, 2, exchange=lambda: MemoryExchange(shared), **more)
+    box.ask("r1", "run-1")
+    pause, step = threading.Event(), 0
+    while not told:
+        step += 1
+        assert step < PATIENCE_S / 0.005
+        pause.wait(0.005)
+        monitor.step(step, loss=1.0)
     verdict = minority(told, 2)
     assert (verdict.suspect_ranks, verdict.rule) == ((1,), RankRule.SILENT)
     assert threading.current_thread() is threading.main_thread()
