@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from rekindle.detectors.divergence import Divergence
+from rekindle.detectors.excursion import HEAL_ROWS
 from rekindle.detectors.gradnorm import GradNorm
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
 from rekindle.detectors.points import Health, Point, Severity, Trouble, Verdict
 from rekindle.detectors.restart import RestartDiscontinuity
-from rekindle.detectors.spike import HEAL_ROWS, LossSpike
+from rekindle.detectors.spike import LossSpike
 
 NOTHING: tuple[Verdict, ...] = ()
 
