@@ -71,6 +71,13 @@ class Divergence:
         self.start(self._since_step, scale.best + scale.needs(LOST_RISE) / 2)
         return self._verdict(point, "level creeps up", self._above)
 
+    def settle(self) -> None:
+        """The level of now is the best one from now on, unless a divergence goes on."""
+        if not self.is_on:
+            self.spike.scale.best = self.spike.scale.level
+            self._above = 0
+            self._top = 0.0
+
     def start(self, onset_step: int | None, heal_to: float) -> None:
         """The loss is off from now on, and has been since `onset_step`."""
         self.is_on = True

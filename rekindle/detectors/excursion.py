@@ -17,8 +17,10 @@ from rekindle.detectors.scale import LossScale
 COARSE_STEPS = 30  # steps per row from which a row hides the shape of a spike
 COARSE_AT_ONCE = 0.50  # of the loss: so far up, one row of a coarse log is enough; below it takes a second
 COARSE_HEAL_Z, COARSE_HEAL_RISE = 1.5, 0.03  # what "back" is for that second row
-AT_ONCE = 2.0  # of the loss: three times the baseline is beyond hard data, and two rows are enough
+AT_ONCE = 2.5  # of the loss: 3.5 times the baseline is beyond hard data, and two rows are enough
+AT_ONCE_Z = 5.0  # and so many times what one row differs from the next: noise as large as the loss reaches far by itself
 LARGE = 0.50  # of the loss: so far up, a slow way down is enough
+LARGE_Z = 3.0
 LARGE_STEPS = 10  # of a log with several steps per row: what two rows and more stand for
 SPARSE_STEPS = 5  # steps per row from which hard data is no longer a run of neighbours
 TAIL_ROWS = 4  # on the slow way down, between the baseline and half way up
@@ -76,8 +78,12 @@ class Excursion:
         self.good = 0  # rows in a row that are back
         self.has_acted = False
         self._gap = max(scale.gap, 1)
-        self._needs = (scale.needs(AT_ONCE), scale.needs(LARGE), scale.needs(COARSE_AT_ONCE))
-        self._noise = scale.noise
+        self._noise = noise = scale.noise
+        self._needs = (
+            max(scale.needs(AT_ONCE), AT_ONCE_Z * noise),
+            max(scale.needs(LARGE), LARGE_Z * noise),
+            scale.needs(COARSE_AT_ONCE),
+        )
         self._previous = scale.value
         self._moved = 0.0
         self._moves = self._tail = 0
@@ -108,6 +114,11 @@ class Excursion:
     def is_settled(self) -> bool:
         """Whether the rows up there differ no more from each other than those below did."""
         return self._moved <= SETTLED_MOVE * MEAN_MOVE * self._moves
+
+    @property
+    def is_wild(self) -> bool:
+        """Whether it is far up for some time already, and on no level."""
+        return self._lasts * self._gap >= LONG_STEPS and self.worst > self._needs[0] and not self.is_settled
 
     @property
     def was_abrupt(self) -> bool:

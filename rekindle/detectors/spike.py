@@ -81,6 +81,18 @@ class LossSpike:
         return self._event is not None and self._event.has_acted and self._event.good > 0
 
     @property
+    def is_wild(self) -> bool:
+        """Whether the newest rows are far up and do not settle on any level: more than a change of level."""
+        return self._event is not None and self._event.is_wild
+
+    def settle(self) -> None:
+        """The level of now is the baseline, unless a spike worth a recovery goes on."""
+        if not self.is_on:
+            self._event = self._far_step = None
+            self._sum = 0.0
+            self.scale.settle()
+
+    @property
     def worst(self) -> float:
         """The highest rise of the newest excursion."""
         return self._event.worst if self._event is not None else self._worst
