@@ -35,7 +35,7 @@ from chalicelib.domain.rules_slurm import platform_restarted
 from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
 from chalicelib.domain.rules_verify import decide_verifying
 from chalicelib.domain.signals import Signal, SignalKind
-from chalicelib.domain.verdict import Decision, Look, newest, state_of_the_run, story, subject
+from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, state_of_the_run, story, subject
 
 __all__ = ["Decision", "decide"]
 
@@ -149,8 +149,7 @@ def _common(look: Look) -> Decision | None:
         )
     if look.seen.paused:
         since = look.incident.paused_since or look.now
-        reason = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
-        reason += f" {story(look)} {state_of_the_run(look)}."
+        reason = f"{PAUSED} {story(look)} {state_of_the_run(look)}."
         return look.stay("guard.paused", reason, paused_since=since)
     if not look.seen.has_job:
         return _no_job(look)

@@ -26,7 +26,7 @@ from chalicelib.domain.node_memory import state_of_the_node
 from chalicelib.domain.node_repair import StepState
 from chalicelib.domain.risk import gpu_hours_lost, nodes_taken
 from chalicelib.domain.verdict import Decision, Look, state_of_the_run, story, subject
-from rekindle.signatures.words import action_word
+from rekindle.signatures.words import labelled_action
 
 MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
 POLICY: Final = "policy"  # who answered, where nobody did
@@ -92,7 +92,7 @@ def may_cordon(look: Look) -> bool:
 def _shadowed(look: Look, decision: Decision) -> Decision:
     """Switched on in the middle of a recovery, too: from here on nothing is done."""
     doing = [
-        f"{action_word(action_name(one))} ({action_name(one)})"
+        labelled_action(action_name(one))
         for one in decision.actions
         if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(look.incident, one))
     ]
@@ -182,25 +182,21 @@ def _asked(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ..
     for step, rule in wanted:
         own = _newest(look.incident, step.key)
         if own is None or not own.covers:
-            why = f"{_who_asks(look, step)}. {decision.reason}"
+            why = f"{_who_asks(look, rule)}. {decision.reason}"
             return _question(look, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
     return decision
 
 
 def _rule_for(look: Look, step: Step) -> ApprovalRule | None:
     """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well."""
-    row = _row_for(look, step)
+    row = next((rule for rule in look.policy.approvals if _applies(look, rule, step)), None)
     if row is not None or not look.policy.alert_deadline or step.kind not in ASKED or not rests_on_alerts(look):
         return row
     return ApprovalRule(deadline=look.policy.alert_deadline, default=ApprovalAnswer.DENIED)
 
 
-def _row_for(look: Look, step: Step) -> ApprovalRule | None:
-    return next((rule for rule in look.policy.approvals if _applies(look, rule, step)), None)
-
-
-def _who_asks(look: Look, step: Step) -> str:
-    if _row_for(look, step) is not None:
+def _who_asks(look: Look, rule: ApprovalRule) -> str:
+    if rule in look.policy.approvals:
         return f"the policy {look.policy.name} asks first"
     return f"only an alert of other monitoring says so; {own_word(look)}"
 

@@ -17,7 +17,7 @@ from chalicelib.domain.ledger import IncidentLedger
 from chalicelib.domain.ledger_lost import ENDS
 from chalicelib.domain.markdown import plain
 from chalicelib.domain.postmortem_next import next_steps
-from rekindle.signatures.words import ACTIONS, action_word, fault_word
+from rekindle.signatures.words import ACTIONS, fault_word, labelled_action
 
 MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
 MAX_SIGNALS: Final = 40
@@ -102,7 +102,7 @@ def _phase(phase: Phase) -> str:
 
 def _deeds(actions: Sequence[str]) -> str:
     """What Actions do, and their names."""
-    return ", ".join(f"{action_word(one)} ({one})" if one in ACTIONS else plain(one) for one in actions)
+    return ", ".join(labelled_action(one) if one in ACTIONS else plain(one) for one in actions)
 
 
 def _by(incident: Incident) -> str:

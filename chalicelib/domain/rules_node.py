@@ -51,7 +51,7 @@ from chalicelib.domain.repair_budget import day_spent, no_room
 from chalicelib.domain.rules_lemon import lemon_said, with_lemon
 from chalicelib.domain.rules_node_repair import checking, draining, repairing, returning
 from chalicelib.domain.signals import SignalKind
-from chalicelib.domain.verdict import Decision, Look, newest, span_word
+from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, span_word
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
 TICKET_AGE = timedelta(seconds=10)
@@ -77,9 +77,7 @@ def decide_node(look: Look) -> Decision:
         return look.close("order.cancel", reason, Phase.STOPPED, severity=Severity.WARNING)
     if look.seen.paused:
         since = look.incident.paused_since or look.now
-        reason = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
-        reason += f" {story_of(look)}"
-        return look.stay("guard.paused", reason, paused_since=since)
+        return look.stay("guard.paused", f"{PAUSED} {story_of(look)}", paused_since=since)
     match look.incident.phase:
         case Phase.OPEN | Phase.HOLDING:
             return _begin(look)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from chalicelib.domain.actions import Action, ActionResult, Done, Notify, Severity
 from chalicelib.domain.evidence import Suspicion, SuspicionKind, suspect_word
@@ -15,6 +16,8 @@ from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind
 from rekindle.headnode.documents import EndedBy
 from rekindle.headnode.names import parse_attempt
+
+PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

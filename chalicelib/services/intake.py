@@ -131,12 +131,13 @@ class Intake:
             NotOurs: nobody asked us to look after the cluster's nodes, nor after a run on this one.
         """
         cluster, node = signal.cluster or "", signal.node or ""
-        newest = next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
         if not signal.triggers:
+            newest = self._newest_of(cluster, node)
             if newest is None or not newest.is_open:
                 return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
             return self.cancel(newest.incident_id, signal)
         policy_name = self._policy_for_node(signal, of_run)
+        newest = self._newest_of(cluster, node)
         if newest is not None and is_node_left_alone(newest, signal, now=self.clock.now()):
             hours = NODE_RESPITE.total_seconds() / 3600
             said = (
@@ -145,6 +146,9 @@ class Intake:
             return Outcome(what=What.DROPPED, reason=said, signal=signal.kind.value)
         incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
         return self._knock(replace(incident, node=node), signal)
+
+    def _newest_of(self, cluster: str, node: str) -> Incident | None:
+        return next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
 
     def _policy_for_node(self, signal: Signal, of_run: str | None) -> str:
         """The cluster's, or that of the run that is on the node or reports it."""

@@ -24,6 +24,7 @@ MAX_INCIDENTS: Final = 1000  # of the fleet, closed; as many open ones; a page o
 MAX_OF_JOB: Final = 200
 MAX_JOBS: Final = 1000
 MAX_DAYS: Final = 366
+_OF_NO_RUN: Final = JobSize(gpus=Unknown("it is about no run"))
 _NOBODYS: Final = JobSize(gpus=Unknown("its Job is not registered"))
 
 
@@ -44,7 +45,7 @@ class Ledgers:
 
     def of(self, incident: Incident) -> IncidentLedger:
         """The ledger of an Incident in hand."""
-        return self._ledger(incident, self._size(incident.job_id, {}), self.prices.load())
+        return self._ledger(incident, self._size(incident.job_id), self.prices.load())
 
     def postmortem(self, incident_id: str) -> str:
         """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
@@ -87,11 +88,10 @@ class Ledgers:
         incidents, all_incidents = self._since(since)
         jobs = list(islice(self.registry.active(), MAX_JOBS + 1))
         ended = {one.job_id for one in incidents if one.job_id is not None} - {job.job_id for job in jobs}
-        known = {**self.registry.known(sorted(ended)), **{job.job_id: job for job in jobs}}
-        sizes = {job_id: job.size for job_id, job in known.items()}
-        sizes |= {job_id: _NOBODYS for job_id in ended - set(known)}
+        known = [*jobs, *self.registry.known(sorted(ended)).values()]
+        sizes: dict[str | None, JobSize] = {None: _OF_NO_RUN, **{job.job_id: job.size for job in known}}
         prices = self.prices.load()
-        ledgers = [self._ledger(one, self._size(one.job_id, sizes), prices) for one in incidents]
+        ledgers = [self._ledger(one, sizes.get(one.job_id, _NOBODYS), prices) for one in incidents]
         losses: dict[str, list[Maybe[float]]] = {}
         for one in ledgers:
             if one.incident.job_id is not None and one.incident.closed_at is not None:
@@ -134,16 +134,13 @@ class Ledgers:
     def _ledger(self, incident: Incident, size: JobSize, prices: Prices) -> IncidentLedger:
         return ledger_of(incident, size=size, prices=prices, now=self.clock.now())
 
-    def _size(self, job_id: str | None, known: dict[str, JobSize]) -> JobSize:
-        """A Job's size, read once for each Job."""
+    def _size(self, job_id: str | None) -> JobSize:
         if job_id is None:
-            return JobSize(gpus=Unknown("it is about no run"))
-        if job_id not in known:
-            try:
-                known[job_id] = self.registry.get(job_id).size
-            except UnknownEntity:
-                known[job_id] = _NOBODYS
-        return known[job_id]
+            return _OF_NO_RUN
+        try:
+            return self.registry.get(job_id).size
+        except UnknownEntity:
+            return _NOBODYS
 
     def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
         """From the heartbeat; the step time of the newest Incident where that tells none."""

@@ -60,21 +60,6 @@ class Gang:
         self._send(self._peers[0], vector)
         return self._receive(self._peers[0], vector)
 
-    def largest(self, value: int) -> int:
-        """The largest of every rank's `value`: how the ranks agree on a step. A barrier too."""
-        if self.size == 1:
-            return value
-        mine = np.array([value], dtype=np.int64)
-        self._exchange += 1
-        if self.rank == 0:
-            values = [value, *(int(self._receive(self._peers[rank], mine)[0]) for rank in range(1, self.size))]
-            agreed = np.array([max(values)], dtype=np.int64)
-            for rank in range(1, self.size):
-                self._send(self._peers[rank], agreed)
-            return int(agreed[0])
-        self._send(self._peers[0], mine)
-        return int(self._receive(self._peers[0], mine)[0])
-
     def close(self) -> None:
         """Leave; peers that still wait see it as a break."""
         for peer in self._peers.values():

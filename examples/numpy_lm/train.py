@@ -36,10 +36,7 @@ from gang import Gang, GangBroken
 from trainer import Setup, Trainer
 
 import rekindle.monitor
-from rekindle.monitor import AllReduceMax, SaveResult
-
-# The ranks ask each other every so many steps whether anybody wants a checkpoint: at 30 ms a step, every 0.15 s.
-AGREE_EVERY = 5
+from rekindle.monitor import SaveResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +125,6 @@ def train(run: Run, gang: Gang) -> str:
         save=save,
         rank=run.rank,
         world_size=run.world_size,
-        coordinator=AllReduceMax(gang.largest, every=AGREE_EVERY),
         handle_sigterm=True,  # SageMaker's stop: save once more, then go
     )
     if mon.resume.uri is not None:

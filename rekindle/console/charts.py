@@ -187,8 +187,7 @@ def _band(curve: Curve, x: Scale, y: Scale) -> tuple[str, ...]:
     """Between the lowest and the highest value of each period, stroke by stroke."""
     if len(curve.low) != len(curve.high) or len(curve.low) < 2:
         return ()
-    starts = curve.starts if len(curve.low) == len(curve.points) else ()
-    gaps = curve.gaps if len(curve.low) == len(curve.points) else ()
+    starts, gaps = (curve.starts, curve.gaps) if len(curve.low) == len(curve.points) else ((), ())
     lows, highs = (unbroken(edge, curve.axis, starts, gaps) for edge in (curve.low, curve.high))
     found = []
     for low, high in zip(lows, highs, strict=False):

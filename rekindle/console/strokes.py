@@ -42,8 +42,7 @@ def unbroken(
     """Points that can be drawn, in the order in which they were measured; a step that goes back or a new start begins
     another attempt's stroke, a gap in time one of the same attempt."""
     parts: list[Part] = []
-    apart = sorted(later[0] - earlier[0] for earlier, later in pairwise(filter(can_be_drawn, points)))
-    widest = GAP * apart[len(apart) // 2] if apart else 0.0
+    widest = _widest([point[0] for point in points if can_be_drawn(point)])
     attempt, is_new, is_gap = 0, False, True
     for index, point in enumerate(points):
         is_new, is_gap = is_new or index in starts, is_gap or index in gaps
@@ -60,6 +59,11 @@ def unbroken(
 
 def gaps_of(times: Sequence[float]) -> set[int]:
     """Indexes of the points before which nothing was measured for GAP times the usual distance in time."""
-    apart = [later - earlier for earlier, later in pairwise(times)]
-    widest = GAP * sorted(apart)[len(apart) // 2] if apart else 0.0
-    return {index for index, distance in enumerate(apart, start=1) if distance > widest}
+    widest = _widest(times)
+    return {index for index, (earlier, later) in enumerate(pairwise(times), start=1) if later - earlier > widest}
+
+
+def _widest(places: Sequence[float]) -> float:
+    """How far apart two neighbours may be with a line between them: GAP times the usual distance."""
+    apart = sorted(later - earlier for earlier, later in pairwise(places))
+    return GAP * apart[len(apart) // 2] if apart else 0.0

@@ -69,9 +69,7 @@ WAITS: Final = (
     Wait("deepspeed/comm/comm.py", (), "DeepSpeed: its own face of the collectives"),
     Wait("deepspeed/comm/torch.py", (), "DeepSpeed: the same, its torch backend"),
     Wait("megatron/core/pipeline_parallel/p2p_communication.py", (), "Megatron-LM: send and receive between stages"),
-    Wait(
-        "rekindle/monitor/agreement.py", ("_ask",), "the monitor's own agreement: the user's collective", is_whole=True
-    ),
+    Wait("rekindle/monitor/agreement.py", ("_ask",), "the monitor's own agreement: seconds at most", is_whole=True),
 )
 
 # The bottom of any wait: says nothing about what is waited for.

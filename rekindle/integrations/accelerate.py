@@ -42,17 +42,15 @@ class Position:
 class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
-    accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. every: steps between two agreements;
-    by default adapted. more: further arguments of `rekindle.monitor.start`.
+    accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. more: further arguments of
+    `rekindle.monitor.start`.
     """
 
-    def __init__(
-        self, accelerator: Any, folder: str | os.PathLike[str], *, every: int | None = None, **more: Any
-    ) -> None:
+    def __init__(self, accelerator: Any, folder: str | os.PathLike[str], **more: Any) -> None:
         self._accelerator = accelerator
         self._position = Position()
         accelerator.register_for_checkpointing(self._position)
-        super().__init__(folder, every=every, **more)
+        super().__init__(folder, **more)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""

@@ -34,14 +34,14 @@ class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     engine: what `deepspeed.initialize` returned. folder: DeepSpeed's checkpoint folder; each save is the tag
-    `step-<number>` in it, and `latest` names the newest. every: steps between two agreements; by default adapted.
+    `step-<number>` in it, and `latest` names the newest.
     more: further arguments of `rekindle.monitor.start`.
     """
 
-    def __init__(self, engine: Any, folder: str | os.PathLike[str], *, every: int | None = None, **more: Any) -> None:
+    def __init__(self, engine: Any, folder: str | os.PathLike[str], **more: Any) -> None:
         self._engine = engine
         self.client_state: dict[str, Any] = {}
-        super().__init__(folder, every=every, **more)
+        super().__init__(folder, **more)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.

@@ -7,16 +7,16 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import barrier, finish, start
+from rekindle.integrations.gang import finish, start
 from rekindle.integrations.local import LocalWatch
 
 
 class Driven(ABC):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, every: int | None, **more: Any) -> None:
+    def __init__(self, folder: str | os.PathLike[str], **more: Any) -> None:
         self._folder = Path(folder)
-        self.monitor = start(save=self._save, every=every, **more)
+        self.monitor = start(save=self._save, **more)
         self._watch = LocalWatch(self.monitor)
 
     def step(self, step: int, **values: Any) -> None:
@@ -34,8 +34,7 @@ class Driven(ABC):
         """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written."""
         with self.monitor.phase("saving"):
             path = self._save(step, kind)
-            barrier()
-        self.monitor.saved(path, step, kind=kind)
+        self.monitor.saved(path, step, kind=kind, by_all_ranks=True)
         return path
 
     @property

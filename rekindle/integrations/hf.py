@@ -19,7 +19,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from rekindle.integrations.gang import barrier, finish, rank_and_world, start
+from rekindle.integrations.gang import finish, rank_and_world, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.resume import path_of
 from rekindle.mailbox import ResumePlan
@@ -56,12 +56,11 @@ class WindowedSampler:
 class RekindleCallback(TrainerCallback):
     """Watches the run, asks the Trainer to save when a checkpoint is asked for, stops it on SIGTERM, skips windows.
 
-    resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. every: steps between two
-    agreements; by default adapted. more: further arguments of `rekindle.monitor.start`.
+    resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. more: further
+    arguments of `rekindle.monitor.start`.
     """
 
-    def __init__(self, *, every: int | None = None, **more: Any) -> None:
-        self._every = every
+    def __init__(self, **more: Any) -> None:
         self._more = more
         self._plan: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until training begins: only then are all ranks there
@@ -80,7 +79,7 @@ class RekindleCallback(TrainerCallback):
     def _started(self) -> Monitor:
         """The monitor; started at the first need, which is the same on all ranks."""
         if self._plan is None:
-            self._plan = self.monitor = start(save=self._save, every=self._every, **self._more)
+            self._plan = self.monitor = start(save=self._save, **self._more)
             self._watch = LocalWatch(self._plan)
         return self._plan
 
@@ -128,9 +127,8 @@ class RekindleCallback(TrainerCallback):
         self.monitor.alive()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        barrier()  # rank 0 comes here before the others have written their shards and random generators
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-        self.monitor.saved(folder, state.global_step)
+        self.monitor.saved(folder, state.global_step, by_all_ranks=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         if self._hook is not None:

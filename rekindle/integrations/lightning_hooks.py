@@ -21,17 +21,14 @@ class LightningHooks:
     """The hooks of a Lightning callback; `RekindleCallback` adds the package's own base class.
 
     folder: where emergency checkpoints go; default `<default_root_dir>/rekindle`. sampler: the run's
-    `ResumableSampler`, for exact resumes in mid-epoch and for windows to skip. every: steps between two agreements; by
-    default adapted. more: further arguments of `rekindle.monitor.start`.
+    `ResumableSampler`, for exact resumes in mid-epoch and for windows to skip. more: further
+    arguments of `rekindle.monitor.start`.
     """
 
-    def __init__(
-        self, *, folder: str | Path | None = None, sampler: Any = None, every: int | None = None, **more: Any
-    ) -> None:
+    def __init__(self, *, folder: str | Path | None = None, sampler: Any = None, **more: Any) -> None:
         super().__init__()
         self._folder = Path(folder) if folder is not None else None
         self._sampler = sampler
-        self._every = every
         self._more = more
         self._evaluating: Any = None
         self._trainer: Any = None
@@ -48,13 +45,13 @@ class LightningHooks:
         if stage != "fit" or self._started is not None:
             return
         self._trainer = trainer
-        self._started = self.monitor = start(save=self._save, every=self._every, **self._more)
+        self._started = self.monitor = start(save=self._save, **self._more)
         self._watch = LocalWatch(self.monitor)
         self._seal_all_saves_of(trainer)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Every rank comes here for every checkpoint. Lightning itself keeps no random generators."""
-        checkpoint[RNG_KEY] = gathered_rng()
+        checkpoint[RNG_KEY] = gathered_rng(trainer.global_step)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         self._rng = checkpoint.get(RNG_KEY, [])

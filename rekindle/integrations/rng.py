@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import random
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 
-from rekindle.integrations.gang import cpu_group, rank_and_world
+from rekindle.integrations.gang import gathered, rank_and_world
 
 _B = TypeVar("_B")
+GATHER_S = 60.0  # the ranks are at the same step; the slowest comes within its own part of it
 
 
 def rng_state() -> dict[str, Any]:
@@ -34,14 +36,17 @@ def rng_state() -> dict[str, Any]:
     return state
 
 
-def gathered_rng() -> list[dict[str, Any]]:
-    """`rng_state` of all ranks, in order, known to each. A collective."""
-    _, world = rank_and_world()
-    if world == 1:
+def gathered_rng(step: int | None = None) -> list[dict[str, Any]]:
+    """`rng_state` of all ranks, in order, on rank 0; an empty list elsewhere. Call it on every rank.
+
+    step: of the save that they are for. Raises: TimeoutError on rank 0 where a rank does not come within a minute.
+    """
+    if rank_and_world()[1] == 1:
         return [rng_state()]
-    states: list[Any] = [None] * world
-    dist.all_gather_object(states, rng_state(), group=cpu_group())
-    return states
+    written = io.BytesIO()
+    torch.save(rng_state(), written)
+    texts = gathered(base64.b64encode(written.getvalue()).decode(), GATHER_S, "" if step is None else f"rng-{step}")
+    return [torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True) for text in texts]
 
 
 def restore_rng(state: dict[str, Any]) -> None:

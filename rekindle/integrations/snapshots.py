@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from rekindle.integrations.gang import cpu_group, rank_and_world
+from rekindle.integrations.gang import dcp_group, rank_and_world
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 
 STATE_FILE = "trainer_state.pt"
-DCP = "dcp"  # a background save talks to the other ranks while the training thread does
 
 
 def write_file(path: str | os.PathLike[str], state: object) -> Path:
@@ -53,7 +52,7 @@ def save_file(
 
     A model in DDP is saved as the model inside. `extra`: whatever `torch.load(weights_only=True)` reads.
     """
-    generators = gathered_rng()
+    generators = gathered_rng(step)
     if rank_and_world()[0] == 0:
         state = {"step": step, "model": _bare(model).state_dict(), "rng": generators, "extra": dict(extra or {})}
         state |= {name: part.state_dict() for name, part in _parts(optimizer, scheduler)}
@@ -109,9 +108,9 @@ def save_dcp(
     write_file(target / _rng_name(rank), rng_state())
     state = {"model": weights, "optimizer": moments}
     if on_done is None:
-        dcp.save(state, checkpoint_id=target, process_group=cpu_group(DCP))
+        dcp.save(state, checkpoint_id=target, process_group=dcp_group())
         return target
-    _background.append(dcp.async_save(state, checkpoint_id=target, process_group=cpu_group(DCP)))
+    _background.append(dcp.async_save(state, checkpoint_id=target, process_group=dcp_group()))
     if rank == 0:
         # The coordinator's write is over when every rank's plan was carried out: `.metadata` lists them all.
         _background[0].add_done_callback(lambda future: None if future.exception() else on_done(target, step))
@@ -141,7 +140,7 @@ def load_dcp(
     source = Path(folder)
     weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
     state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=source, process_group=cpu_group(DCP))
+    dcp.load(state, checkpoint_id=source, process_group=dcp_group())
     set_state_dict(
         model,
         [] if optimizer is None else optimizer,

@@ -17,7 +17,7 @@ with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", s
 
 from __future__ import annotations
 
-from rekindle.integrations.gang import barrier, coordinator, cpu_group, finish, start
+from rekindle.integrations.gang import all_done, finish, start
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import restore_rng, rng_state
 from rekindle.integrations.sampler import ResumableSampler
@@ -47,7 +47,5 @@ __all__ = [
     "rng_state",
     "restore_rng",
     "write_file",
-    "coordinator",
-    "cpu_group",
-    "barrier",
+    "all_done",
 ]

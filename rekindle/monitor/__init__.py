@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rekindle.mailbox import (
     ENV_ATTEMPT,
@@ -32,10 +33,10 @@ from rekindle.mailbox import (
     ResumePlan,
     check_id,
 )
-from rekindle.monitor.agree import AllReduceMax, Coordinator, Solo
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box, open_box
 from rekindle.monitor.clock import Clock, SystemClock
+from rekindle.monitor.exchange import Exchange, Paced, exchange_of
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.resuming import settled
@@ -47,7 +48,7 @@ from rekindle.monitor.silent import Monitor
 from rekindle.monitor.slurm import Told, hear, is_on_slurm, patiently
 from rekindle.monitor.trouble import logger
 
-__all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Coordinator", "AllReduceMax", "Solo"]
+__all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
@@ -63,7 +64,8 @@ def start(
     attempt: str | None = None,
     rank: int | None = None,
     world_size: int | None = None,
-    coordinator: Coordinator | None = None,
+    exchange: Callable[[], Exchange | None] | None = None,
+    saves_alone: bool = False,
     config: Config | None = None,
     handle_sigterm: bool = False,
     handle_signals: bool = False,
@@ -76,7 +78,10 @@ def start(
 
     save: see `SaveFunction`; without one, emergency checkpoints are answered with "cannot".
     mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
-    coordinator: needed where `world_size` > 1 (see `AllReduceMax`); without it only stalls and losses are reported.
+    exchange: opens what the ranks agree through, on a thread of its own (see `Exchange`); default the mailbox, which
+    suits a shared directory, or S3 for up to 64 ranks.
+    saves_alone: rank 0's save needs no other rank (each rank holds the whole model): where the ranks cannot agree, it
+    saves by itself. Without it a save is then refused.
     share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
     rank 0 does. Without it ranks that went on from different steps are noticed when they first agree, and save no more.
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
@@ -95,7 +100,8 @@ def start(
             job_id=job_id or given.get(ENV_JOB_ID) or given.get(ENV_ATTEMPT_NAME) or None,
             attempt=attempt or given.get(ENV_ATTEMPT_NAME) or None,
             ranks=(rank, world_size),
-            coordinator=coordinator,
+            exchange=exchange,
+            saves_alone=saves_alone,
             config=config,
             signals=_signals(handle_sigterm, handle_signals),
             wishes=numbers_of(("USR1",) if signals is None and is_on_slurm(given) else signals or ()),
@@ -116,7 +122,8 @@ def _start(
     job_id: str | None,
     attempt: str | None,
     ranks: tuple[int | None, int | None],
-    coordinator: Coordinator | None,
+    exchange: Callable[[], Exchange | None] | None,
+    saves_alone: bool,
     config: Config | None,
     signals: tuple[signal.Signals, ...],
     wishes: tuple[signal.Signals, ...],
@@ -139,15 +146,15 @@ def _start(
     world_size = max(env_world if ranks[1] is None else ranks[1], rank + 1)
     clients = Clients()
     box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
-    if coordinator is None:
-        coordinator = Solo()
-        if world_size > 1 and save is not None:
-            logger.warning("Rekindle's monitor has no coordinator for %d ranks: it will not ask for saves", world_size)
-            save = None
+    attempt = check_id(attempt or f"{job_id[:118]}-a{number}", "attempt")
+    if exchange is None:
+        exchange = partial(exchange_of, box, attempt=attempt, rank=rank, world_size=world_size)
+    if config.agree_s:
+        exchange = partial(_paced, exchange, config.agree_s)
     monitor = LiveMonitor(
         identity=Identity(
             job_id=check_id(job_id, "job_id"),
-            attempt=check_id(attempt or f"{job_id[:118]}-a{number}", "attempt"),
+            attempt=attempt,
             attempt_number=number,
             rank=rank,
             world_size=world_size,
@@ -156,7 +163,8 @@ def _start(
         resume=resume,
         config=config,
         save=save,
-        coordinator=coordinator,
+        saves_alone=saves_alone,
+        exchange=exchange,
         box=box,
         upload=_upload(env),
         bus=bus,
@@ -166,6 +174,11 @@ def _start(
     )
     monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
     return monitor
+
+
+def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
+    opened = exchange()
+    return None if opened is None else Paced(opened, poll_s)
 
 
 def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals, ...]:

@@ -1,10 +1,11 @@
-"""How all ranks agree to save at the same step."""
+"""What the ranks may agree on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Self
 
 
 class Wish(IntEnum):
@@ -15,42 +16,56 @@ class Wish(IntEnum):
     SAVE_AND_STOP = 2  # SIGTERM
     STOP = 3  # superseded: another attempt owns the checkpoints, saving could harm it
 
-
-class Coordinator(Protocol):
-    """One small collective: the highest of all ranks' values, known to all ranks.
-
-    The monitor calls `highest` on the training thread, on every rank, at some of the calls of `Monitor.step` (see
-    `every`); at the first of these twice more (did all ranks resume at the same step); and, only where that agreed on
-    a save, twice more (is any rank's loss poisoned; did any rank fail), the last of which is also the barrier that puts
-    the manifest after every rank's shards. All ranks must therefore call `Monitor.step` equally often. Values are below
-    2**24.
-
-    every: at every so many calls; or None: at as many as take a few seconds (`Config.agree_s`), agreed on by the ranks.
-    """
+    @property
+    def saves(self) -> bool:
+        return self in (Wish.SAVE, Wish.SAVE_AND_STOP)
 
     @property
-    def every(self) -> int | None: ...
-
-    def highest(self, value: int) -> int: ...
-
-
-class Solo:
-    """A single process agrees with itself, at every step."""
-
-    every = 1
-
-    def highest(self, value: int) -> int:
-        return value
+    def stops(self) -> bool:
+        return self in (Wish.SAVE_AND_STOP, Wish.STOP)
 
 
-class AllReduceMax:
-    """Agreement through the user's own all-reduce: `reduce_max(value) -> the highest value of all ranks`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All ranks do `wish` at their call number `at_call` of `Monitor.step`, counted from 1 since the start.
 
-    def __init__(self, reduce_max: Callable[[int], int], *, every: int | None = None) -> None:
-        if every is not None and every < 1:
-            raise ValueError("every must be at least 1")
-        self.every = every
-        self._reduce_max = reduce_max
+    number: 1, 2, 3 … within a session; 0 where this process acts without the other ranks.
+    """
 
-    def highest(self, value: int) -> int:
-        return int(self._reduce_max(value))
+    number: int
+    wish: Wish
+    at_call: int
+
+    @property
+    def is_shared(self) -> bool:
+        return self.number > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What rank 0 last published for all ranks: one JSON under one key, so that a look costs one read.
+
+    session: a random text of this start of rank 0; all other keys stand below it, so that what an earlier process left
+    in the same exchange is never counted. lost: why the ranks cannot agree at present; empty where they can.
+    """
+
+    session: str
+    plan: Plan | None = None
+    lost: str = ""
+
+    def to_text(self) -> str:
+        plan = None if self.plan is None else [self.plan.number, int(self.plan.wish), self.plan.at_call]
+        return json.dumps({"session": self.session, "plan": plan, "lost": self.lost})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Raises: ValueError for anything that `to_text` did not write."""
+        try:
+            read = json.loads(text)
+            plan = read["plan"]
+            if plan is not None:
+                number, wish, at_call = (int(value) for value in plan)
+                plan = Plan(number=number, wish=Wish(wish), at_call=at_call)
+            return cls(session=str(read["session"]), plan=plan, lost=str(read["lost"]))
+        except (KeyError, TypeError, RecursionError) as err:
+            raise ValueError(f"not a notice of rank 0: {err!r}") from err

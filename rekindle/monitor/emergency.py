@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from rekindle.detectors.nonfinite import classify
 from rekindle.mailbox import CheckpointRequest, LossState, ReplyOutcome, SaveKind
+from rekindle.monitor.agree import Plan
 from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
+from rekindle.monitor.guard import PASS
 from rekindle.monitor.office import Office
 from rekindle.monitor.outbox import EventType
 from rekindle.monitor.saving import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble
+from rekindle.monitor.trouble import Trouble, logger
 from rekindle.monitor.voice import Voice
 
+SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
 
-@dataclass(frozen=True, slots=True)
-class _Deferred:
-    """A save that the framework makes by itself, right after the step at which it was asked for."""
 
+@dataclass(slots=True)
+class _UnderWay:
+    """An emergency save from the agreed step on, until all ranks' parts are written. `requests`, `result`: rank 0's."""
+
+    plan: Plan
     step: int
-    requests: tuple[CheckpointRequest, ...]
     began: float
+    requests: tuple[CheckpointRequest, ...] = ()
+    result: SaveResult | None = None
+    took_s: float | None = None
+    is_deferred: bool = False  # the framework makes it by itself, right after the step at which it was asked for
 
 
 class Saver:
@@ -35,80 +43,176 @@ class Saver:
         self,
         *,
         save: SaveFunction | None,
-        is_first_rank: bool,
+        saves_alone: bool,
         agreement: Agreement,
         desk: Desk,
         state: RunState,
         clock: Clock,
         trouble: Trouble,
         voice: Voice,
+        settle: Callable[[float], bool],
     ) -> None:
+        """settle: wait for the losses of all steps so far to be read, for so many seconds at most."""
         self._save = save
-        self._is_first_rank = is_first_rank
+        self._saves_alone = saves_alone
         self._agreement = agreement
+        self._is_first_rank = agreement.rank == 0
         self._desk = desk
         self._state = state
         self._clock = clock
         self._trouble = trouble
         self._voice = voice
-        self._deferred: _Deferred | None = None
+        self._settle = settle
+        self._under_way: dict[int, _UnderWay] = {}  # by the plan's number
+        self._deferred: _UnderWay | None = None
+        self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
+        self._has_stopped = False
         self.office: Office | None = None
-        self.refuses: str | None = None  # on all ranks alike: why nothing that is saved from now on would count
+        self.refuses: str | None = None  # why nothing that is saved from now on would count
 
-    def save_now(self, step: int, phase: AbstractContextManager[None]) -> None:
-        """All ranks are here, at the same step. The questions to all ranks are the same calls on every rank."""
-        requests = self._desk.take()
-        if self.refuses is not None:
-            self._cannot(requests, step, self.refuses)
+    # ---- the training thread -----------------------------------------------------------------------------------
+
+    def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
+        """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
+        one = _UnderWay(plan, step, self._clock.monotonic(), requests=self._desk.take())
+        if plan.is_shared:
+            self._under_way[plan.number] = one
+        why = self._agreement.meet(plan, step, self._objection_here(plan))
+        if why is not None:
+            if not plan.is_shared:
+                self._cannot(one.requests, step, why)
             return
-        if self._save is None:
-            self._cannot(requests, step, "no save function was given to the monitor")
-            return
-        if self._agreement.is_any(self._state.is_poisoned):
-            self._cannot(requests, step, "the loss is not finite: a checkpoint now would keep the poisoned weights")
-            return
-        began = self._clock.monotonic()
+        one.began = self._clock.monotonic()
         failure: str | None = None
-        result: SaveResult | None = None
-        with phase:
-            try:
-                returned = self._save(step, SaveKind.EMERGENCY.value)
-                if returned is LATER:
-                    self._deferred = _Deferred(step, requests, began)
-                elif self._is_first_rank:
-                    result = as_result(returned)
-            except Exception as err:  # the trainer's own function: its failure is an answer, not our death
-                failure = f"the save function failed: {err!r}"
-                self.failed(step, failure)
-            is_failed = self._agreement.is_any(failure is not None)
-        if is_failed:
-            self._deferred = None
-            self._cannot(requests, step, failure or "another rank failed to save")
-        elif result is not None:
-            self._submit(step, SaveKind.EMERGENCY, result, requests, self._clock.monotonic() - began)
-
-    def saved(self, step: int, kind: SaveKind, result: SaveResult, took_s: float | None) -> None:
-        """The trainer's own save of `step` is complete."""
-        if self.refuses is not None:
-            self.failed(step, self.refuses)
+        try:
+            failure = self._call_save(one, phase)
+        except PASS as err:
+            self._part_is_over(one, f"the save function ended by {err!r}")
+            raise
+        if failure is not None:
+            self.failed(step, failure)
+        elif one.is_deferred:
+            self._deferred = one
             return
-        # One that is newer than a request, and clean, is what the request asked for.
-        now_at = self._state.step
-        answers = not self._state.is_poisoned and now_at is not None and step >= now_at
-        requests = self._desk.take() if answers and self._desk.has_wish else ()
+        self._part_is_over(one, failure)
+
+    def _call_save(self, one: _UnderWay, phase: AbstractContextManager[None]) -> str | None:
+        """Why it failed, if it did. Raises what a user ends a run with."""
+        if self._save is None:
+            return "no save function was given to the monitor"
+        try:
+            with phase:
+                returned = self._save(one.step, SaveKind.EMERGENCY.value)
+            one.is_deferred = returned is LATER
+            if self._is_first_rank and not one.is_deferred:
+                one.result = as_result(returned)
+        except PASS:
+            raise
+        except BaseException as err:  # the trainer's own function, whose errors need not be Exceptions
+            return f"the save function failed: {err!r}"
+        return None
+
+    def _objection_here(self, plan: Plan) -> str:
+        """Why this rank must not save now; empty where it may."""
+        if not plan.is_shared and self._agreement.world_size > 1 and not (self._saves_alone and self._is_first_rank):
+            return f"no coordinator: {self._agreement.lost}"
+        objection = self.objection()
+        if objection:
+            return objection
+        if not self._settle(SETTLE_S):
+            return "the loss of this step could not be read in time, so the weights may be poisoned"
+        if self._state.is_poisoned:
+            return "the loss is not finite: a checkpoint now would keep the poisoned weights"
+        return ""
+
+    def stepped(self, step: int) -> None:
+        """A later step is done: a save that the framework was to make right after the step before has not come."""
+        one = self._deferred
+        if one is not None and step > one.step:
+            self._deferred = None
+            self._part_is_over(one, "the framework did not save at the step at which it was asked to")
+
+    def stop(self) -> None:
+        """The run ends at this step: what is saved from now on, in its tear-down, may not hold the step it claims."""
+        self._has_stopped = True
+
+    def saved(
+        self, step: int, kind: SaveKind, result: SaveResult, took_s: float | None, *, by_all_ranks: bool = False
+    ) -> None:
+        """The trainer's own save of `step` is complete, or this rank's part of it where `by_all_ranks`."""
         deferred = self._deferred
         if deferred is not None and deferred.step == step:
             self._deferred = None
-            kind, took_s = SaveKind.EMERGENCY, self._clock.monotonic() - deferred.began
-            known = {request.request_id for request in requests}
-            requests += tuple(request for request in deferred.requests if request.request_id not in known)
-        self._submit(step, kind, result, requests, took_s)
+            deferred.result = result
+            self._part_is_over(deferred, None)
+            return
+        if not by_all_ranks and not self._is_first_rank:
+            return
+        if self.refuses is not None:
+            self.failed(step, self.refuses)
+            return
+        if self._has_stopped:
+            logger.info("The checkpoint of step %d, saved after the run was stopped, gets no manifest", step)
+            return
+        requests = self._answered_by(step)
+
+        def over(failure: str | None) -> None:
+            if failure is None:
+                self._submit(step, kind, result, requests, took_s)
+            else:
+                self.failed(step, failure)
+                self._cannot(requests, step, failure)
+
+        if by_all_ranks and self._agreement.world_size > 1:
+            newest, times = self._times
+            self._times = (step, times + 1 if newest == step else 1)
+            self._agreement.finished(f"saved-{step}-{self._times[1]}", None, over if self._is_first_rank else None)
+        else:
+            over(None)
+
+    def _answered_by(self, step: int) -> tuple[CheckpointRequest, ...]:
+        """A save that is newer than a request, and clean, is what the request asked for."""
+        now_at = self._state.step
+        answers = not self._state.is_poisoned and now_at is not None and step >= now_at
+        is_planned = self._agreement.armed is not None
+        return self._desk.take() if answers and not is_planned and self._desk.has_wish else ()
+
+    def _part_is_over(self, one: _UnderWay, failure: str | None) -> None:
+        one.took_s = self._clock.monotonic() - one.began
+        if one.plan.is_shared:
+            self._agreement.finished(str(one.plan.number), failure)
+        else:
+            self._end(one, failure)
+
+    # ---- any thread --------------------------------------------------------------------------------------------
+
+    def objection(self) -> str:
+        """Why no save can be made at all; empty where one can."""
+        if self.refuses is not None:
+            return self.refuses
+        return "no save function was given to the monitor" if self._save is None else ""
+
+    def refused(self, why: str) -> None:
+        """A wish for a save cannot be met."""
+        self._cannot(self._desk.take(), self._state.step, why)
+
+    def completed(self, plan: Plan, failure: str | None) -> None:
+        """On rank 0: all ranks' parts of the plan's save are written, or it came to nothing."""
+        one = self._under_way.pop(plan.number, None)
+        if one is not None:
+            self._end(one, failure)
 
     def failed(self, step: int, why: str) -> None:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)
         self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
-    def _cannot(self, requests: Sequence[CheckpointRequest], step: int, why: str) -> None:
+    def _end(self, one: _UnderWay, failure: str | None) -> None:
+        if failure is None and one.result is not None:
+            self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s)
+        else:
+            self._cannot(one.requests, one.step, failure or "the save function returned no checkpoint")
+
+    def _cannot(self, requests: Sequence[CheckpointRequest], step: int | None, why: str) -> None:
         if self.office is not None:
             for request in requests:
                 self.office.mail.answer(request, ReplyOutcome.CANNOT, why, step=step)

@@ -1,6 +1,7 @@
 """The monitor at work. The training thread comes in through `step` and the rest of `Monitor`; all I/O is on threads.
 
-    training thread   step → stall mark, non-finite check, sample, (now and then) agreement, save
+    training thread   step → stall mark, non-finite check, sample; at the agreed step: save
+    rekindle-agree    agrees with the other ranks on a step to save at; where there are several
     rekindle-watch    looks for stalls; no I/O, so that it works when everything else hangs
     rekindle-mail     fence, requests, replies, beats; rank 0
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +30,20 @@ from typing import Any
 from rekindle.detectors import StragglerWatch
 from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.agree import Coordinator, Wish
-from rekindle.monitor.agreement import TOP, Agreement
+from rekindle.monitor.agree import Plan, Wish
+from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.asked import WORD, StacksOnSignal
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
 from rekindle.monitor.emergency import Saver
+from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge
+from rekindle.monitor.leading import Hooks, Leader
 from rekindle.monitor.metrics import Sample
+from rekindle.monitor.negotiation import Negotiation
 from rekindle.monitor.office import Office
 from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
@@ -56,6 +62,7 @@ from rekindle.monitor.worker import Worker
 from rekindle.reports import MAX_REPORT_STACKS_CHARS
 
 EXIT_TIMEOUT_S = 5.0  # at interpreter exit nobody wants to wait
+FLUSH_LOOK_S = 0.02
 
 
 class LiveMonitor(Monitor):
@@ -68,7 +75,8 @@ class LiveMonitor(Monitor):
         resume: ResumePlan,
         config: Config,
         save: SaveFunction | None,
-        coordinator: Coordinator,
+        saves_alone: bool,
+        exchange: Callable[[], Exchange | None],
         box: Box | None,
         upload: Upload | None,
         bus: str | None,
@@ -83,7 +91,6 @@ class LiveMonitor(Monitor):
         self._trouble = trouble = Trouble()
         self._is_asleep = False
         self._should_stop = False
-        self._has_compared = False
         self._signals = Signals()
         self._asked = StacksOnSignal(self._tell_stacks, trouble)
         self._state = state = RunState()
@@ -102,16 +109,23 @@ class LiveMonitor(Monitor):
         self._events = Worker("events", self._outbox.turn_events, trouble, is_done=lambda: self._outbox.has_sent_events)
         self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
         self._voice = Voice(identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake)
-        self._agreement = Agreement(coordinator, trouble, agree_s=config.agree_s, step_s=lambda: state.step_s)
+        self._agreement = Agreement(
+            rank=identity.rank,
+            world_size=identity.world_size,
+            wish=self._wish,
+            take=self._take_wish,
+            step_s=lambda: state.step_s,
+        )
         self._saver = Saver(
             save=save,
-            is_first_rank=is_first,
+            saves_alone=saves_alone,
             agreement=self._agreement,
             desk=self._desk,
             state=state,
             clock=clock,
             trouble=trouble,
             voice=self._voice,
+            settle=lambda _timeout_s: True,
         )
         self._judge = Judge(
             is_first_rank=is_first,
@@ -135,6 +149,9 @@ class LiveMonitor(Monitor):
         )
         self._watcher = Worker("watch", self._watchdog.turn, trouble)
         self._workers = [self._watcher, self._events, self._metrics]
+        self._negotiation: Negotiation | None = None
+        if identity.world_size > 1:
+            self._negotiate(exchange)
         self._accounts = Accounts(
             identity=identity,
             state=state,
@@ -181,6 +198,34 @@ class LiveMonitor(Monitor):
             on_failed=self._saver.failed,
         )
         self._workers += self._office.workers
+
+    def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:
+        saver = self._saver
+        hooks = Hooks(
+            objection=saver.objection,
+            refused=self._refused,
+            completed=saver.completed,
+            resumed_apart=self._resumed_apart,
+        )
+        leader = Leader(
+            agreement=self._agreement,
+            hooks=hooks,
+            step_s=lambda: self._state.slow_step_s,
+            session=secrets.token_hex(8),
+            clock=self._clock,
+            trouble=self._trouble,
+        )
+        self._negotiation = negotiation = Negotiation(
+            agreement=self._agreement,
+            open_exchange=exchange,
+            resume_step=self.resume.step,
+            leader=leader if self.identity.rank == 0 else None,
+            clock=self._clock,
+            trouble=self._trouble,
+        )
+        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.is_idle)
+        self._agreement.wakes(self._agreeing.wake)
+        self._workers.append(self._agreeing)
 
     def begin(
         self,
@@ -234,8 +279,10 @@ class LiveMonitor(Monitor):
                 extra=extra,
             )
             self._take(sample)
-            if self._agreement.is_due():
-                self._agree(step)
+            self._saver.stepped(step)
+            plan = self._agreement.due()
+            if plan is not None:
+                self._act(plan, step)
         except Exception as err:  # the guard of the promise: nothing of ours is raised into training
             self._trouble.inner("step", err)
 
@@ -293,33 +340,30 @@ class LiveMonitor(Monitor):
         """Whether this rank alone has the bad value, where that is known."""
         return None if ranks is None or self.identity.world_size == 1 else set(ranks) == {self.identity.rank}
 
-    def _agree(self, step: int) -> None:
-        try:
-            if not self._has_compared:
-                self._has_compared = True
-                self._compare_resumes()
-            agreed = self._agreement.ask(self._wish())
-            if agreed is Wish.NOTHING:
-                return
-            if agreed is not Wish.SAVE:
-                self._should_stop = True
-            if agreed is not Wish.STOP:
-                self._saver.save_now(step, self.phase(RunPhase.SAVING.value))
-                self._signals.wants_save = False  # also where another rank's signal was the first to be seen
-        except Exception as err:
-            self._agreement.give_up(err)
+    def _act(self, plan: Plan, step: int) -> None:
+        if plan.wish.saves:
+            try:
+                self._saver.save_now(plan, step, self.phase(RunPhase.SAVING.value))
+            finally:
+                if plan.wish.stops:
+                    self._saver.stop()
 
-    def _compare_resumes(self) -> None:
-        """Once, on all ranks: whether they went on from the same step. Each has read its plan for itself."""
-        step = self.resume.step
-        if self._agreement.are_same(0 if step is None else (step + 1) % TOP):
-            return
-        self._saver.refuses = why = (
-            "the ranks resumed at different steps, so that what they save together would be no state that ever was; "
-            "stop the run and start it again"
-        )
-        own = "nothing" if step is None else f"step {step}"
-        self._trouble.once("resumed_apart", "Rank %d resumed from %s: %s", self.identity.rank, own, why)
+    def _take_wish(self, wish: Wish) -> None:
+        """All ranks that keep to the plan are at its step. Called on the training thread."""
+        if wish.saves:
+            self._signals.wants_save = False  # also where another rank's signal was the first to be seen
+        if wish.stops:
+            self._should_stop = True
+        if wish is Wish.STOP:
+            self._saver.stop()
+
+    def _refused(self, why: str) -> None:
+        self._signals.wants_save = False
+        self._saver.refused(why)
+
+    def _resumed_apart(self, why: str) -> None:
+        self._saver.refuses = why
+        self._trouble.once("resumed_apart", "%s", why)
 
     def _wish(self) -> Wish:
         if self._desk.superseded_by is not None:
@@ -336,13 +380,15 @@ class LiveMonitor(Monitor):
         kind: str = "periodic",
         data: Mapping[str, Any] | None = None,
         took_s: float | None = None,
+        by_all_ranks: bool = False,
     ) -> None:
-        if self._is_asleep or self.identity.rank != 0:
+        if self._is_asleep:
             return
         try:
             measured_s, self._state.saving_s = self._state.saving_s, None
             result = SaveResult(path=path, files=files, data=data or {})
-            self._saver.saved(int(step), SaveKind(kind), result, took_s if took_s is not None else measured_s)
+            took_s = took_s if took_s is not None else measured_s
+            self._saver.saved(int(step), SaveKind(kind), result, took_s, by_all_ranks=by_all_ranks)
         except Exception as err:
             self._trouble.inner("saved", err)
 
@@ -383,7 +429,14 @@ class LiveMonitor(Monitor):
         return self._trouble.snapshot()
 
     def flush(self, timeout_s: float = 10.0) -> bool:
-        return self._office is None or self._office.flush(timeout_s)
+        until = time.monotonic() + timeout_s
+        negotiation = self._negotiation
+        pause = threading.Event()
+        while negotiation is not None and not negotiation.is_idle:
+            if time.monotonic() > until:
+                return False
+            pause.wait(FLUSH_LOOK_S)
+        return self._office is None or self._office.flush(until - time.monotonic())
 
     def finish(self, why: str = "finished", timeout_s: float = 10.0) -> None:
         if self._is_asleep or self._state.is_finished:
@@ -400,6 +453,9 @@ class LiveMonitor(Monitor):
         self._signals.restore()
         self._asked.end()
         self._watcher.stop()
+        if self._negotiation is not None:
+            self._negotiation.end()
+            self._agreeing.end(until)
         if self._has_later:
             self._later.end(until)
         if self._office is not None:

@@ -30,7 +30,8 @@ class Config:
     beat_s: how often the beat is written. poll_s: how often requests and the fence are read. list_s: how often requests
     are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the watchdog looks.
     stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first step, and until a
-    step's length is known. agree_s: how often the ranks agree, about. judge_s: how often the loss detectors catch up.
+    step's length is known. agree_s: how often a rank looks for
+    what the others want; 0: as suits what they agree through. judge_s: how often the loss detectors catch up.
     pace_s: how often each rank reports its pace, at least (see `reporter`).
     """
 
@@ -38,7 +39,7 @@ class Config:
     poll_s: float = 5.0
     metrics_s: float = 60.0
     watch_s: float = 1.0
-    agree_s: float = 5.0
+    agree_s: float = 0.0
     judge_s: float = 0.5
     pace_s: float = 300.0
     list_s: float = 60.0

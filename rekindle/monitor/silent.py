@@ -60,10 +60,13 @@ class Monitor:
         kind: str = "periodic",
         data: Mapping[str, Any] | None = None,
         took_s: float | None = None,
+        by_all_ranks: bool = False,
     ) -> None:
         """The trainer's own save of `step` is complete, on all ranks: rank 0 measures it and writes its manifest.
 
         took_s: how long it took; by default what the last `phase("saving")` took.
+        by_all_ranks: every rank calls this, each when its own part is written; the manifest is written when all have.
+        No rank waits for another in here, so no barrier is needed before it.
         """
 
     def should_skip(self, step: int) -> bool:

@@ -11,6 +11,7 @@ from collections import deque
 from rekindle.detectors.nonfinite import NonFinite
 
 DURATIONS_KEPT = 101
+RECENT = 8
 FORGET_AFTER_STEPS = 10  # a bad value that many steps after the last one begins a new story, and is told again
 
 
@@ -70,6 +71,11 @@ class RunState:
     @property
     def step_s(self) -> float | None:
         return median(self.durations)
+
+    @property
+    def slow_step_s(self) -> float | None:
+        """The longest of the last few steps, in seconds: how long a step may take, where too short a guess is worse."""
+        return max(list(self.durations)[-RECENT:], default=None)
 
 
 def median(values: deque[float]) -> float | None:

@@ -47,3 +47,8 @@ def fault_word(fault: str) -> str:
 def action_word(action: str) -> str:
     """`StopJob` is `stop the run`; a name that is not known is told as it is."""
     return ACTIONS.get(action, action)
+
+
+def labelled_action(action: str) -> str:
+    """`StopJob` is `stop the run (StopJob)`: in words, and as people will find it in a policy."""
+    return f"{ACTIONS[action]} ({action})" if action in ACTIONS else action

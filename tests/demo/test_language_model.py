@@ -100,12 +100,10 @@ def test_the_mean_is_taken_in_the_order_of_the_ranks_and_is_the_same_bits_everyw
     random = np.random.default_rng(1)
     vectors = [random.standard_normal(1000).astype(np.float32) * 10.0**rank for rank in range(3)]
     got: dict[int, np.ndarray] = {}
-    agreed: dict[int, int] = {}
 
     def work(rank: int) -> None:
         member = gang.Gang.join(rank, 3, "127.0.0.1", port)
         got[rank] = member.mean(vectors[rank])
-        agreed[rank] = member.largest(rank * 5)
         member.close()
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
@@ -115,7 +113,6 @@ def test_the_mean_is_taken_in_the_order_of_the_ranks_and_is_the_same_bits_everyw
         thread.join(120)
     expected = gang.mean_in_rank_order(vectors)
     assert all(np.array_equal(got[rank], expected) for rank in range(3))
-    assert set(agreed.values()) == {10}
 
 
 def test_a_peer_that_leaves_breaks_the_gang_and_says_so() -> None:

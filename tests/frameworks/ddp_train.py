@@ -43,7 +43,6 @@ ROWS = 16  # per rank and step
 STEPS_PER_EPOCH = 64
 FEATURES, HIDDEN, CLASSES = 16, 32, 8
 MAX_STEPS = 100_000
-AGREE_EVERY = 5
 
 
 class Data:
@@ -220,7 +219,7 @@ class Trainer:
 
 def train(trainer: Trainer, *, save_every: int, pace_s: float) -> str:
     """Train until the run is over or the monitor says stop. Returns why it ended."""
-    mon = rekindle.start(save=trainer.save, every=AGREE_EVERY)  # >>>
+    mon = rekindle.start(save=trainer.save)  # >>>
     watch = rekindle.LocalWatch(mon)  # >>>
     watch.gradients(trainer.model, hook=trainer.average)  # >>>
     if mon.resume.uri is not None:  # >>>

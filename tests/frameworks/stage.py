@@ -53,6 +53,7 @@ POLICY: Mapping[str, Any] = {
 MONITOR = {
     "REKINDLE_BEAT_S": "0.5",
     "REKINDLE_POLL_S": "0.25",
+    "REKINDLE_AGREE_S": "0.25",
     "REKINDLE_WATCH_S": "0.25",
     "REKINDLE_METRICS_S": "5",
     "REKINDLE_STALL_FLOOR_S": "60",  # a busy machine may stand still for many seconds; tests of hangs ask for less

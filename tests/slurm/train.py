@@ -37,9 +37,8 @@ from gang import Gang, GangBroken
 from trainer import Setup, Trainer
 
 import rekindle.monitor
-from rekindle.monitor import AllReduceMax, SaveResult
+from rekindle.monitor import SaveResult
 
-AGREE_EVERY = 5
 PORTS = 30
 
 
@@ -96,7 +95,6 @@ def train(run: Run, gang: Gang) -> str:
         save=save,
         rank=run.rank,
         world_size=run.world_size,
-        coordinator=AllReduceMax(gang.largest, every=AGREE_EVERY),
     )
     if mon.resume.uri is not None:
         trainer.restore(checkpoint.load(mon.resume.uri))
