@@ -271,7 +271,11 @@ def kl_warm_up(rng: Generator, rows: int) -> Run:
     length = rng.uniform(1000, 12_000)
     beta = np.clip((np.arange(rows) - rng.uniform(0, 3000)) / length, 0, 1)
     reconstruction = falling(rng, rows)
-    kl = reconstruction[-1] * rng.uniform(0.3, 1.5) * (0.35 + 0.65 * np.exp(-np.arange(rows) / rng.uniform(2000, 10_000)))
+    kl = (
+        reconstruction[-1]
+        * rng.uniform(0.3, 1.5)
+        * (0.35 + 0.65 * np.exp(-np.arange(rows) / rng.uniform(2000, 10_000)))
+    )
     return Run((reconstruction + beta * kl) * noise(rng, rows), announced=((0, "KL warm-up"),))
 
 
@@ -393,7 +397,11 @@ def experts(rng: Generator, rows: int) -> Run:
 def tasks(rng: Generator, rows: int) -> Run:
     levels = np.exp(rng.normal(0, 0.8, int(rng.integers(2, 6))))
     length = int(rng.choice([1, 1, 5, 50, 300]))
-    which = (np.arange(rows) // length) % len(levels) if rng.random() < 0.5 else blocks(rng, rows, 1, 2 * length, len(levels))
+    which = (
+        (np.arange(rows) // length) % len(levels)
+        if rng.random() < 0.5
+        else blocks(rng, rows, 1, 2 * length, len(levels))
+    )
     return Run(usual(rng, rows) * levels[which])
 
 

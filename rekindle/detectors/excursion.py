@@ -11,14 +11,17 @@ The rules count steps where a row stands for few of them; a row of `COARSE_STEPS
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 
-from rekindle.detectors.scale import LossScale
+from rekindle.detectors.scale import PROGRESS, LossScale
 
 COARSE_STEPS = 30  # steps per row from which a row hides the shape of a spike
 COARSE_AT_ONCE = 0.50  # of the loss: so far up, one row of a coarse log is enough; below it takes a second
 COARSE_HEAL_Z, COARSE_HEAL_RISE = 1.5, 0.03  # what "back" is for that second row
 AT_ONCE = 2.5  # of the loss: 3.5 times the baseline is beyond hard data, and two rows are enough
-AT_ONCE_Z = 5.0  # and so many times what one row differs from the next: noise as large as the loss reaches far by itself
+AT_ONCE_Z = (
+    5.0  # and so many times what one row differs from the next: noise as large as the loss reaches far by itself
+)
 LARGE = 0.50  # of the loss: so far up, a slow way down is enough
 LARGE_Z = 3.0
 LARGE_STEPS = 10  # of a log with several steps per row: what two rows and more stand for
@@ -26,6 +29,7 @@ SPARSE_STEPS = 5  # steps per row from which hard data is no longer a run of nei
 TAIL_ROWS = 4  # on the slow way down, between the baseline and half way up
 LONG_STEPS = 20  # smaller excursions that heal sooner are not worth a recovery
 LONG_TAIL_ROWS = 8
+ALL_LOST = 0.9  # of the way from the first losses: weights that have learned nothing
 SETTLED_MOVE = 1.8  # times the usual move from row to row; less is a plateau as calm as the run was before
 MOVE_CUT = 4.0  # a single row counts no more than so many usual moves
 MEAN_MOVE = 1.128  # of the difference of two normal values, in standard deviations: 2 / sqrt(pi)
@@ -58,6 +62,7 @@ class Excursion:
         "_noise",
         "_previous",
         "_tail",
+        "acted_row",
         "good",
         "has_acted",
         "heal_to",
@@ -77,12 +82,14 @@ class Excursion:
         self.rows = rows
         self.good = 0  # rows in a row that are back
         self.has_acted = False
+        self.acted_row = 0
         self._gap = max(scale.gap, 1)
         self._noise = noise = scale.noise
         self._needs = (
             max(scale.needs(AT_ONCE), AT_ONCE_Z * noise),
             max(scale.needs(LARGE), LARGE_Z * noise),
             scale.needs(COARSE_AT_ONCE),
+            ALL_LOST * scale.way if scale.way >= scale.needs(PROGRESS) else inf,
         )
         self._previous = scale.value
         self._moved = 0.0
@@ -110,6 +117,11 @@ class Excursion:
         self._moves += 1
         self._previous = value
 
+    def act(self) -> None:
+        """It is trouble from this row on."""
+        self.has_acted = True
+        self.acted_row = self.rows
+
     @property
     def is_settled(self) -> bool:
         """Whether the rows up there differ no more from each other than those below did."""
@@ -129,7 +141,7 @@ class Excursion:
         """The rule by which this is trouble with the weights; "" while nothing says so, and while the newest row is back."""
         if self.good:
             return ""
-        at_once, large, coarse = self._needs
+        at_once, large, coarse, all_lost = self._needs
         gap, lasts, worst = self._gap, self._lasts, self.worst
         if gap >= COARSE_STEPS:
             if worst > coarse or lasts > 1:
@@ -143,8 +155,11 @@ class Excursion:
                     return "comes down slowly"
                 if gap >= SPARSE_STEPS and lasts * gap >= LARGE_STEPS:
                     return "stays up"
-        if lasts * gap >= LONG_STEPS and lasts > 2 and (self._tail >= LONG_TAIL_ROWS or not self.is_settled):
-            return "stays up"
+        if lasts * gap >= LONG_STEPS and lasts > 2:
+            if worst >= all_lost:
+                return "nothing learned is left"
+            if self._tail >= LONG_TAIL_ROWS or not self.is_settled:
+                return "stays up"
         return ""
 
     def end(self, scale: LossScale) -> End:

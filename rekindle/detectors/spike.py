@@ -148,12 +148,18 @@ class LossSpike:
         elif event is not None:
             higher = event.worst + scale.needs(HIGHER)
             event.add(scale.value)
-            if event.has_acted and is_far and score > PEAK_Z and event.rows > ESCALATE_ROWS and rise > higher:
+            if (
+                event.has_acted
+                and is_far
+                and score > PEAK_Z
+                and event.rows > event.acted_row + ESCALATE_ROWS
+                and rise > higher
+            ):
                 verdict = self._verdict(point, loss, "higher still", Severity.ACT)
         if event is not None and not event.has_acted:
             rule = event.trouble()
             if rule and not self._habits.explain(point.step, event.worst, event.rows):
-                event.has_acted = True
+                event.act()
                 self.onset_step = event.start_step
                 self.heal_to = event.heal_to
                 verdict = self._verdict(point, loss, rule, Severity.ACT)
