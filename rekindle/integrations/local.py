@@ -1,138 +1,165 @@
-"""What one rank alone knows of a step: was its own gradient finite before it was averaged, how long did it work.
+"""What one rank alone knows of a step: were its own gradient and loss finite before any average, how long did it work.
 
-After the all-reduce a NaN is everybody's. Before it, it has one owner, and often a broken device. The look costs one
-reduction per gradient bucket, on the device; nobody waits for its result: a thread reads it later.
+After the all-reduce a NaN is everybody's. Before it, it has one owner, and often a broken device. `LocalWatch` looks at
+the gradients of a few small parameters as autograd delivers them, before DistributedDataParallel puts them into its
+buckets: DDP's communication is not touched, so its result and its communication hooks stay what they are. A NaN travels
+backwards through all layers before the one where it arose, so it reaches the first parameters, unless it arose in a
+weight's own gradient only; that one is seen in the next loss, on all ranks alike.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from rekindle.monitor import Monitor
+from rekindle.monitor.guard import PASS
+from rekindle.monitor.trouble import logger
+from rekindle.monitor.values import Captured, capture, is_pending, is_ready, read
 
 GRADIENT, LOSS = "gradient", "loss"
-_READ_EVERY_S = 1.0  # values of shorter steps are read together: a thread's wake-up costs more than a reading
-_PACES_KEPT = 8  # steps whose device times may be outstanding
+PARAMETERS = 4  # that are looked at: the first one, and others spread over the model for its branches
+SMALL = 2**20  # elements: their largest magnitude is found in microseconds
+STEPS_KEPT = 64  # whose values, or device times, may be outstanding
+FOLD_AT = 256  # looks in one step, as under gradient accumulation, until they are made one
+CLOSE_S = 2.0
+_LOOK_S = 0.01
 
 
 class LocalWatch:
-    """One per process, on the training thread.
+    """One per process, on the training thread. None of its methods raises or waits, but `close` for two seconds.
 
-    watch = LocalWatch(mon)
-    watch.gradients(ddp_model)                                  # once; FSDP2 and others: watch.loss(loss) at each step
+    watch = LocalWatch(mon)                 # scaler=...: see `Monitor.scaler`
+    watch.gradients(model)                  # once; FSDP2 shards its gradients out of sight: watch.loss(loss) each step
     ...
     mon.step(step, loss=loss, work_s=watch.stepped(step))       # at each step
     """
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Monitor, *, scaler: object = None) -> None:
         self._monitor = monitor
-        self._found: list[tuple[str, Any]] = []
+        if scaler is not None:
+            monitor.scaler(scaler)
+        self._found: dict[tuple[str, Any], list[Any]] = {}  # by metric and device
+        self._unread: deque[tuple[int, str, Captured]] = deque()
+        self._handles: list[Any] = []
         self._began: Any = None
         self._worked: Any = None
-        self._paces: deque[tuple[Any, Any]] = deque(maxlen=_PACES_KEPT)
-        self._unread: list[tuple[int, str, Any, Any]] = []
-        self._queue: SimpleQueue[list[tuple[int, str, Any, Any]] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._flushed_at = time.perf_counter()
+        self._paces: deque[tuple[Any, Any]] = deque(maxlen=STEPS_KEPT)
+        self._noted: set[str] = set()
+        # Inside a compiled function: one graph break, and nothing of ours is traced.
+        for name in ("loss", "stepped"):
+            setattr(self, name, torch.compiler.disable(getattr(self, name)))
 
-    def gradients(self, model: Any, hook: Callable[[Any, Any], Any] | None = None, state: Any = None) -> None:
-        """Look at each gradient bucket of a DistributedDataParallel model before it is averaged.
-
-        hook, state: a communication hook that the script uses already; by default DDP's own average. Raises:
-        RuntimeError where the model has a hook (DDP takes one only).
-        """
-        send = hook or _average
-
-        def look_first(inner: Any, bucket: Any) -> Any:
-            self._look(GRADIENT, bucket.buffer())
-            self._worked = _now()
-            return send(inner, bucket)
-
-        look_first.__annotations__.clear()  # DDP compares them with its own types, and ours are strings
-        model.register_comm_hook(state, look_first)
+    def gradients(self, model: Any) -> None:
+        """Look at this rank's own gradients from now on. Calling it again moves the look to that model."""
+        try:
+            for handle in self._handles:
+                handle.remove()
+            self._handles = [parameter.register_hook(self._see) for parameter in _spread(list(_small(model)))]
+            if not self._handles:
+                self._note("gradients", "The model has no gradients to look at on this rank: its loss is looked at")
+        except PASS:
+            raise
+        except BaseException as err:  # a model of any kind: its gradients are not looked at
+            self._note("gradients", f"The model's gradients cannot be looked at: {err!r}")
 
     def loss(self, loss: Any) -> None:
-        """This rank's own loss, before any averaging over ranks. Anything but a tensor is passed over."""
-        if isinstance(loss, torch.Tensor) and loss.numel() > 0:
-            self._look(LOSS, loss)
+        """This rank's own loss, before any averaging over ranks. Only floating-point tensors are looked at."""
+        try:
+            if isinstance(loss, torch.Tensor):
+                self._look(LOSS, loss)
+        except PASS:
+            raise
+        except BaseException as err:
+            self._note(LOSS, f"A loss cannot be looked at: {err!r}")
 
     def stepped(self, step: int) -> float | None:
         """The step is over. Returns the newest known seconds of own work in a step, for `Monitor.step(work_s=...)`.
 
-        Own work is from the end of the last step to the last gradient bucket: before a rank waits for any other. On a
-        GPU the device measures it, so it is that of a step or two ago. None where no gradients are looked at.
+        Own work is from the end of the last step to the last gradient: before a rank waits for any other. On a GPU the
+        device measures it, so it is that of a step or two ago. None where no gradients are looked at.
         """
-        for metric in dict.fromkeys(metric for metric, _ in self._found):
-            worst = torch.stack([value for found, value in self._found if found == metric]).amax()  # amax keeps NaN
-            self._hand_over(step, metric, worst)
-        self._found.clear()
-        if self._began is not None and self._worked is not None:
-            self._paces.append((self._began, self._worked))
-        self._began, self._worked = _now(), None
-        return self._pace()
+        try:
+            for (metric, _), values in self._found.items():
+                if values and len(self._unread) < STEPS_KEPT:
+                    self._unread.append((step, metric, capture(_worst(values))))
+            self._found.clear()
+            self._tell()
+            if self._began is not None and self._worked is not None:
+                self._paces.append((self._began, self._worked))
+            self._began, self._worked = _now(), None
+            return self._pace()
+        except PASS:
+            raise
+        except BaseException as err:
+            self._note("stepped", f"What is this rank's own of a step cannot be told: {err!r}")
+            return None
 
     def close(self) -> None:
-        """Read what is outstanding, and end the thread."""
-        if self._unread:
-            self._flush()
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join(10.0)
-            self._thread = None
+        """Take the hooks away and report what is outstanding."""
+        until = time.monotonic() + CLOSE_S
+        try:
+            for handle in self._handles:
+                handle.remove()
+            self._handles.clear()
+            while self._tell(is_last=True) and time.monotonic() < until:
+                time.sleep(_LOOK_S)  # noqa: TID251  the run is over
+        except PASS:
+            raise
+        except BaseException as err:
+            self._note("close", f"What is this rank's own of the last steps is not known: {err!r}")
+
+    def _see(self, gradient: Any) -> None:
+        """A hook of autograd: returns nothing, so that the gradient stays what it is."""
+        if torch.compiler.is_compiling():
+            return
+        try:
+            self._look(GRADIENT, gradient)
+            self._worked = _now()
+        except PASS:
+            raise
+        except BaseException as err:
+            self._note(GRADIENT, f"A gradient cannot be looked at: {err!r}")
 
     def _look(self, metric: str, values: Any) -> None:
+        values = _plain(values.detach())
+        if values is None:
+            return
         with torch.no_grad():
-            # The largest magnitude is not finite exactly where one value is not; no copy of the bucket is made for it.
-            largest = torch.linalg.vector_norm(values.detach(), ord=math.inf)
-            self._found.append((metric, largest.double()))
+            # The largest magnitude is not finite exactly where one value is not; nothing is copied for it.
+            largest = torch.linalg.vector_norm(values, ord=math.inf).double()
+        found = self._found.setdefault((metric, largest.device), [])
+        found.append(largest)
+        if len(found) >= FOLD_AT:
+            found[:] = [_worst(found)]
 
-    def _hand_over(self, step: int, metric: str, worst: Any) -> None:
-        ready = None
-        if worst.is_cuda:
-            host = torch.empty((), dtype=worst.dtype, pin_memory=True)
-            host.copy_(worst, non_blocking=True)
-            ready = torch.cuda.Event()
-            ready.record()
-            worst = host
-        self._unread.append((step, metric, worst, ready))
-        # On the CPU the value is there already, and bad news need not wait.
-        is_bad = ready is None and not math.isfinite(float(worst))
-        if is_bad or time.perf_counter() - self._flushed_at > _READ_EVERY_S:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._read, name="rekindle-local", daemon=True)
-            self._thread.start()
-        self._queue.put(self._unread)
-        self._unread = []
-        self._flushed_at = time.perf_counter()
-
-    def _read(self) -> None:
-        is_bad = False
-        while (values := self._queue.get()) is not None:
-            for step, metric, worst, ready in values:
-                if ready is not None:
-                    ready.synchronize()
-                was_bad, is_bad = is_bad, not math.isfinite(float(worst))
-                if is_bad and not was_bad:  # the first of a stretch; the weights, and so the rest, are NaN anyway
-                    self._monitor.local_non_finite(step, metric)
+    def _tell(self, *, is_last: bool = False) -> int:
+        """Report the values that are there. Returns how many are not."""
+        while self._unread:
+            step, metric, value = self._unread[0]
+            # Where a library cannot tell that a value is there, it is read one step later, so that it is by then.
+            is_fresh = is_pending(value) and len(self._unread) <= 1 and not is_last
+            if is_fresh or not is_ready(value):
+                break
+            self._unread.popleft()
+            number = read(value)
+            if number is not None and not math.isfinite(number):
+                self._monitor.local_non_finite(step, metric)
+        return len(self._unread)
 
     def _pace(self) -> float | None:
         newest = None
         while self._paces:
             began, worked = self._paces[0]
-            if isinstance(began, float):
+            if isinstance(began, float) and isinstance(worked, float):
                 newest = worked - began
+            elif isinstance(began, float) or isinstance(worked, float):
+                pass  # the device came into use in between
             elif worked.query():
                 newest = began.elapsed_time(worked) / 1000.0
             else:
@@ -140,19 +167,51 @@ class LocalWatch:
             self._paces.popleft()
         return newest
 
+    def _note(self, what: str, text: str) -> None:
+        if what not in self._noted:
+            self._noted.add(what)
+            logger.warning("%s", text)
+
+
+def _small(model: Any) -> Iterator[Any]:
+    """Parameters whose gradients autograd delivers whole on this rank, small ones where there are any."""
+    usable = [parameter for parameter in model.parameters() if _is_usable(parameter)]
+    limit = max(SMALL, min((parameter.numel() for parameter in usable), default=0))
+    return (parameter for parameter in usable if parameter.numel() <= limit)
+
+
+def _is_usable(parameter: Any) -> bool:
+    # Sharded parameters (DTensor, FSDP's FlatParameter) and those without a shape yet are of classes of their own.
+    is_plain = type(parameter) in (torch.nn.Parameter, torch.Tensor)
+    return is_plain and parameter.requires_grad and parameter.is_leaf and parameter.numel() > 0
+
+
+def _spread(parameters: list[Any]) -> list[Any]:
+    count = len(parameters)
+    places = dict.fromkeys(index * count // PARAMETERS for index in range(min(PARAMETERS, count)))
+    return [parameters[place] for place in places]
+
+
+def _plain(values: Any) -> Any:
+    """The values of a tensor that holds some here; None for every other one."""
+    if type(values).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return None  # spread over ranks, or without data
+    if values.layout is torch.sparse_coo:
+        values = values._values()
+    is_number = values.is_floating_point() or values.is_complex()
+    has_data = values.layout is torch.strided and values.numel() > 0 and not values.is_meta
+    return values if is_number and has_data else None
+
+
+def _worst(values: list[Any]) -> Any:
+    with torch.no_grad():
+        return torch.stack(values).amax()  # amax keeps NaN
+
 
 def _now() -> Any:
     """A mark on the device's own time line, or this host's clock where it computes itself."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()) or torch.cuda.is_current_stream_capturing():
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event
-
-
-def _average(group: Any, bucket: Any) -> Any:
-    """What DDP does without a hook. Source: torch.distributed.algorithms.ddp_comm_hooks.default_hooks."""
-    group = group if group is not None else dist.group.WORLD
-    buffer = bucket.buffer()
-    buffer.div_(group.size())
-    return dist.all_reduce(buffer, group=group, async_op=True).get_future().then(lambda future: future.value()[0])

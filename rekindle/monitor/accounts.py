@@ -10,8 +10,10 @@ from rekindle.mailbox import Beat, CheckpointReply, LossState, Manifest, Manifes
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge, number, plain
+from rekindle.monitor.losses import SETTLE_S, Losses
 from rekindle.monitor.outbox import EventType, Outbox
-from rekindle.monitor.saving import SaveJob
+from rekindle.monitor.saving import SaveIncomplete, SaveJob
+from rekindle.monitor.seat import Seat
 from rekindle.monitor.stall import StallWatch
 from rekindle.monitor.state import RunState
 from rekindle.monitor.trouble import logger
@@ -28,7 +30,9 @@ class Accounts:
         identity: Identity,
         state: RunState,
         stall: StallWatch,
+        losses: Losses,
         judge: Judge,
+        seat: Seat,
         clock: Clock,
         voice: Voice,
         outbox: Outbox,
@@ -37,16 +41,19 @@ class Accounts:
         self._identity = identity
         self._state = state
         self._stall = stall
+        self._losses = losses
         self._judge = judge
+        self._seat = seat
         self._clock = clock
         self._voice = voice
         self._outbox = outbox
         self._hears = hears
 
     def beat(self) -> Beat:
-        state, news, identity = self._state, self._judge.news, self._identity
-        loss = state.loss
-        loss_state = classify(loss)
+        state, identity = self._state, self._identity
+        remote = None if self._seat.is_mine else self._seat.remote
+        news = self._judge.news if remote is None else remote.news
+        loss, loss_state = state.newest_loss() if remote is None else (remote.loss, remote.loss_state)
         phase = RunPhase.STALLED if self._stall.is_stalled else self._stall.phase
         return Beat(
             job_id=identity.job_id,
@@ -54,7 +61,7 @@ class Accounts:
             attempt_number=identity.attempt_number,
             step=state.step,
             first_step=state.first_step,
-            loss=loss if loss_state is LossState.FINITE else None,
+            loss=loss,
             loss_state=loss_state,
             phase=RunPhase.FINISHED if state.is_finished else phase,
             step_s_median=state.step_s,
@@ -76,6 +83,11 @@ class Accounts:
         return f"the training thread did not get to a save in time: in {self._stall.phase}, {silent_s:.1f} s {where}"
 
     def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
+        """For the sealing thread: waits until the loss of the saved step is read, within bounds.
+
+        Raises: SaveIncomplete where the values up to that step say that the weights may not be finite.
+        """
+        loss = self._loss_saved(job.step)
         return Manifest(
             job_id=self._identity.job_id,
             attempt=self._identity.attempt,
@@ -87,9 +99,19 @@ class Accounts:
             files=files,
             world_size=self._identity.world_size,
             data=job.result.data,
-            loss=job.loss,
+            loss=loss,
             saved_at=job.saved_at,
         )
+
+    def _loss_saved(self, step: int) -> float | None:
+        """The loss of exactly the saved step; None where it was not given, or not read in time: never an older one."""
+        self._losses.settle(SETTLE_S)
+        remote = None if self._seat.is_mine else self._seat.remote
+        is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= step
+        if is_bad_elsewhere or self._state.is_poisoned_at(step):
+            raise SaveIncomplete(f"the loss is not finite at step {step}: its weights may not be either")
+        loss = self._state.loss_at(step)
+        return loss if classify(loss) is LossState.FINITE else None
 
     def on_reply(self, reply: CheckpointReply) -> None:
         self._voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from rekindle.detectors.nonfinite import classify
-from rekindle.mailbox import CheckpointRequest, LossState, ReplyOutcome, SaveKind
+from rekindle.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
 from rekindle.monitor.agree import Plan
 from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.clock import Clock
@@ -227,13 +226,11 @@ class Saver:
     ) -> None:
         if self.office is None:
             return
-        loss = self._state.loss
         self.office.submit(
             SaveJob(
                 step=step,
                 kind=kind,
                 result=result,
-                loss=loss if classify(loss) is LossState.FINITE else None,
                 saved_at=self._clock.now(),
                 took_s=took_s,
                 requests=requests,

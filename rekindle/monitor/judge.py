@@ -1,25 +1,21 @@
-"""The late thread: reads tensors, which may have to wait for the device, and feeds the loss detectors.
-
-The training thread only appends to a queue. The detectors run on rank 0 alone; every rank looks after its own values
-that are not finite.
-"""
+"""The loss detectors of a run, on the late thread of the one rank that judges (see `seat`)."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rekindle.detectors import Health, LossWatch, Point, Severity, ThroughputWatch, Verdict
 from rekindle.detectors import Trouble as Kind
-from rekindle.monitor.metrics import Sample, as_number
+from rekindle.detectors.nonfinite import classify
+from rekindle.monitor.metrics import Sample
 from rekindle.monitor.outbox import EventType
-from rekindle.monitor.trouble import Trouble, logger
+from rekindle.monitor.state import BadSteps, BadStretch
+from rekindle.monitor.trouble import logger
 from rekindle.monitor.voice import Voice
 
-QUEUE_MAX = 4096  # points; the oldest go first, and are counted
 _SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
 
 
@@ -35,66 +31,61 @@ class LossNews:
 
 
 class Judge:
-    """`take` is the training thread's and never waits; everything else happens in `turn`."""
+    """`judge` is the late thread's; `news` may be read by any.
+
+    is_seated: whether this rank judges the loss. has_pace: whether it judges the pace of steps, which is rank 0's.
+    is_scaled: whether a gradient scaler is at work; a gradient norm that is not finite is then the scaler's business.
+    """
 
     def __init__(
         self,
         *,
-        is_first_rank: bool,
-        judge_s: float,
+        is_seated: Callable[[], bool],
+        has_pace: bool,
+        is_scaled: Callable[[], bool],
         voice: Voice,
-        trouble: Trouble,
-        see_loss: Callable[[int, float], None],
-        forward: Callable[[Sample], None],
         on_news: Callable[[], None],
     ) -> None:
-        self._judges = is_first_rank
-        self._judge_s = judge_s
+        self._is_seated = is_seated
+        self._has_pace = has_pace
+        self._is_scaled = is_scaled
         self._voice = voice
-        self._trouble = trouble
-        self._see_loss = see_loss
-        self._forward = forward
         self._on_news = on_news
-        self._queue: deque[tuple[Sample, bool]] = deque(maxlen=QUEUE_MAX)
         self._loss = LossWatch()
         self._throughput = ThroughputWatch()
+        self._bad = BadSteps()
+        self._held_back: list[Point] = []  # not finite, and not yet more than news
         self.news = LossNews()
 
-    def wants(self, *, is_late: bool) -> bool:
-        """Whether a sample belongs in here: all that have to be read, and on rank 0 every other one too."""
-        return is_late or self._judges
+    def wants(self, sample: Sample) -> bool:
+        """Whether there is something to judge in a sample."""
+        return self._has_pace or (sample.loss is not None and self._is_seated())
 
-    def take(self, sample: Sample, *, is_late: bool) -> None:
-        """Queue one step. `is_late`: its loss has yet to be read, seen for what it is, and forwarded as a metric."""
-        if len(self._queue) == QUEUE_MAX:
-            self._trouble.count("points_dropped")
-        self._queue.append((sample, is_late))
-
-    def turn(self) -> float:
-        """Work off the queue. Returns seconds until the next turn."""
-        while self._queue:
-            sample, is_late = self._queue.popleft()
-            loss = as_number(sample.loss) if sample.loss is not None else None  # may wait for the device
-            if is_late:
-                if loss is None:
-                    self._trouble.once(
-                        "unreadable_loss", "The loss of step %d is not a number: %r", sample.step, type(sample.loss)
-                    )
-                else:
-                    self._see_loss(sample.step, loss)
-                self._forward(replace(sample, loss=loss))
-            if self._judges:
-                self._judge(sample, loss)
-        return self._judge_s
-
-    def _judge(self, sample: Sample, loss: float | None) -> None:
-        grad_norm = as_number(sample.grad_norm) if sample.grad_norm is not None else None
+    def judge(self, sample: Sample) -> None:
+        """Judge one step; its values are numbers by now."""
+        loss = sample.loss if isinstance(sample.loss, float) else None
+        grad_norm = sample.grad_norm if isinstance(sample.grad_norm, float) else None
+        if grad_norm is not None and not math.isfinite(grad_norm) and self._is_scaled():
+            grad_norm = None
         point = Point(step=sample.step, loss=loss, grad_norm=grad_norm, step_s=sample.step_s)
+        if self._is_seated():
+            self._judge_loss(point)
+        if self._has_pace:
+            for verdict in self._throughput.update(point):
+                if verdict.severity is Severity.ACT:
+                    self._say_throughput(verdict)
+
+    def _judge_loss(self, point: Point) -> None:
         was = self.news
-        verdicts = self._loss.update(point)
-        watch = self._loss
-        judged = was.judged_step if loss is None else sample.step
-        now = LossNews(watch.health, watch.onset_step, watch.healed_step, watch.baseline, judged)
+        verdicts: list[Verdict] = []
+        for row in self._confirmed(point):
+            verdicts += self._loss.update(row)
+        watch, loss = self._loss, point.loss
+        judged = was.judged_step if loss is None else point.step
+        health = watch.health
+        if self._held_back and health in (Health.OK, Health.UNKNOWN):
+            health = Health.WATCH
+        now = LossNews(health, watch.onset_step, watch.healed_step, watch.baseline, judged)
         self.news = now
         for verdict in verdicts:
             self._say_loss(verdict, loss)
@@ -102,20 +93,34 @@ class Judge:
         if is_healed:
             self._voice.push(
                 EventType.LOSS_RECOVERED,
-                at_step=sample.step,
+                at_step=point.step,
                 healed_step=now.healed_step,
                 onset_step=now.onset_step,
                 loss=_finite(loss),
             )
-            logger.info("The loss is back to normal at step %d", sample.step)
+            logger.info("The loss is back to normal at step %d", point.step)
         # Rows that come back one by one and leave again are no news: each would be a beat of its own.
         flickers = {was.health, now.health} == {Health.SPIKING, Health.WATCH} and was.onset_step == now.onset_step
         changes = was.health is not now.health and (was.health in _SICK or now.health in _SICK)
         if is_healed or (changes and not flickers):
             self._on_news()
-        for verdict in self._throughput.update(point):
-            if verdict.severity is Severity.ACT:
-                self._say_throughput(verdict)
+
+    def _confirmed(self, point: Point) -> list[Point]:
+        """The rows that the detectors are given now: a loss that is not finite only once it lasts, see `BadSteps`."""
+        if point.loss is None:
+            return [point]
+        if math.isfinite(point.loss):
+            self._bad.good()
+            self._held_back.clear()
+            return [point]
+        state = classify(point.loss)
+        self._bad.bad(BadStretch(step=point.step, loss_state=state, metric="loss", own=False, alone=None))
+        if not self._bad.is_confirmed:
+            self._held_back.append(replace(point, grad_norm=None))
+            return [replace(point, loss=None)]
+        rows = [*self._held_back, point]
+        self._held_back.clear()
+        return rows
 
     def _say_loss(self, verdict: Verdict, loss: float | None) -> None:
         """A verdict worth a recovery becomes an event; values that are not finite have one of their own already."""

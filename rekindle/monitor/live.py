@@ -6,7 +6,7 @@
     rekindle-mail     fence, requests, replies, beats; rank 0
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
     rekindle-seal     checksums, manifest; rank 0
-    rekindle-late     reads tensors, which may have to wait for the device; on rank 0 also the loss detectors
+    rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
     rekindle-asked    waits for a signal that asks for this rank's stacks; on Slurm
     rekindle-events, rekindle-metrics   what leaves for AWS
 
@@ -25,10 +25,11 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from rekindle.detectors import StragglerWatch
-from rekindle.mailbox import LossState, ResumePlan, RunPhase, SaveKind
+from rekindle.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Plan, Wish
 from rekindle.monitor.agreement import Agreement
@@ -37,11 +38,12 @@ from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.desk import Desk
-from rekindle.monitor.emergency import Saver
+from rekindle.monitor.emergency import SETTLE_S, Saver
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.judge import Judge
 from rekindle.monitor.leading import Hooks, Leader
+from rekindle.monitor.losses import Losses
 from rekindle.monitor.metrics import Sample
 from rekindle.monitor.negotiation import Negotiation
 from rekindle.monitor.office import Office
@@ -49,12 +51,13 @@ from rekindle.monitor.outbox import EventType, Outbox
 from rekindle.monitor.phases import Phase
 from rekindle.monitor.reporter import Reporter
 from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
+from rekindle.monitor.seat import Seat
 from rekindle.monitor.settings import Config
 from rekindle.monitor.signals import Signals
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stacks import capture_stacks
 from rekindle.monitor.stall import StallWatch
-from rekindle.monitor.state import RunState
+from rekindle.monitor.state import BadStretch, RunState
 from rekindle.monitor.trouble import Trouble, logger
 from rekindle.monitor.voice import Voice
 from rekindle.monitor.watchdog import Watchdog
@@ -102,7 +105,8 @@ class LiveMonitor(Monitor):
             clock=clock,
             trouble=trouble,
             bus=bus,
-            sends_metrics=sends_metrics and is_first,
+            sends_metrics=sends_metrics,
+            is_first_rank=is_first,
             dimensions={"JobId": identity.job_id},
             metrics_s=config.metrics_s,
         )
@@ -125,18 +129,35 @@ class LiveMonitor(Monitor):
             clock=clock,
             trouble=trouble,
             voice=self._voice,
-            settle=lambda _timeout_s: True,
+            settle=lambda timeout_s: self._losses.settle(timeout_s),
         )
-        self._judge = Judge(
-            is_first_rank=is_first,
-            judge_s=config.judge_s,
-            voice=self._voice,
+        self._seat = Seat(
+            rank=identity.rank,
+            world_size=identity.world_size,
+            state=state,
+            clock=clock,
             trouble=trouble,
-            see_loss=self._see_loss,
-            forward=self._outbox.sample,
+            publish_s=config.beat_s,
+            news=lambda: self._judge.news,
             on_news=self._beat_soon,
         )
-        self._later = Worker("late", self._judge.turn, trouble)
+        self._judge = Judge(
+            is_seated=lambda: self._seat.is_mine,
+            has_pace=is_first,
+            is_scaled=lambda: self._losses.scale.is_on,
+            voice=self._voice,
+            on_news=self._loss_news,
+        )
+        self._losses = Losses(
+            state=state,
+            judge=self._judge,
+            judge_s=config.judge_s,
+            trouble=trouble,
+            forward=self._forward,
+            on_bad=self._on_bad,
+            wake=self._read_later,
+        )
+        self._later = Worker("late", self._losses.turn, trouble)
         self._has_later = False
         self._watchdog = Watchdog(
             stall=self._stall,
@@ -156,7 +177,9 @@ class LiveMonitor(Monitor):
             identity=identity,
             state=state,
             stall=self._stall,
+            losses=self._losses,
             judge=self._judge,
+            seat=self._seat,
             clock=clock,
             voice=self._voice,
             outbox=self._outbox,
@@ -220,6 +243,7 @@ class LiveMonitor(Monitor):
             open_exchange=exchange,
             resume_step=self.resume.step,
             leader=leader if self.identity.rank == 0 else None,
+            seat=self._seat,
             clock=self._clock,
             trouble=self._trouble,
         )
@@ -242,6 +266,7 @@ class LiveMonitor(Monitor):
             self._trouble.once("signals", "Signals can only be handled from the main thread; they are left alone")
         if asked_in is not None and self._reporter is not None:
             self._asked.begin(asked_in)
+        _hide_from_compiler(self)
         for worker in self._workers:
             worker.start()
         if self.identity.rank == 0:
@@ -269,16 +294,8 @@ class LiveMonitor(Monitor):
             self._state.took(step, step_s, work_s)
             if resumed_after_s is not None:
                 self._resumed(resumed_after_s)
-            extra = {name: _slim(value) for name, value in metrics.items()} if metrics else None
-            sample = Sample(
-                step=step,
-                step_s=step_s,
-                loss=_slim(loss),
-                grad_norm=_slim(grad_norm),
-                tokens=_slim(tokens),
-                extra=extra,
-            )
-            self._take(sample)
+            self._seat.given(loss)
+            self._losses.take(step, step_s, loss, grad_norm, tokens, metrics)
             self._saver.stepped(step)
             plan = self._agreement.due()
             if plan is not None:
@@ -286,53 +303,23 @@ class LiveMonitor(Monitor):
         except Exception as err:  # the guard of the promise: nothing of ours is raised into training
             self._trouble.inner("step", err)
 
-    def _take(self, sample: Sample) -> None:
-        loss = sample.loss
-        is_late = not (
-            loss is None or isinstance(loss, int | float) or type(loss).__module__.startswith("numpy")
-        )  # a tensor: reading it may wait for the device
-        if not is_late:
-            if loss is not None:
-                self._see_loss(sample.step, float(loss))  # type: ignore[arg-type]  # a number or a NumPy scalar
-            self._outbox.sample(sample)
-        if self._judge.wants(is_late=is_late):
-            self._judge.take(sample, is_late=is_late)
-            if not self._has_later:
-                self._has_later = True
-                self._workers.append(self._later)
-                self._later.start()
-            if is_late:
-                self._later.wake()
-
-    def _see_loss(self, step: int, loss: float) -> None:
-        news, is_first = self._state.see_loss(step, loss)
-        if is_first and self._reporter is not None:
-            self._reporter.non_finite(step, "loss")
-        if news is None:
-            return
-        # Whether it is this rank's alone is not known here: the reports of all ranks tell (detectors.ranks.first_bad).
-        self._voice.push_as_one_of_many(
-            EventType.NON_FINITE, at_step=step, loss_state=news, metric="loss", own=False, alone=None
-        )
-        self._beat_soon()
+    def scaler(self, scaler: object) -> None:
+        if not self._is_asleep:
+            try:
+                self._losses.scale.watch(scaler)
+            except Exception as err:
+                self._trouble.inner("scaler", err)
 
     def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:
         if self._is_asleep:
             return
         try:
-            if not self._state.see_own_bad(step := int(step)):
+            step, metric = int(step), str(metric)[:128]
+            if self._losses.scale.is_on and metric.startswith("grad"):
+                self._trouble.count("scaled_gradients_not_finite")  # an overflow that the scaler answers with a skip
                 return
-            metric = str(metric)[:128]
-            self._voice.push_as_one_of_many(
-                EventType.NON_FINITE,
-                at_step=step,
-                loss_state=LossState.NAN.value,
-                metric=metric,
-                own=True,
-                alone=self._alone(ranks),
-            )
-            if self._reporter is not None:
-                self._reporter.non_finite(step, metric)
+            stretch, is_first = self._state.see_own_bad(step, metric, self._alone(ranks))
+            self._on_bad(step, metric, is_first, stretch)
         except Exception as err:
             self._trouble.inner("local_non_finite", err)
 
@@ -453,11 +440,14 @@ class LiveMonitor(Monitor):
         self._signals.restore()
         self._asked.end()
         self._watcher.stop()
+        if self._has_later:
+            self._later.end(min(until, time.monotonic() + SETTLE_S))
+        if (stretch := self._state.bad_at_the_end()) is not None:
+            self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
         if self._negotiation is not None:
+            self._seat.publish()
             self._negotiation.end()
             self._agreeing.end(until)
-        if self._has_later:
-            self._later.end(until)
         if self._office is not None:
             self._office.end(why, self._state.step, until)
         if self._reporter is not None:
@@ -498,17 +488,50 @@ class LiveMonitor(Monitor):
             return ""
         return WORD if reporter.have_all_greeted() else ""
 
+    def _read_later(self) -> None:
+        """Wake the late thread, which is started when the training thread first has something for it."""
+        if not self._has_later:
+            self._has_later = True
+            self._workers.append(self._later)
+            self._later.start()
+        self._later.wake()
+
+    def _forward(self, sample: Sample) -> None:
+        """Rank 0's values are the run's metrics; of another rank only the loss, where that rank judges it."""
+        if self.identity.rank == 0:
+            if not self._seat.is_mine:
+                sample = replace(sample, loss=None)
+            self._outbox.sample(sample)
+        elif self._seat.is_mine and sample.loss is not None:
+            self._outbox.sample(Sample(step=sample.step, step_s=None, loss=sample.loss))
+
+    def _on_bad(self, step: int, metric: str, is_first: bool, stretch: BadStretch | None) -> None:
+        """A value of this rank is not finite. The report is evidence, at once; the event waits until it lasts."""
+        if is_first and self._reporter is not None:
+            self._reporter.non_finite(step, metric)
+        if stretch is not None:
+            self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+            self._loss_news()
+
+    def _loss_news(self) -> None:
+        self._beat_soon()
+        if self._seat.publish() and self._negotiation is not None:
+            self._agreeing.wake()
+
     def _beat_soon(self) -> None:
         if self._office is not None:
             self._office.mail.beat_soon()
 
 
-def _slim(value: object) -> object:
-    """A tensor without its graph: a queue must not keep a step's activations alive."""
-    if value is None or isinstance(value, int | float):
-        return value
-    detach: Callable[[], object] | None = getattr(value, "detach", None)
-    return detach() if callable(detach) else value
+def _hide_from_compiler(monitor: LiveMonitor) -> None:
+    """Keep torch.compile from tracing the monitor: where a compiled function calls it, that is one graph break.
+
+    Without this our own functions are compiled too, and anew for each new state of theirs.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for name in ("step", "alive", "saved", "phase", "local_non_finite"):
+            setattr(monitor, name, torch.compiler.disable(getattr(monitor, name), reason="Rekindle's monitor"))
 
 
 def _on_fork(monitor: LiveMonitor) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rekindle.monitor.values import Captured
+
 NAMESPACE = "Rekindle/Training"
 # Source: CloudWatch API reference, PutMetricData: 1000 metrics per request, 1 MB, 150 values per metric;
 # values within ±2**360, and closer to zero than 2**-360 only zero itself
@@ -26,27 +28,34 @@ NON_FINITE = "NonFinite"
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """One step, as the training thread handed it over. Values may still be anything with `__float__`.
+    """One step. Its values are floats, or copies that a device has yet to deliver (see `values`); None: not known.
 
     Never changed once made; not frozen, because that would triple the time in which the training thread makes one.
     """
 
     step: int
     step_s: float | None
-    loss: object
-    grad_norm: object = None
-    tokens: object = None
-    extra: Mapping[str, object] | None = None
+    loss: Captured
+    grad_norm: Captured = None
+    tokens: Captured = None
+    extra: Mapping[str, Captured] | None = None
+    scale: Captured = None  # of the gradient scaler
 
 
 def aggregate(
-    samples: Iterable[Sample], *, at: datetime, dimensions: Mapping[str, str], is_fine: bool = False
+    samples: Iterable[Sample],
+    *,
+    at: datetime,
+    dimensions: Mapping[str, str],
+    is_fine: bool = False,
+    has_step: bool = True,
 ) -> tuple[list[dict[str, Any]], int]:
     """(metric data for PutMetricData, how many values could not be read as numbers).
 
     Equal values are folded into counts, and more than 150 different ones are split over several data. Non-finite and
     out-of-range values are never sent as values: they are a `NonFinite` count. `is_fine`: they are sent more often than
-    once a minute, and CloudWatch shall keep them apart by the second for as long as it does (three hours).
+    once a minute, and CloudWatch shall keep them apart by the second for as long as it does (three hours). `has_step`:
+    whether the `Step` is among them, which is one rank's.
     """
     values: dict[str, Counter[float]] = defaultdict(Counter)
     unreadable = 0
@@ -67,7 +76,7 @@ def aggregate(
             seconds, tokens = seconds + sample.step_s, tokens + count
     if seconds > 0 and tokens / seconds <= MAX_MAGNITUDE:
         values["TokensPerSecond"][tokens / seconds] += 1
-    if last_step is not None:
+    if last_step is not None and has_step:
         values["Step"][float(last_step)] += 1
     dims = [{"Name": name, "Value": value} for name, value in dimensions.items()]
     data = [
@@ -111,6 +120,8 @@ def _named(sample: Sample) -> Iterator[tuple[str, object]]:
         yield "GradNorm", sample.grad_norm
     if sample.step_s is not None:
         yield "StepSeconds", sample.step_s
+    if sample.scale is not None:
+        yield "LossScale", sample.scale
     for name, value in (sample.extra or {}).items():
         if value is not None:
             yield name[:MAX_NAME_CHARS], value

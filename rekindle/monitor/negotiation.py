@@ -11,6 +11,7 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/<plan>/step, /here               at that call: the same step everywhere, and how many ranks are there
     <session>/<plan>/start                     "go" by the last rank to come, or why not; written once
     <session>/<save>/done, /failed             how many have written their part, or the first failure
+    <session>/loss/open, /judge, /news         which rank judges the loss, and what it found (see `seat`)
 
 `fate` and `start` are written once, so all ranks that can read go the same way. A rank whose exchange breaks between
 the two is missed at the call for seconds; the others then go on without a save. A rank that takes no part, or cannot
@@ -28,6 +29,7 @@ from rekindle.monitor.agreement import GO, Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.leading import NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.seat import Seat
 from rekindle.monitor.trouble import Trouble, logger
 
 UNHEARD_S: Final = 15.0  # a wish to stop that rank 0 has not answered for so long: rank 0 is gone, or takes no part
@@ -45,6 +47,7 @@ class Negotiation:
         open_exchange: Callable[[], Exchange | None],
         resume_step: int | None,
         leader: Leader | None,
+        seat: Seat,
         clock: Clock,
         trouble: Trouble,
     ) -> None:
@@ -53,6 +56,7 @@ class Negotiation:
         self._open = open_exchange
         self._resume_step = resume_step
         self._leader = leader
+        self._seat = seat
         self._clock = clock
         self._trouble = trouble
         self._exchange: Exchange | None = None
@@ -80,6 +84,8 @@ class Negotiation:
             if self._leader is not None:
                 self._leader.turn(exchange)
             self._follow(exchange)
+            if self._session:
+                self._seat.turn(exchange, self._session)
             self._agreement.work_off()
             self._failures = 0
             return exchange.quick_s if self._is_urgent() else exchange.poll_s

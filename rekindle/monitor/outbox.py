@@ -62,6 +62,7 @@ class Outbox:
         trouble: Trouble,
         bus: str | None,
         sends_metrics: bool,
+        is_first_rank: bool = True,
         dimensions: Mapping[str, str],
         metrics_s: float,
     ) -> None:
@@ -70,6 +71,7 @@ class Outbox:
         self._trouble = trouble
         self._bus = bus
         self._sends_metrics = sends_metrics
+        self._is_first_rank = is_first_rank
         self._is_muted = False
         self._dimensions = dimensions
         self._metrics_s = metrics_s
@@ -146,6 +148,7 @@ class Outbox:
             at=self._clock.now(),
             dimensions=self._dimensions,
             is_fine=self._metrics_s < FINE_BELOW_S,
+            has_step=self._is_first_rank,
         )
         if unreadable:
             self._trouble.count("unreadable_values", unreadable)

@@ -59,7 +59,6 @@ class SaveJob:
     step: int
     kind: SaveKind
     result: SaveResult
-    loss: float | None
     saved_at: datetime
     took_s: float | None  # None: not known
     requests: tuple[CheckpointRequest, ...] = ()

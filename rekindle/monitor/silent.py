@@ -39,6 +39,13 @@ class Monitor:
         slow rank in synchronous training, where all ranks' steps take as long as the slowest one's.
         """
 
+    def scaler(self, scaler: object) -> None:
+        """A gradient scaler is at work: its skipped steps are no trouble, gradients before unscaling are not judged.
+
+        scaler: a `torch.amp.GradScaler`, what holds one (Accelerator, its optimizer, Lightning's Trainer), a DeepSpeed
+        engine, or a function that returns the scale. One that is off, or a holder without one, changes nothing.
+        """
+
     def local_non_finite(self, step: int, metric: str, *, ranks: Sequence[int] | None = None) -> None:
         """Say that a value of this rank's own (its loss, its gradient before any exchange) is not finite.
 

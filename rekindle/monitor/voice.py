@@ -8,7 +8,7 @@ from typing import Any
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.outbox import EventType, Outbox
-from rekindle.monitor.state import RunState
+from rekindle.monitor.state import BadStretch, RunState
 
 # Ranks that speak of what all ranks see. Rank 0 may be the one that hangs, so it is not the only one; all of them would
 # be thousands of Signals for one fact. Every rank leaves its own report in the mailbox anyway.
@@ -41,6 +41,18 @@ class Voice:
         }
         self._outbox.push(detail_type, detail | more, at)
         self._wake()
+
+    def push_bad_stretch(self, stretch: BadStretch, *, is_judge: bool) -> None:
+        """Say that values of this rank stay not finite: the first few ranks do, and the one that judges the loss."""
+        if is_judge or self._identity.rank < SPEAKERS:
+            self.push(
+                EventType.NON_FINITE,
+                at_step=stretch.step,
+                loss_state=stretch.loss_state.value,
+                metric=stretch.metric,
+                own=stretch.own,
+                alone=stretch.alone,
+            )
 
     def push_as_one_of_many(self, detail_type: EventType, *, at_step: int | None = None, **more: Any) -> None:
         """Say what every rank sees at about the same time: only the first few ranks do."""

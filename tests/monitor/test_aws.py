@@ -204,11 +204,14 @@ def a_request() -> bytes:
     ).to_json()
 
 
-def test_a_bad_loss_leaves_for_the_bus_at_its_step_not_at_the_next_beat(cloud: Cloud) -> None:
+def test_a_bad_loss_that_lasts_leaves_for_the_bus_at_once_not_at_the_next_beat_and_names_its_first_step(
+    cloud: Cloud,
+) -> None:
     slow = Config(beat_s=3600, poll_s=3600, metrics_s=3600)
     monitor = rekindle.start(config=slow, env=JOB)
     monitor.step(1, loss=1.0)
-    monitor.step(2, loss=math.nan)
+    for step in (2, 3, 4):
+        monitor.step(step, loss=math.nan)
     assert cloud.wait_for(EventType.NON_FINITE)["step"] == 2
     monitor.finish(timeout_s=PATIENCE_S)
 
