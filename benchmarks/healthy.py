@@ -1,8 +1,8 @@
 """`make bench ARGS=healthy`: how often the loss detectors act on runs that are healthy.
 
-Per kind (`benchmarks.healthy_kinds`, and a real DQN): acts and watches per 100,000 steps over several seeded runs of two
-lengths, and the rules that acted. `python -m benchmarks.healthy --announced` adds what the script could announce: planned
-changes, learning rates and the kind of loss. `--quick` measures a tenth, `--only TEXT` the kinds whose name holds it.
+Per kind (`benchmarks.healthy_kinds`, among them a real DQN): acts and watches per 100,000 steps over seeded runs of two
+lengths, and the rules that acted. `python -m benchmarks.healthy --told` adds what a script can tell: planned changes,
+learning rates and the kind of loss. `--quick` measures a tenth, `--only TEXT` the kinds whose name holds it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.healthy_kinds import KINDS, Run
-from rekindle.detectors import LossWatch, Point, Severity
+from rekindle.detectors import LossKind, LossWatch, Point, Severity
 
 GOAL = 2.0  # acts per 100,000 steps of each kind
 LENGTHS = (20_000,) * 10 + (100_000,) * 2  # steps per run; 400,000 in all
@@ -35,20 +35,31 @@ class Count:
         return number / self.steps * 100_000 if self.steps else 0.0
 
 
-def points(run: Run) -> Iterator[Point]:
-    norms = run.grad_norms
+def points(run: Run, *, is_told: bool = False) -> Iterator[Point]:
+    norms, rates = run.grad_norms, run.lr if is_told else None
     for row, loss in enumerate(run.losses.tolist()):
-        yield Point(step=row * run.every, loss=loss, grad_norm=None if norms is None else float(norms[row]))
+        yield Point(
+            step=row * run.every,
+            loss=loss,
+            grad_norm=None if norms is None else float(norms[row]),
+            lr=None if rates is None else float(rates[row]),
+        )
 
 
-def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0) -> Count:
-    """All runs of one kind. The seed of a run depends on its kind's name and its number alone."""
+def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_told: bool = False) -> Count:
+    """All runs of one kind. The seed of a run depends on its kind's name and its number alone.
+
+    is_told: the detectors are given what a script can tell of the run.
+    """
     count = Count()
     for number, steps in enumerate(lengths):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
         run = KINDS[name](rng, steps)
-        watch = LossWatch()
-        for row, point in enumerate(points(run)):
+        watch = LossWatch(LossKind(run.declared or "auto") if is_told else LossKind.AUTO)
+        announced = {row for row, _ in run.announced} if is_told and run.lr is None else set()
+        for row, point in enumerate(points(run, is_told=is_told)):
+            if row in announced:
+                watch.expect(point.step)
             for verdict in watch.update(point):
                 if verdict.severity is Severity.ACT:
                     count.acts += 1
@@ -63,6 +74,7 @@ def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0) -> Count:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--told", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--places", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
@@ -73,7 +85,9 @@ def main(arguments: list[str] | None = None) -> None:
     for name in KINDS:
         if options.only not in name:
             continue
-        count = measure(name, SHORT.get(name, lengths)[:: 10 if options.quick else 1], seed=options.seed)
+        count = measure(
+            name, SHORT.get(name, lengths)[:: 10 if options.quick else 1], seed=options.seed, is_told=options.told
+        )
         rate = count.per_100k(count.acts)
         total += count.acts
         over += rate > GOAL

@@ -1,10 +1,12 @@
 """A real deep Q-network (Mnih et al., Nature 2015) in NumPy, on a cart with a pole: its temporal-difference losses.
 
-Two hidden layers, a replay memory, a target network copied every few hundred steps, epsilon-greedy play, Adam. It learns:
-episodes grow from about 20 to more than 100 steps, while its loss rises with the values that it learns.
+Two hidden layers, a replay memory, a target network copied every few hundred steps, epsilon-greedy play, Adam. It
+learns: episodes grow from about 20 to more than 100 steps, while its loss rises with the values that it learns.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +48,7 @@ class Network:
         sizes = (4, HIDDEN, HIDDEN, 2)
         self.weights = [
             part
-            for inputs, outputs in zip(sizes, sizes[1:], strict=False)
+            for inputs, outputs in pairwise(sizes)
             for part in (rng.normal(0, np.sqrt(2 / inputs), (inputs, outputs)), np.zeros(outputs))
         ]
         self.means = [np.zeros_like(part) for part in self.weights]

@@ -5,8 +5,8 @@ Either a spike does not come back, or the level creeps up so slowly that no row 
 
 from __future__ import annotations
 
-from rekindle.detectors.points import Point, Severity, Trouble, Verdict
 from rekindle.detectors.excursion import GIVE_UP_ROWS, LOST_RISE, End
+from rekindle.detectors.points import Point, Severity, Trouble, Verdict
 from rekindle.detectors.spike import LossSpike
 
 CREEP_ROWS = 100  # rows in a row with the level far above the best one, or

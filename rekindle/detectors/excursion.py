@@ -138,7 +138,7 @@ class Excursion:
         return self._left > self.worst / 2 and self._tail <= 1
 
     def trouble(self) -> str:
-        """The rule by which this is trouble with the weights; "" while nothing says so, and while the newest row is back."""
+        """The rule by which this is trouble with the weights; "" while nothing says so, and for a row that is back."""
         if self.good:
             return ""
         at_once, large, coarse, all_lost = self._needs

@@ -1,7 +1,7 @@
 """What kind of loss is this, and does its rising mean that the weights are hurt?
 
-A supervised loss falls as the model learns. Others do not: a temporal-difference loss grows with the values it learns, a
-policy's surrogate is near zero by construction, a reward goes either way, and the losses of two players mirror each
+A supervised loss falls as the model learns. Others do not: a temporal-difference loss grows with the values it learns,
+a policy's surrogate is near zero by construction, a reward goes either way, and the losses of two players mirror each
 other. Those are watched: what would be an `act` is a `watch`. A value that is not finite is trouble in all of them.
 """
 

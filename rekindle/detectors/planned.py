@@ -1,7 +1,7 @@
 """Changes of the run that are meant: announced by the script, or read from its learning rate.
 
-A longer sequence, another data mixture or a learning rate that begins again lifts the loss to a new level. For a bounded
-number of steps after such a change a rise is a `watch`; then the run is judged by the level it has by that time.
+A longer sequence, another data mixture or a learning rate that begins again lifts the loss to a new level. For a
+bounded number of steps after such a change a rise is a `watch`; then the run is judged by the level it has by then.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ class LossSpike:
         "_worst",
         "ended",
         "heal_to",
+        "is_planned",
         "onset_step",
         "scale",
     )
@@ -57,6 +58,7 @@ class LossSpike:
         self.onset_step: int | None = None
         self.ended = End.NOT
         self.heal_to = 0.0
+        self.is_planned = False  # whether a change that was announced explains a new level at the row to come
         self._event: Excursion | None = None
         self._habits = Habits()
         self._worst = 0.0
@@ -79,11 +81,6 @@ class LossSpike:
     def is_returning(self) -> bool:
         """Whether the newest rows of the spike that is on are back, though too few of them to call it over."""
         return self._event is not None and self._event.has_acted and self._event.good > 0
-
-    @property
-    def is_wild(self) -> bool:
-        """Whether the newest rows are far up and do not settle on any level: more than a change of level."""
-        return self._event is not None and self._event.is_wild
 
     def settle(self) -> None:
         """The level of now is the baseline, unless a spike worth a recovery goes on."""
@@ -158,7 +155,7 @@ class LossSpike:
                 verdict = self._verdict(point, loss, "higher still", Severity.ACT)
         if event is not None and not event.has_acted:
             rule = event.trouble()
-            if rule and not self._habits.explain(point.step, event.worst, event.rows):
+            if rule and not self._is_explained(point, event):
                 event.act()
                 self.onset_step = event.start_step
                 self.heal_to = event.heal_to
@@ -171,6 +168,12 @@ class LossSpike:
             self._sum = min(self._sum, SUM)
         return verdict
 
+    def _is_explained(self, point: Point, event: Excursion) -> bool:
+        """Whether an announced change or a habit of the run explains it."""
+        if self.is_planned and not event.is_wild:
+            return True
+        return self._habits.explain(point.step, event.worst, event.rows)
+
     def _end(self, point: Point, event: Excursion) -> None:
         scale = self.scale
         ended = event.end(scale)
@@ -179,7 +182,7 @@ class LossSpike:
         if ended is End.GIVEN_UP and not event.has_acted:
             rise = scale.level - event.reference
             is_habit = self._habits.explain(point.step, rise, event.rows) or self._habits.has_fallen(rise)
-            ended = End.SETTLED if is_habit else ended
+            ended = End.SETTLED if is_habit or self.is_planned else ended
         self._habits.remember(point.step, event.worst, event.rows, was_abrupt=event.was_abrupt)
         self._worst = event.worst
         self._event = None

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from rekindle.detectors.divergence import Divergence
-from rekindle.detectors.excursion import HEAL_ROWS
+from rekindle.detectors.excursion import HEAL_ROWS, End
 from rekindle.detectors.gradnorm import GradNorm
 from rekindle.detectors.kinds import LossKind, Meaning
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
@@ -108,6 +108,7 @@ class LossWatch:
         if self._finite_rows < REARM_AFTER:
             self._finite_rows += 1
             self.nonfinite.update(0.0)
+        spike.is_planned = is_planned = self._planned.is_on(point.step)
         if self._planned.closes(point.step):
             spike.settle()
             divergence.settle()
@@ -119,6 +120,8 @@ class LossWatch:
             if verdict.severity is Severity.ACT:
                 self._is_restart = verdict.kind is Trouble.RESTART_DISCONTINUITY
                 self._begin(spike.onset_step)
+        if is_planned and spike.ended is not End.GIVEN_UP:
+            divergence.settle()
         drift = divergence.judge(point)
         if drift is not None:
             drift = self._judged(drift)
@@ -135,8 +138,6 @@ class LossWatch:
         """The verdict, or the `watch` that is left of it."""
         scale = self.spike.scale
         why = self._meaning.why_little(is_log=scale.is_log, noise=scale.noise, way=scale.way)
-        if not why and self._planned.is_on(verdict.step) and not self.spike.is_wild:
-            why = "a planned change"
         if not why:
             return verdict
         return replace(verdict, severity=Severity.WATCH, evidence={**verdict.evidence, "only_watched": why})

@@ -21,6 +21,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from rekindle.detectors import LossKind
 from rekindle.mailbox import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
@@ -71,6 +72,7 @@ def start(
     handle_signals: bool = False,
     signals: Sequence[str] | None = None,
     share: Share | None = None,
+    loss_kind: str = LossKind.AUTO,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Monitor:
@@ -84,6 +86,8 @@ def start(
     saves by itself. Without it a save is then refused.
     share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
     rank 0 does. Without it ranks that went on from different steps are noticed when they first agree, and save no more.
+    loss_kind: what the loss is (`rekindle.detectors.LossKind`): "td", "reward", "surrogate", "adversarial", "unknown"
+    are watched and never acted on, as their rising means little; "supervised" is judged; "auto" goes by its rows.
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
     the former. Both call the handler that was there before.
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
@@ -109,6 +113,7 @@ def start(
             clock=clock or SystemClock(),
             resume=resume,
             may_be_asked=signals is None,
+            loss_kind=_loss_kind(loss_kind),
         )
     except Exception as err:
         logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
@@ -131,6 +136,7 @@ def _start(
     clock: Clock,
     resume: ResumePlan,
     may_be_asked: bool,
+    loss_kind: LossKind,
 ) -> Monitor:
     bus = env.get(ENV_BUS) or None
     if env.get(ENV_SWITCH, "").lower() in ("off", "0", "false", "no") or job_id is None or not (mailbox or bus):
@@ -171,6 +177,7 @@ def _start(
         sends_metrics=_sends_metrics(env, mailbox, bus),
         clients=clients,
         clock=clock,
+        loss_kind=loss_kind,
     )
     monitor.begin(signals=signals, wishes=wishes, asked_in=env if may_be_asked else None)
     return monitor
@@ -179,6 +186,14 @@ def _start(
 def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
     opened = exchange()
     return None if opened is None else Paced(opened, poll_s)
+
+
+def _loss_kind(given: str) -> LossKind:
+    try:
+        return LossKind(given)
+    except ValueError:
+        logger.warning("Rekindle's monitor knows no loss kind %r; it goes by the rows: %s", given, ", ".join(LossKind))
+        return LossKind.AUTO
 
 
 def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals, ...]:

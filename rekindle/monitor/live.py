@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from rekindle.detectors import StragglerWatch
+from rekindle.detectors import LossKind, StragglerWatch
 from rekindle.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.agree import Plan, Wish
@@ -86,6 +86,7 @@ class LiveMonitor(Monitor):
         sends_metrics: bool,
         clients: Clients,
         clock: Clock,
+        loss_kind: LossKind = LossKind.AUTO,
     ) -> None:
         super().__init__(resume, local_path(resume.uri, upload))
         self.identity = identity
@@ -147,6 +148,7 @@ class LiveMonitor(Monitor):
             is_scaled=lambda: self._losses.scale.is_on,
             voice=self._voice,
             on_news=self._loss_news,
+            loss_kind=loss_kind,
         )
         self._losses = Losses(
             state=state,
@@ -302,6 +304,17 @@ class LiveMonitor(Monitor):
                 self._act(plan, step)
         except Exception as err:  # the guard of the promise: nothing of ours is raised into training
             self._trouble.inner("step", err)
+
+    def expect(self, what: str, *, steps: int | None = None) -> None:
+        if self._is_asleep:
+            return
+        try:
+            length = steps if isinstance(steps, int) else None
+            step = 0 if self._state.step is None else self._state.step
+            self._judge.expect(step, length)
+            logger.info("Expected from step %d on: %s", step, str(what)[:128])
+        except Exception as err:
+            self._trouble.inner("expect", err)
 
     def scaler(self, scaler: object) -> None:
         if not self._is_asleep:
