@@ -123,6 +123,10 @@ class Excursion:
         self.acted_row = self.rows
 
     @property
+    def is_coarse(self) -> bool:
+        return self._gap >= COARSE_STEPS
+
+    @property
     def is_settled(self) -> bool:
         """Whether the rows up there differ no more from each other than those below did."""
         return self._moved <= SETTLED_MOVE * MEAN_MOVE * self._moves

@@ -17,9 +17,10 @@ from collections import deque
 from rekindle.detectors.scale import LossScale
 
 KEPT = 32
-EXAMPLES = 3  # so many alike make a habit
+EXAMPLES = 2  # so many alike make a habit
+YOUNG_STEPS = 1000  # in a run that is younger, one: it has had no time for two, and has little to lose
 HIGHER = 1.25  # times their height, or
-LONGER = 1.5  # times their length, is beyond them
+LONGER = 4.0  # times their length, is beyond them
 NEAR_STEPS = 6000
 BLOCK_ROWS = 16
 FALL = 0.20  # of the loss, from one block to the next but one
@@ -57,18 +58,18 @@ class Habits:
         if abs(blocks[0] - blocks[1]) < calm and abs(blocks[3] - blocks[4]) < calm:
             self._falls.append(fall)
 
-    def has_fallen(self, rise: float) -> bool:
-        """Whether a rise to a calm level is no higher than a calm level has fallen before."""
-        return any(rise <= HIGHER * fall for fall in self._falls)
+    def has_fallen(self, rise: float, *, examples: int = 1) -> bool:
+        """Whether a rise to a calm level is no higher than calm levels have fallen before, so many times."""
+        return sum(rise <= HIGHER * fall for fall in self._falls) >= examples
 
-    def explain(self, step: int, height: float, rows: float) -> bool:
-        """Whether enough of those before were about as high and as long."""
+    def explain(self, step: int, height: float, rows: float, *, age: int) -> bool:
+        """Whether enough of those before were about as high and as long. `age`: of the run, in steps."""
         alike = 0
         for ended, peak, length, was_abrupt in self._seen:
             is_near = was_abrupt or 0 <= step - ended <= NEAR_STEPS
             if is_near and height <= HIGHER * peak and rows <= LONGER * length:
                 alike += 1
-        return alike >= EXAMPLES
+        return alike >= (EXAMPLES if age >= YOUNG_STEPS else 1)
 
     def clear(self) -> None:
         self._seen.clear()

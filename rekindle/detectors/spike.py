@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf
 
 from rekindle.detectors.excursion import COARSE_STEPS, End, Excursion
-from rekindle.detectors.habits import Habits
+from rekindle.detectors.habits import EXAMPLES, Habits
 from rekindle.detectors.points import Evidence, Point, Severity, Trouble, Verdict
 from rekindle.detectors.scale import WINDOW, LossScale
 
@@ -172,7 +172,13 @@ class LossSpike:
         """Whether an announced change or a habit of the run explains it."""
         if self.is_planned and not event.is_wild:
             return True
-        return self._habits.explain(point.step, event.worst, event.rows)
+        if event.is_coarse:
+            return self._is_habit(point, event.worst, event)
+        has_fallen = self._habits.has_fallen(event.worst, examples=EXAMPLES)
+        return has_fallen or self._is_habit(point, event.worst, event)
+
+    def _is_habit(self, point: Point, height: float, event: Excursion) -> bool:
+        return self._habits.explain(point.step, height, event.rows, age=self.scale.rows * self.scale.gap)
 
     def _end(self, point: Point, event: Excursion) -> None:
         scale = self.scale
@@ -181,7 +187,7 @@ class LossSpike:
             return
         if ended is End.GIVEN_UP and not event.has_acted:
             rise = scale.level - event.reference
-            is_habit = self._habits.explain(point.step, rise, event.rows) or self._habits.has_fallen(rise)
+            is_habit = self._is_habit(point, rise, event) or self._habits.has_fallen(rise)
             ended = End.SETTLED if is_habit or self.is_planned else ended
         self._habits.remember(point.step, event.worst, event.rows, was_abrupt=event.was_abrupt)
         self._worst = event.worst
