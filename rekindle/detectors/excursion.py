@@ -31,6 +31,8 @@ LONG_STEPS = 20  # smaller excursions that heal sooner are not worth a recovery
 LONG_TAIL_ROWS = 8
 ALL_LOST = 0.9  # of the way from the first losses: weights that have learned nothing
 SETTLED_MOVE = 1.8  # times the usual move from row to row; less is a plateau as calm as the run was before
+WILD_MOVE = 2.5  # times the usual move, over
+WILD_ROWS = 10  # rows at least: no new level, however planned the change
 MOVE_CUT = 4.0  # a single row counts no more than so many usual moves
 MEAN_MOVE = 1.128  # of the difference of two normal values, in standard deviations: 2 / sqrt(pi)
 HEAL_Z = 3.0
@@ -134,7 +136,9 @@ class Excursion:
     @property
     def is_wild(self) -> bool:
         """Whether it is far up for some time already, and on no level."""
-        return self._lasts * self._gap >= LONG_STEPS and self.worst > self._needs[0] and not self.is_settled
+        if self._moves < WILD_ROWS or self._lasts * self._gap < LONG_STEPS or self.worst <= self._needs[0]:
+            return False
+        return self._moved > WILD_MOVE * MEAN_MOVE * self._moves
 
     @property
     def was_abrupt(self) -> bool:

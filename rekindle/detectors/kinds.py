@@ -41,6 +41,7 @@ SIGN_ROWS = 128  # the memory of how often the loss was negative
 BOTH_SIGNS = 0.1  # of the rows, at least, on either side of zero
 NOISE = 0.5  # standard deviations of the loss's logarithm, from row to row: as large as the loss
 NOISE_WAY = 2.0  # times the noise: how far the level must have come down to be more than noise
+PLAIN_WAY = 3.0  # the same for a loss that is not always positive, whose noise is not known as a share of it
 
 
 class Meaning:
@@ -63,5 +64,7 @@ class Meaning:
         if self.kind is not LossKind.AUTO:
             return ""
         if not is_log:
-            return "changes its sign" if BOTH_SIGNS < self._negative < 1 - BOTH_SIGNS else ""
+            if BOTH_SIGNS < self._negative < 1 - BOTH_SIGNS:
+                return "changes its sign"
+            return "has never fallen" if way < PLAIN_WAY * noise else ""
         return "noise as large as the loss" if noise > NOISE and way < NOISE_WAY * noise else ""

@@ -239,10 +239,10 @@ def test_a_plateau_then_a_fall_and_a_new_cadence_raise_nothing_but_the_spike_aft
     assert acts(points) == [(140, "loss_spike")]
 
 
-def test_a_reward_that_collapses_is_found_on_plain_values() -> None:
+def test_a_likelihood_that_collapses_is_found_on_plain_values() -> None:
     chance = random.Random(2)
-    losses = [-100 + chance.gauss(0, 2) + (80 if 500 <= i < 510 else 0) for i in range(700)]
-    found = verdicts(rows_of(losses))
+    falling_to = [-100 * (1 - math.exp(-i / 60)) + chance.gauss(0, 2) for i in range(700)]
+    found = verdicts(rows_of([loss + (300 if 500 <= i < 510 else 0) for i, loss in enumerate(falling_to)]))
     assert [(row, v.kind) for row, v in found if v.severity is Severity.ACT] == [(501, Trouble.LOSS_SPIKE)]
     assert found[-1][1].evidence["scale"] == "plain"
 
