@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import StrEnum
 from math import inf
 
-from rekindle.detectors.scale import PROGRESS, LossScale
+from rekindle.detectors.scale import LEARNED, LossScale
 
 COARSE_STEPS = 30  # steps per row from which a row hides the shape of a spike
 COARSE_AT_ONCE = 0.50  # of the loss: so far up, one row of a coarse log is enough; below it takes a second
@@ -91,7 +91,7 @@ class Excursion:
             max(scale.needs(AT_ONCE), AT_ONCE_Z * noise),
             max(scale.needs(LARGE), LARGE_Z * noise),
             scale.needs(COARSE_AT_ONCE),
-            ALL_LOST * scale.way if scale.way >= scale.needs(PROGRESS) else inf,
+            ALL_LOST * scale.way if scale.way >= scale.needs(LEARNED) else inf,
         )
         self._previous = scale.value
         self._moved = 0.0

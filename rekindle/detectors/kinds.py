@@ -39,8 +39,8 @@ IS_JUDGED: Final[Mapping[LossKind, bool]] = MappingProxyType(
 
 SIGN_ROWS = 128  # the memory of how often the loss was negative
 BOTH_SIGNS = 0.1  # of the rows, at least, on either side of zero
-NOISE = 0.5  # standard deviations of the loss's logarithm, from row to row: as large as the loss
-NOISE_WAY = 2.0  # times the noise: how far the level must have come down to be more than noise
+NOISE = 0.6  # standard deviations of the loss's logarithm, from row to row: as large as the loss
+NOISE_WAY = 4.0  # times the noise: how far the level must have come down to be more than noise
 PLAIN_WAY = 3.0  # the same for a loss that is not always positive, whose noise is not known as a share of it
 
 

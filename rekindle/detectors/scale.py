@@ -36,7 +36,9 @@ BACK_ROWS = 3  # rows that step back by less are rows out of order, not a run th
 CADENCE_ROWS = 2  # so many rows in a row agree before a new cadence is believed
 FIRST_ROWS = 3  # rows that show what an untrained model loses
 PROGRESS = 0.5  # of the loss: the first losses stood at least so much above the best level, or "back" means nothing
-LOST_RISE = 0.30  # of the loss: less is not lost
+LEARNED = 1.0  # of the loss: from so far above, half the way back is much
+LOST_RISE = 0.50  # of the loss: less is not lost
+LOST_ANYHOW = 1.0  # of the loss: lost, whatever the first losses were
 MAX_LOG = 709.0  # exp of more overflows
 HUGE = 1e300  # plain values are cut here, so that no difference of two overflows
 
@@ -160,9 +162,9 @@ class LossScale:
         A run that never learned much, as far as its rows tell, has nothing else to measure a slow rise by.
         """
         way = self.way
-        if way >= self.needs(PROGRESS) and rise >= way / 2 and rise >= self.needs(LOST_RISE):
+        if way >= self.needs(LEARNED) and rise >= way / 2 and rise >= self.needs(LOST_RISE):
             return True
-        return rise >= self.needs(1.0)
+        return rise >= self.needs(LOST_ANYHOW)
 
     @property
     def rows(self) -> int:

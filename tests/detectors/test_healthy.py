@@ -7,8 +7,7 @@ import pytest
 from benchmarks.healthy import measure
 from benchmarks.healthy_kinds import KINDS
 
-# One run of 20,000 steps of each kind, of the seed below. Acts that are made all the same, as they are; docs/detection.md
-# has the rates over 400,000 steps.
+# Acts on one run of 20,000 steps of each kind that are made all the same; docs/detection.md has the rates over 400,000.
 KNOWN = {"sorted classes": 1, "GAN: discriminator": 1, "tasks in turn": 2, "coarse log of means": 1}
 SLOW = "a real DQN on a cart and pole"
 STEPS = 20_000
