@@ -5,8 +5,8 @@ An alarm is the row at which a detector, fed row by row, says "act". An event th
 within 50 rows of an earlier one count once; the first 50 rows are not scored; curves under 80 rows are left out.
 Precision is found events over found events and false alarms.
 Of the events that must be found, those of the tier "act" (it never heals, lasts more than 30 steps, or peaks at 1.5
-times the loss before it) need a verdict `act`; for the tier "seen" `watch` is enough, and `act` is neither asked for nor
-false.
+times the loss before it) need a verdict `act`; for those of the tier "seen" `watch` is enough, and `act` is neither
+asked for nor false.
 """
 
 from __future__ import annotations
