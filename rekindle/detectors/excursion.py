@@ -29,6 +29,7 @@ SPARSE_STEPS = 5  # steps per row from which hard data is no longer a run of nei
 TAIL_ROWS = 4  # on the slow way down, between the baseline and half way up
 LONG_STEPS = 20  # smaller excursions that heal sooner are not worth a recovery
 LONG_TAIL_ROWS = 8
+EARLY_STEPS = 500  # of a run: a small excursion has no record to be judged by, and a recovery would save little
 ALL_LOST = 0.9  # of the way from the first losses: weights that have learned nothing
 SETTLED_MOVE = 1.8  # times the usual move from row to row; less is a plateau as calm as the run was before
 WILD_MOVE = 2.5  # times the usual move, over
@@ -56,6 +57,7 @@ class Excursion:
 
     __slots__ = (
         "_gap",
+        "_is_early",
         "_lasts",
         "_left",
         "_moved",
@@ -86,6 +88,7 @@ class Excursion:
         self.has_acted = False
         self.acted_row = 0
         self._gap = max(scale.gap, 1)
+        self._is_early = scale.rows * scale.gap < EARLY_STEPS
         self._noise = noise = scale.noise
         self._needs = (
             max(scale.needs(AT_ONCE), AT_ONCE_Z * noise),
@@ -166,7 +169,8 @@ class Excursion:
         if lasts * gap >= LONG_STEPS and lasts > 2:
             if worst >= all_lost:
                 return "nothing learned is left"
-            if self._tail >= LONG_TAIL_ROWS or not self.is_settled:
+            is_early = self._is_early and worst <= large
+            if not is_early and (self._tail >= LONG_TAIL_ROWS or not self.is_settled):
                 return "stays up"
         return ""
 
