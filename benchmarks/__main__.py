@@ -16,6 +16,7 @@ PARTS = {
     "console": "benchmarks.bench_console",
     "agent": "benchmarks.agent",
     "detectors": "benchmarks.detectors",
+    "healthy": "benchmarks.healthy",
     "signatures": "benchmarks.signatures",
 }
 

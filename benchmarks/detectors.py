@@ -17,7 +17,7 @@ from types import ModuleType
 
 from benchmarks.detectors_rules import RULES
 from benchmarks.detectors_scoring import LabelledCurve, Score, data_folder, load, score
-from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, divergence, scale, spike
+from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, divergence, excursion, habits, scale, spike
 
 GOALS = "goals: recall 0.95, precision 0.95, 2 false alarms per 100k rows, NaN at its first row, median delay 2 rows"
 SPEED_GOAL = 200_000
@@ -32,26 +32,35 @@ CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
         scale,
         ("WINDOW", "LEVEL_ROWS", "MIN_ROWS", "STEP_Z", "MIN_SPREAD", "JUMP_WEIGHT", "CADENCE_RATIO"),
     ),
+    (spike, ("PEAK_Z", "DRIFT", "SUM", "RISE", "COARSE_RISE", "HABIT", "QUIET_ROWS", "HIGHER")),
     (
-        spike,
+        excursion,
         (
-            "PEAK_Z",
-            "DRIFT",
-            "SUM",
-            "RISE",
-            "COARSE_RISE",
             "COARSE_STEPS",
-            "HABIT",
+            "COARSE_AT_ONCE",
+            "AT_ONCE",
+            "LARGE",
+            "LARGE_STEPS",
+            "TAIL_ROWS",
+            "LONG_STEPS",
+            "LONG_TAIL_ROWS",
+            "SETTLED_MOVE",
             "HEAL_Z",
             "HEAL_RISE",
             "HEAL_ROWS",
-            "QUIET_ROWS",
-            "HIGHER",
             "GIVE_UP_ROWS",
             "LOST_RISE",
         ),
     ),
-    (divergence, ("CREEP_ROWS", "CREEP_Z")),
+    (habits, ("EXAMPLES", "HIGHER", "LONGER", "NEAR_STEPS", "YOUNG_STEPS")),
+    (divergence, ("CREEP_ROWS", "CREEP_AGE", "CREEP_Z")),
+)
+# What other modules have imported under the same name.
+SHARED: tuple[tuple[ModuleType, str], ...] = (
+    (divergence, "GIVE_UP_ROWS"),
+    (divergence, "LOST_RISE"),
+    (spike, "COARSE_STEPS"),
+    (spike, "EXAMPLES"),
 )
 
 
@@ -67,12 +76,21 @@ def alarms(points: Iterable[Point]) -> list[int]:
 
 @contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
-    """Other values for the detectors' constants, for as long as the block lasts."""
-    places = [(module, name) for module, names in CONSTANTS for name in names if name in values]
-    shared = [(divergence, name) for name in ("GIVE_UP_ROWS", "LOST_RISE") if name in values]
+    """Other values for the detectors' constants, for as long as the block lasts.
+
+    A constant is named `module.NAME`, or by its name alone.
+    """
+    places = [
+        (module, name)
+        for module, names in CONSTANTS
+        for name in names
+        if name in values or f"{module.__name__.rsplit('.', 1)[-1]}.{name}" in values
+    ]
+    shared = [(module, name) for module, name in SHARED if name in values]
     before = [(module, name, getattr(module, name)) for module, name in places + shared]
     for module, name, value in before:
-        setattr(module, name, type(value)(values[name]))
+        new = values.get(name, values.get(f"{module.__name__.rsplit('.', 1)[-1]}.{name}", value))
+        setattr(module, name, type(value)(new))
     try:
         yield
     finally:
@@ -142,8 +160,9 @@ def sensitivity(curves: list[LabelledCurve]) -> None:
         for name in names:
             value = getattr(module, name)
             cells = []
+            unique = f"{module.__name__.rsplit('.', 1)[-1]}.{name}" if name == "HIGHER" else name
             for factor in (0.7, 1.4):
-                with constants({name: value * factor}):
+                with constants({unique: value * factor}):
                     s = total(by_curve(curves).values())
                 cells.append(f"{s.found:12d} {s.false:6d}")
             print(f"{name:16} {value:8g} {cells[0]} {cells[1]}", flush=True)
@@ -170,7 +189,9 @@ def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
     print(f"{'':32} {'found':>8} recall  prec.  false /100k rows  delay")
     ours = by_curve(curves)
     whole = total(ours.values())
-    print(line("ours, all curves", whole, f"NaN late: {whole.late_nan}"))
+    asked = whole.found - whole.seen_found
+    tier = f"{asked}/{asked + whole.missed - whole.seen_missed} of the tier act"
+    print(line("ours, all curves", whole, f"{tier}; NaN late: {whole.late_nan}"))
     for group in sorted({curve.group for curve in curves}):
         print(line(f"  {group}", total(ours[curve.name] for curve in curves if curve.group == group)))
     if details:

@@ -4,6 +4,9 @@ An alarm is the row at which a detector, fed row by row, says "act". An event th
 `[start_row - 2, end_row + 3]`. An alarm is false more than 5 rows from every event that is no lone outlier. Alarms
 within 50 rows of an earlier one count once; the first 50 rows are not scored; curves under 80 rows are left out.
 Precision is found events over found events and false alarms.
+Of the events that must be found, those of the tier "act" (it never heals, lasts more than 30 steps, or peaks at 1.5
+times the loss before it) need a verdict `act`; for those of the tier "seen" `watch` is enough, and `act` is neither
+asked for nor false.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class Event:
     kind: str
     start: int
     end: int
+    tier: str = "act"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Score:
 
     found: int = 0
     missed: int = 0
+    seen_missed: int = 0  # of the missed: those for which `watch` is enough
+    seen_found: int = 0
     false: int = 0
     rows: int = 0
     delays: list[int] = field(default_factory=list)
@@ -56,6 +62,8 @@ class Score:
     def add(self, other: Score) -> Score:
         self.found += other.found
         self.missed += other.missed
+        self.seen_missed += other.seen_missed
+        self.seen_found += other.seen_found
         self.false += other.false
         self.rows += other.rows
         self.late_nan += other.late_nan
@@ -102,7 +110,10 @@ def load(folder: Path) -> list[LabelledCurve]:
 def _curve(path: Path, name: str, label: Mapping[str, object]) -> LabelledCurve:
     with path.open(newline="") as lines:
         points = tuple(_point(row) for row in csv.DictReader(lines))
-    events = tuple(Event(e["type"], e["start_row"], e["end_row"]) for e in label["events"])  # type: ignore[attr-defined]
+    events = tuple(
+        Event(e["type"], e["start_row"], e["end_row"], e.get("tier") or "act")
+        for e in label["events"]  # type: ignore[attr-defined]
+    )
     return LabelledCurve(name, str(label["group"]), str(label["repo"]), points, events)
 
 
@@ -132,11 +143,14 @@ def score(curve: LabelledCurve, alarms: Iterable[int]) -> Score:
         if event.kind not in MUST or event.start < FIRST_ROW:
             continue
         hits = [row for row in late if event.start - EARLY <= row <= event.end + LATE]
+        is_seen = event.tier == "seen"
         if hits:
             result.found += 1
+            result.seen_found += is_seen
             result.delays.append(hits[0] - event.start)
         else:
             result.missed += 1
+            result.seen_missed += is_seen
             result.details.append(f"missed  {curve.name} {event.kind} rows {event.start}-{event.end}")
         if event.kind == "nan" and event.start not in hits:
             result.late_nan += 1

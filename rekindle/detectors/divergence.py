@@ -5,10 +5,14 @@ Either a spike does not come back, or the level creeps up so slowly that no row 
 
 from __future__ import annotations
 
+from rekindle.detectors.excursion import GIVE_UP_ROWS, LOST_RISE, End
 from rekindle.detectors.points import Point, Severity, Trouble, Verdict
-from rekindle.detectors.spike import GIVE_UP_ROWS, LOST_RISE, End, LossSpike
+from rekindle.detectors.spike import LossSpike
 
-CREEP_ROWS = 100  # rows in a row with the level far above the best one
+CREEP_ROWS = 100  # rows in a row with the level far above the best one, or
+CREEP_AGE = 0.05  # of all rows of the run, up to
+CREEP_MOST = 2000  # rows: what creeps is slow, and so may be the answer
+HIGHER = 1.25  # times the highest rise that the run has come back from by itself
 CREEP_Z = 6.0  # and so many spreads: the best level of a long noisy run is a lucky one
 
 
@@ -18,7 +22,7 @@ class Divergence:
     While `is_on`, `heal_to` is the value (see `LossScale`) that the level has to come back under.
     """
 
-    __slots__ = ("_above", "_since_step", "has_healed", "heal_to", "is_on", "onset_step", "spike")
+    __slots__ = ("_above", "_returned", "_since_step", "_top", "has_healed", "heal_to", "is_on", "onset_step", "spike")
 
     def __init__(self, spike: LossSpike | None = None) -> None:
         self.spike = spike if spike is not None else LossSpike()
@@ -28,6 +32,8 @@ class Divergence:
         self.heal_to = 0.0
         self._above = 0
         self._since_step = 0
+        self._top = 0.0  # the highest rise of the level over the best one, since it was last half as high
+        self._returned = 0.0
 
     def update(self, point: Point) -> Verdict | None:
         """Judge and learn one row."""
@@ -48,16 +54,29 @@ class Divergence:
             self.start(spike.onset_step, spike.heal_to)
             return self._verdict(point, "no way back", GIVE_UP_ROWS)
         rise = scale.level - scale.best
-        if rise < CREEP_Z * scale.spread or rise <= 0 or spike.is_on or rise < scale.needs(LOST_RISE):
+        if rise > self._top:
+            self._top = rise
+        elif rise < self._top / 2:
+            self._returned = max(self._returned, self._top)
+            self._top = rise
+        is_high = rise > HIGHER * self._returned and rise >= CREEP_Z * scale.spread and rise >= scale.needs(LOST_RISE)
+        if not is_high or spike.is_on or not scale.is_lost(rise):
             self._above = 0
             return None
         if self._above == 0:
             self._since_step = point.step
         self._above += 1
-        if self._above < CREEP_ROWS:
+        if self._above < min(max(CREEP_ROWS, CREEP_AGE * scale.rows), CREEP_MOST):
             return None
         self.start(self._since_step, scale.best + scale.needs(LOST_RISE) / 2)
-        return self._verdict(point, "level creeps up", CREEP_ROWS)
+        return self._verdict(point, "level creeps up", self._above)
+
+    def settle(self) -> None:
+        """The level of now is the best one from now on, unless a divergence goes on."""
+        if not self.is_on:
+            self.spike.scale.best = self.spike.scale.level
+            self._above = 0
+            self._top = 0.0
 
     def start(self, onset_step: int | None, heal_to: float) -> None:
         """The loss is off from now on, and has been since `onset_step`."""

@@ -45,6 +45,7 @@ class Point:
     """One logged point of a run. `None` is "not logged", which is not "not a number".
 
     `step_s` is the time of one step, in seconds; `elapsed_s` the time since the run or the attempt began.
+    `lr` is the learning rate of the step.
     """
 
     step: int
@@ -53,6 +54,7 @@ class Point:
     elapsed_s: float | None = None
     step_s: float | None = None
     is_after_evaluation: bool = False
+    lr: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ back to the level it once began at. It needs another answer than a spike: nothin
 from __future__ import annotations
 
 from rekindle.detectors.points import Point, Severity, Trouble, Verdict
+from rekindle.detectors.scale import PROGRESS
 from rekindle.detectors.spike import LossSpike
 
-PROGRESS = 0.5  # of the loss: the first losses stood at least this much above the baseline, or "back" means nothing
 TOLERANCE = 0.06  # of the way from the baseline back to one of the first losses
 
 

@@ -35,6 +35,10 @@ MARKS = 64  # remembered (step, level) pairs, to know what to expect when a run 
 BACK_ROWS = 3  # rows that step back by less are rows out of order, not a run that resumed
 CADENCE_ROWS = 2  # so many rows in a row agree before a new cadence is believed
 FIRST_ROWS = 3  # rows that show what an untrained model loses
+PROGRESS = 0.5  # of the loss: the first losses stood at least so much above the best level, or "back" means nothing
+LEARNED = 1.0  # of the loss: from so far above, half the way back is much
+LOST_RISE = 0.50  # of the loss: less is not lost
+LOST_ANYHOW = 1.0  # of the loss: lost, whatever the first losses were
 MAX_LOG = 709.0  # exp of more overflows
 HUGE = 1e300  # plain values are cut here, so that no difference of two overflows
 
@@ -68,6 +72,7 @@ class LossScale:
         "is_ready",
         "last_step",
         "level",
+        "noise",
         "rise",
         "score",
         "spread",
@@ -97,7 +102,8 @@ class LossScale:
         self.first: list[float] = []  # the first values: what a model that has learned nothing loses
         self.best = math.inf  # the lowest level so far
         self.highest = -math.inf  # the highest level so far
-        self.value = self.level = self.baseline = self.rise = self.usual = self.spread = self.score = 0.0
+        self.value = self.level = self.baseline = self.rise = self.usual = 0.0
+        self.noise = self.spread = self.score = 0.0
 
     def see(self, step: int, loss: float) -> bool:
         """Measure one finite loss. False while too little is known to judge it."""
@@ -131,6 +137,7 @@ class LossScale:
             noise = floor
         if noise <= 0:
             return False  # a run that never moved says nothing of what is far
+        self.noise = noise
         spread = (excess[int(UPPER * (len(excess) - 1))] - usual) / UPPER_Z
         self.spread = spread = spread if spread > noise else noise
         score = (rise - usual) / spread
@@ -148,6 +155,32 @@ class LossScale:
     def needs(self, share: float) -> float:
         """A rise by this share of the loss (of the range of levels, where losses are judged plainly), as a `rise`."""
         return math.log1p(share) if self.is_log else share * (self.highest - self.best)
+
+    def is_lost(self, rise: float) -> bool:
+        """Whether so much of a rise takes back what was learned: half the way from the first losses, or twice the loss.
+
+        A run that never learned much, as far as its rows tell, has nothing else to measure a slow rise by.
+        """
+        way = self.way
+        if way >= self.needs(LEARNED) and rise >= way / 2 and rise >= self.needs(LOST_RISE):
+            return True
+        return rise >= self.needs(LOST_ANYHOW)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has learned."""
+        return self._row
+
+    @property
+    def way(self) -> float:
+        """How far the level has come down from the first losses."""
+        first = sorted(self.first)
+        return first[len(first) // 2] - self.best if first else 0.0
+
+    def settle(self) -> None:
+        """The level of now is the baseline from now on."""
+        self._lows.clear()
+        self._lows.append((self._row, self.level))
 
     def loss_at(self, value: float) -> float:
         """The loss that a `value` stands for."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from rekindle.detectors.divergence import Divergence
+from rekindle.detectors.excursion import HEAL_ROWS, End
 from rekindle.detectors.gradnorm import GradNorm
+from rekindle.detectors.kinds import LossKind, Meaning
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
+from rekindle.detectors.planned import LearningRates, Planned
 from rekindle.detectors.points import Health, Point, Severity, Trouble, Verdict
 from rekindle.detectors.restart import RestartDiscontinuity
-from rekindle.detectors.spike import HEAL_ROWS, LossSpike
+from rekindle.detectors.spike import LossSpike
 
 NOTHING: tuple[Verdict, ...] = ()
 
@@ -19,13 +23,17 @@ class LossWatch:
 
     `onset_step` is the first bad step of the trouble that goes on, or else of the newest one; `healed_step` is the step
     at which the newest trouble was seen to be over, None while it goes on. One owner; no clock; constant memory; rows
-    may come one by one or in batches. Never raises, whatever floats it is fed.
+    may come one by one or in batches. Never raises, whatever floats it is fed. A `kind` that is only watched, one whose
+    rows show that it says little, and a change that was announced make a `watch` of what would be an `act`.
     """
 
     __slots__ = (
         "_finite_rows",
         "_is_in_trouble",
         "_is_restart",
+        "_meaning",
+        "_planned",
+        "_rates",
         "divergence",
         "grad_norm",
         "healed_step",
@@ -35,7 +43,10 @@ class LossWatch:
         "spike",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, kind: LossKind = LossKind.AUTO) -> None:
+        self._meaning = Meaning(kind)
+        self._planned = Planned()
+        self._rates = LearningRates()
         self.nonfinite = NonFinite()
         self.spike = LossSpike()
         self.restart = RestartDiscontinuity(self.spike)
@@ -52,6 +63,9 @@ class LossWatch:
         """How the loss does at the last row."""
         if self._finite_rows < HEAL_ROWS:
             return Health.NON_FINITE
+        if not self._is_in_trouble:
+            is_up = self.spike.is_on or self.divergence.is_on or self.spike.is_watching
+            return Health.WATCH if is_up else Health.OK if self.spike.scale.is_ready else Health.UNKNOWN
         if self.divergence.is_on:
             return Health.DIVERGING
         if self.spike.is_returning:  # one row of 100 steps may be back where five rows are 500 steps away
@@ -68,8 +82,18 @@ class LossWatch:
         scale = self.spike.scale
         return scale.loss_at(scale.baseline) if scale.is_ready else None
 
+    def expect(self, step: int, steps: int | None = None) -> None:
+        """The script changes something at `step` on purpose, which may lift the loss for so many steps.
+
+        A rise in that time is a `watch`, unless it goes far beyond a new level; then the level of that time is the
+        baseline. `steps` is 500 by default and 20,000 at most.
+        """
+        self._planned.expect(step, steps)
+
     def update(self, point: Point) -> tuple[Verdict, ...]:
         """Judge and learn one row. A row without a loss says nothing of it."""
+        if point.lr is not None and self._rates.update(point.lr):
+            self._planned.expect(point.step)
         warning = self.grad_norm.update(point) if point.grad_norm is not None else None
         loss = point.loss
         if loss is None:
@@ -84,21 +108,39 @@ class LossWatch:
         if self._finite_rows < REARM_AFTER:
             self._finite_rows += 1
             self.nonfinite.update(0.0)
+        spike.is_planned = is_planned = self._planned.is_on(point.step)
+        if self._planned.closes(point.step):
+            spike.settle()
+            divergence.settle()
+        if not spike.scale.is_log:
+            self._meaning.see(point.loss or 0.0)
         verdict = spike.update(point)
         if verdict is not None and verdict.severity is Severity.ACT:
-            restart = self.restart.judge(verdict)
-            self._is_restart = restart is not None
-            verdict = restart or verdict
-            self._begin(spike.onset_step)
+            verdict = self._judged(self.restart.judge(verdict) or verdict)
+            if verdict.severity is Severity.ACT:
+                self._is_restart = verdict.kind is Trouble.RESTART_DISCONTINUITY
+                self._begin(spike.onset_step)
+        if is_planned and spike.ended is not End.GIVEN_UP:
+            divergence.settle()
         drift = divergence.judge(point)
         if drift is not None:
-            self._begin(divergence.onset_step)
+            drift = self._judged(drift)
+            if drift.severity is Severity.ACT:
+                self._begin(divergence.onset_step)
             if verdict is None and not self._is_restart:
                 verdict = drift
         if self._is_in_trouble and not (spike.is_on or divergence.is_on or self._finite_rows < HEAL_ROWS):
             self._is_in_trouble = self._is_restart = False
             self.healed_step = point.step
         return verdict
+
+    def _judged(self, verdict: Verdict) -> Verdict:
+        """The verdict, or the `watch` that is left of it."""
+        scale = self.spike.scale
+        why = self._meaning.why_little(is_log=scale.is_log, noise=scale.noise, way=scale.way)
+        if not why:
+            return verdict
+        return replace(verdict, severity=Severity.WATCH, evidence={**verdict.evidence, "only_watched": why})
 
     def _bad_value(self, point: Point, loss: float) -> Verdict | None:
         state = self.nonfinite.update(loss)

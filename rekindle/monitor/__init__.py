@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from rekindle.detectors import LossKind
 from rekindle.mailbox import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
@@ -80,6 +81,7 @@ def start(
     handle_signals: bool = False,
     signals: Sequence[str] | None = None,
     share: Share | None = None,
+    loss_kind: str = LossKind.AUTO,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Monitor:
@@ -95,6 +97,8 @@ def start(
     saves by itself. Without it a save is then refused.
     share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
     rank 0 does. Without it ranks that went on from different steps are noticed when they first agree, and save no more.
+    loss_kind: what the loss is (`rekindle.detectors.LossKind`): "td", "reward", "surrogate", "adversarial", "unknown"
+    are watched and never acted on, as their rising means little; "supervised" is judged; "auto" goes by its rows.
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
     the former. Both call the handler that was there before.
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
@@ -124,6 +128,7 @@ def start(
             clock=clock or SystemClock(),
             resume=resume,
             may_be_asked=signals is None,
+            loss_kind=_loss_kind(loss_kind),
         )
     except BaseException as err:
         if must_pass(err):
@@ -149,6 +154,7 @@ def _start(
     clock: Clock,
     resume: ResumePlan,
     may_be_asked: bool,
+    loss_kind: LossKind,
 ) -> Monitor:
     bus = env.get(ENV_BUS) or None
     if env.get(ENV_SWITCH, "").lower() in ("off", "0", "false", "no") or job_id is None or not (mailbox or bus):
@@ -192,6 +198,7 @@ def _start(
         sends_metrics=_sends_metrics(env, mailbox, bus),
         clients=clients,
         clock=clock,
+        loss_kind=loss_kind,
     )
     if not lifetime.admit(monitor):
         return _silent(resume, env)
@@ -202,6 +209,14 @@ def _start(
 def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
     opened = exchange()
     return None if opened is None else Paced(opened, poll_s)
+
+
+def _loss_kind(given: str) -> LossKind:
+    try:
+        return LossKind(given)
+    except ValueError:
+        logger.warning("Rekindle's monitor knows no loss kind %r; it goes by the rows: %s", given, ", ".join(LossKind))
+        return LossKind.AUTO
 
 
 def _signals(handle_sigterm: bool, handle_signals: bool) -> tuple[signal.Signals, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rekindle.detectors import Health, LossWatch, Point, Severity, ThroughputWatch, Verdict
+from rekindle.detectors import Health, LossKind, LossWatch, Point, Severity, ThroughputWatch, Verdict
 from rekindle.detectors import Trouble as Kind
 from rekindle.detectors.nonfinite import classify
 from rekindle.monitor.metrics import Sample
@@ -16,6 +17,8 @@ from rekindle.monitor.state import BadSteps, BadStretch
 from rekindle.monitor.trouble import logger
 from rekindle.monitor.voice import Voice
 
+LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step
+ANNOUNCED_MAX = 64  # changes that wait for the late thread; the oldest go first
 _SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
 
 
@@ -47,6 +50,7 @@ class Judge:
         is_scaled: Callable[[], bool],
         voice: Voice,
         on_news: Callable[[], None],
+        loss_kind: LossKind = LossKind.AUTO,
     ) -> None:
         self._may_judge = may_judge
         self._may_speak = may_speak
@@ -54,11 +58,16 @@ class Judge:
         self._is_scaled = is_scaled
         self._voice = voice
         self._on_news = on_news
-        self._loss = LossWatch()
+        self._loss = LossWatch(loss_kind)
+        self._announced: deque[tuple[int, int | None]] = deque(maxlen=ANNOUNCED_MAX)  # step, and how many it takes
         self._throughput = ThroughputWatch()
         self._bad = BadSteps()
         self._held_back: list[Point] = []  # not finite, and not yet more than news
         self.news = LossNews()
+
+    def expect(self, step: int, steps: int | None) -> None:
+        """A change is planned at `step`. The training thread's; the late thread applies it before the next sample."""
+        self._announced.append((step, steps))
 
     def wants(self, sample: Sample) -> bool:
         """Whether there is something to judge in a sample."""
@@ -70,7 +79,10 @@ class Judge:
         grad_norm = sample.grad_norm if isinstance(sample.grad_norm, float) else None
         if grad_norm is not None and not math.isfinite(grad_norm) and self._is_scaled():
             grad_norm = None
-        point = Point(step=sample.step, loss=loss, grad_norm=grad_norm, step_s=sample.step_s)
+        while self._announced:
+            self._loss.expect(*self._announced.popleft())
+        lr = _learning_rate(sample)
+        point = Point(step=sample.step, loss=loss, grad_norm=grad_norm, step_s=sample.step_s, lr=lr)
         if self._may_judge():
             self._judge_loss(point)
         if self._has_pace:
@@ -155,6 +167,15 @@ class Judge:
             evidence=evidence,
         )
         logger.info("Steps take longer than they did: step %d, %s", verdict.step, verdict.rule)
+
+
+def _learning_rate(sample: Sample) -> float | None:
+    """The step's learning rate, where the script logs it under a usual name."""
+    for name in LEARNING_RATES if sample.extra else ():
+        value = (sample.extra or {}).get(name)
+        if isinstance(value, float):
+            return value
+    return None
 
 
 def plain(evidence: Mapping[str, float | int | str]) -> dict[str, Any]:

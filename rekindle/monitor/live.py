@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from rekindle.detectors import StragglerWatch
+from rekindle.detectors import LossKind, StragglerWatch
 from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.monitor import lifetime
@@ -92,6 +92,7 @@ class LiveMonitor(Monitor):
         sends_metrics: bool,
         clients: Clients,
         clock: Clock,
+        loss_kind: LossKind = LossKind.AUTO,
     ) -> None:
         super().__init__(resume, local_path(resume.uri, upload))
         self.identity = identity
@@ -170,6 +171,7 @@ class LiveMonitor(Monitor):
             is_scaled=lambda: self._losses.scale.is_on,
             voice=self._voice,
             on_news=self._loss_news,
+            loss_kind=loss_kind,
         )
         self._losses = Losses(
             state=state,
@@ -347,6 +349,13 @@ class LiveMonitor(Monitor):
         self._saver.stepped()
         if plan is not None:
             self._act(plan, self._state.step or 0)
+
+    @guarded("expect", asleep=None)
+    def expect(self, what: str, *, steps: int | None = None) -> None:
+        length = steps if isinstance(steps, int) else None
+        step = 0 if self._state.step is None else self._state.step
+        self._judge.expect(step, length)
+        logger.info("Expected from step %d on: %s", step, str(what)[:128])
 
     @guarded("scaler", asleep=None)
     def scaler(self, scaler: object) -> None:

@@ -60,6 +60,15 @@ class Monitor:
         ranks: all ranks that have it at this step, where the script knows.
         """
 
+    def expect(self, what: str, *, steps: int | None = None) -> None:
+        """Say that something is about to change on purpose, such as the sequence length, the batch size, the weights of
+        the loss, the data, or the learning rate. Call on every rank, before the step that it changes.
+
+        For `steps` steps (500 by default, 20,000 at most) a loss that rises is watched, not acted on; then it is judged
+        by the level it has by that time. A loss that is not finite, or goes far up and settles on no level, is acted on
+        at all times. A learning rate given to `step` as `lr` or `learning_rate` announces its own restarts.
+        """
+
     def phase(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the face's argument
         """`with mon.phase("evaluation")`, `"saving"`, `"startup"` (an epoch's data): each has limits of its own."""
         return nullcontext()

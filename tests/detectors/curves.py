@@ -19,6 +19,11 @@ def lifted(losses: Sequence[float], start: int, by: Callable[[int], float]) -> l
     return [loss * (1 + by(i - start)) if i >= start else loss for i, loss in enumerate(losses)]
 
 
+def spiked(losses: Sequence[float], start: int, height: float, tau: float) -> list[float]:
+    """The curve with a spike as weights make it: up at once, and down again slowly."""
+    return lifted(losses, start, lambda i: height * math.exp(-i / tau))
+
+
 def rows_of(losses: Iterable[float | None], *, every: int = 1, first_step: int = 0) -> list[Point]:
     return [Point(step=first_step + i * every, loss=loss) for i, loss in enumerate(losses)]
 

@@ -23,7 +23,7 @@ from tests.detectors.curves import falling, lifted
 
 @pytest.fixture
 def curve(tmp_path: Path) -> Path:
-    losses = [f"{loss:.6f}" for loss in lifted(falling(300), 200, lambda i: 1.0 if i < 10 else 0.0)]
+    losses = [f"{loss:.6f}" for loss in lifted(falling(300), 200, lambda i: 4.0 * math.exp(-i / 5))]
     losses[280:] = ["NaN"] * 20
     losses[50] = ""
     path = tmp_path / "run.csv"

@@ -1,0 +1,105 @@
+"""`make bench ARGS=healthy`: how often the loss detectors act on runs that are healthy.
+
+Per kind (`benchmarks.healthy_kinds`, among them a real DQN): acts and watches per 100,000 steps over seeded runs of two
+lengths, and the rules that acted. `python -m benchmarks.healthy --told` adds what a script can tell: planned changes,
+learning rates and the kind of loss. `--quick` measures a tenth, `--only TEXT` the kinds whose name holds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.healthy_kinds import KINDS, Run
+from rekindle.detectors import LossKind, LossWatch, Point, Severity
+
+GOAL = 2.0  # acts per 100,000 steps of each kind
+LENGTHS = (20_000,) * 10 + (100_000,) * 2  # steps per run; 400,000 in all
+SHORT = {"early training with warm-up": (2_500,) * 160}
+
+
+@dataclass(slots=True)
+class Count:
+    steps: int = 0
+    acts: int = 0
+    watches: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    places: list[str] = field(default_factory=list)
+
+    def per_100k(self, number: int) -> float:
+        return number / self.steps * 100_000 if self.steps else 0.0
+
+
+def points(run: Run, *, is_told: bool = False) -> Iterator[Point]:
+    norms, rates = run.grad_norms, run.lr if is_told else None
+    for row, loss in enumerate(run.losses.tolist()):
+        yield Point(
+            step=row * run.every,
+            loss=loss,
+            grad_norm=None if norms is None else float(norms[row]),
+            lr=None if rates is None else float(rates[row]),
+        )
+
+
+def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_told: bool = False) -> Count:
+    """All runs of one kind. The seed of a run depends on its kind's name and its number alone.
+
+    is_told: the detectors are given what a script can tell of the run.
+    """
+    count = Count()
+    for number, steps in enumerate(lengths):
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
+        run = KINDS[name](rng, steps)
+        watch = LossWatch(LossKind(run.declared or "auto") if is_told else LossKind.AUTO)
+        announced = {row for row, _ in run.announced} if is_told and run.lr is None else set()
+        for row, point in enumerate(points(run, is_told=is_told)):
+            if row in announced:
+                watch.expect(point.step)
+            for verdict in watch.update(point):
+                if verdict.severity is Severity.ACT:
+                    count.acts += 1
+                    count.rules[f"{verdict.kind}: {verdict.rule}"] += 1
+                    count.places.append(f"run {number} row {row} {verdict.rule}")
+                else:
+                    count.watches += 1
+        count.steps += len(run.losses) * run.every
+    return count
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--told", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--places", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments if arguments is not None else [])
+    lengths = (20_000,) * 20 if options.quick else LENGTHS
+    print(f"{'acts and watches per 100,000 steps':36} {'steps':>9} {'acts':>7} {'watches':>8}  rules that acted")
+    total = over = 0
+    for name in KINDS:
+        if options.only not in name:
+            continue
+        count = measure(
+            name, SHORT.get(name, lengths)[:: 10 if options.quick else 1], seed=options.seed, is_told=options.told
+        )
+        rate = count.per_100k(count.acts)
+        total += count.acts
+        over += rate > GOAL
+        rules = ", ".join(f"{rule} {times}" for rule, times in count.rules.most_common(4))
+        mark = "!" if rate > GOAL else " "
+        print(f"{name:36} {count.steps:9,} {rate:6.1f}{mark} {count.per_100k(count.watches):8.1f}  {rules}", flush=True)
+        if options.places:
+            print("\n".join(f"    {place}" for place in count.places[:20]))
+    print(f"{total} acts; {over} kinds above the goal of {GOAL:g}")
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])
