@@ -64,6 +64,9 @@ IMPATIENT = Bounds(
 )
 
 
+APART = 4
+
+
 class NoConnection(OSError):
     pass
 
@@ -78,6 +81,7 @@ class Story:
     asks_again: bool = False  # once the fault is over, every rank's wish is met by all
     patience_s: float = PATIENCE_S
     lock: threading.Lock = field(default_factory=threading.Lock)
+    calls: dict[int, int] = field(default_factory=dict)  # of the ranks that still step
     entered: dict[int, dict[int, int]] = field(default_factory=dict)  # plan → rank → call
     stopped: dict[int, int] = field(default_factory=dict)  # rank → call
     ended: threading.Event = field(default_factory=threading.Event)
@@ -111,6 +115,7 @@ class Story:
 
     def play(self) -> list[str]:
         ranks = [Rank(self, rank) for rank in range(self.world)]
+        self.calls = dict.fromkeys(range(self.world), 0)
         threads = [threading.Thread(target=rank.train, daemon=True) for rank in ranks]
         for thread in threads:
             thread.start()
@@ -222,6 +227,23 @@ class Rank:
     # ---- the training thread -----------------------------------------------------------------------------------
 
     def train(self) -> None:
+        try:
+            self._train()
+        finally:
+            with self.story.lock:
+                self.story.calls.pop(self.rank, None)
+
+    def _keep_together(self, call: int) -> None:
+        """As the collectives of training do: no rank is more than a few steps ahead of another."""
+        story, pause = self.story, threading.Event()
+        while not self.abandoned:
+            with story.lock:
+                story.calls[self.rank] = call
+                if call <= min(story.calls.values()) + APART:
+                    return
+            pause.wait(0.001)
+
+    def _train(self) -> None:
         story, pause = self.story, threading.Event()
         self.worker.start()
         chance = random.Random(story.seed * 31 + self.rank)
@@ -236,6 +258,7 @@ class Rank:
             if self.is_victim and story.fault is Fault.FREEZES and call == story.at:
                 pause.wait(0.6)
             pause.wait(story.pace_s * chance.random() * 2)
+            self._keep_together(call)
             for rank, at, wish in story.wishes:
                 if (rank, at) == (self.rank, call):
                     self.wish = max(self.wish, wish)
@@ -253,6 +276,7 @@ class Rank:
         while not story.has_agreed_again.is_set() and call < 100 * PATIENCE_S:
             call += 1
             pause.wait(0.01)
+            self._keep_together(call)
             if story.fault is Fault.NONE or self.rank == 0:
                 self.wish = max(self.wish, Wish.SAVE)
             plan = self.agreement.due()

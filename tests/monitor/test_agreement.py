@@ -107,7 +107,7 @@ class Miscounts(MemoryExchange):
 
 def test_the_random_runs_notice_when_a_plan_is_decided_without_the_ranks_answers() -> None:
     faults = (Fault.FREEZES, Fault.FINISHES)
-    _, wrong = played(range(60), lambda seed: Story(seed, Miscounts, faults, patience_s=8.0))
+    _, wrong = played(range(24), lambda seed: Story(seed, Miscounts, faults, patience_s=8.0))
     assert any("did not save, the others did" in what for what in wrong)
 
 

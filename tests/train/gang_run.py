@@ -1,0 +1,62 @@
+"""A training process over gloo: steps with a collective each, and a save that is one too. Arguments: folder, scene."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from rekindle.integrations import gang
+from rekindle.monitor import Config
+
+folder, scene = Path(sys.argv[1]), sys.argv[2]
+rank = int(os.environ["RANK"])
+if scene == "filestore":
+    world = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), world), rank=rank, world_size=world)
+else:
+    dist.init_process_group("gloo")
+if scene == "twice":
+    gang.share("first")
+    dist.barrier()  # the first world ends once all have read
+    dist.destroy_process_group()
+    dist.init_process_group("gloo")
+
+saves: list[int] = []
+
+
+def save(step: int, kind: str) -> str:
+    saves.append(step)
+    path = folder / f"step-{step}"
+    path.mkdir(exist_ok=True)
+    if scene == "full disk" and rank == dist.get_world_size() - 1:
+        raise OSError("no space left on device")
+    (path / f"{rank}.bin").write_bytes(b"weights")
+    dist.barrier()
+    return str(path)
+
+
+mon = gang.start(
+    save=save,
+    mailbox=str(folder / "mailbox"),
+    config=Config(beat_s=0.2, poll_s=0.1, agree_s=0.05, abandon_s=2.0),
+    env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
+)
+print("ready", flush=True)
+step, pause = 0, threading.Event()
+error = ""
+try:
+    while not mon.should_stop:
+        step += 1
+        pause.wait(0.005)
+        dist.all_reduce(torch.ones(1))
+        mon.step(step, loss=1.0)
+except RuntimeError as err:
+    error = type(err).__name__
+gang.finish(mon)
+print(json.dumps({"saves": saves, "last": step, "stops": mon.should_stop, "health": mon.health()}), flush=True)
