@@ -222,7 +222,10 @@ def run(line: Line, harm: Harm) -> str:
         every = int(SPEC.get("save_every", 0))
         if every and step % every == 0:
             if SPEC.get("in the background"):
-                work.save_in_the_background(step, mon)
+                try:
+                    work.save_in_the_background(step, mon)
+                except Exception as err:  # a script that goes on without its periodic checkpoint
+                    line.send("background failed", why=f"{err!r}"[:300])
             else:
                 with mon.phase("saving"):
                     path = save(step, "periodic")
