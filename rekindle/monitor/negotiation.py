@@ -82,7 +82,7 @@ class Negotiation:
         open_exchange: Callable[[], Exchange | None],
         resume_step: int | None,
         leader: Leader | None,
-        seat: Seat,
+        seat: Seat | None,
         abandoned: Callable[[str], None],
         is_waiting: Callable[[], bool],
         clock: Clock,
@@ -141,16 +141,17 @@ class Negotiation:
             if self._failures == 0 and not self._is_over:
                 agreement.answers(NOTHING_OPEN)
                 self._trouble.once("coordinator", NO_COORDINATOR, NOTHING_OPEN)
-            return max(0.0, self._open_in())
+            return self._bounds.reopen_at_most_s if self._is_over else max(0.0, self._open_in())
         if self._is_over:
+            self._exchange = None  # torch's store closes where nothing holds it
             return self._bounds.reopen_at_most_s
         if self._leader is not None:
             self._leader.turn(exchange)
         self._follow(exchange)
-        if self._session:
-            self._seat.turn(exchange, self._session)
         self._report(exchange)
         self._watch(exchange)
+        if self._session and self._seat is not None:
+            self._seat.turn(exchange, self._session)
         if self._is_ending.is_set() or self._has_rank_0_left:
             self._leave(exchange)
         agreement.work_off()
