@@ -32,10 +32,13 @@ SHARED: Final = (
     "checkpoints",
     "detectors",
     "headnode",
+    "keys.py",
     "mailbox.py",
+    "manifests.py",
     "orders.py",
     "reports.py",
     "signatures",
+    "store_clock.py",
     "wire.py",
 )
 # Lambda's limit on the unzipped package. Source: Lambda guide, gettingstarted-limits.
