@@ -39,7 +39,7 @@ from rekindle.monitor.agree import Notice, Plan, Wish
 from rekindle.monitor.agreement import GO, Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
-from rekindle.monitor.leading import ALL_OVER, NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.leading import ALL_OVER, AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.trouble import Trouble
 
@@ -390,7 +390,7 @@ class Negotiation:
             exchange.put_new(start, f"rank {number}: {objection}")
         held = exchange.put_new(self._key(plan, "step"), str(step))
         if held != str(step):
-            exchange.put_new(start, f"rank {number} is at step {step}, another one at step {held}")
+            exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {number} at {step}, another one at {held}")
         self._inside = inside = _Inside(plan, self._session)
         exchange.put(self._key(plan, f"here/{number}"), "1")
         until = self._clock.monotonic() + agreement.meet_s()
