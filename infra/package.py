@@ -38,7 +38,6 @@ SHARED: Final = (
     "orders.py",
     "reports.py",
     "signatures",
-    "store_clock.py",
     "wire.py",
 )
 # Lambda's limit on the unzipped package. Source: Lambda guide, gettingstarted-limits.
