@@ -109,8 +109,6 @@ def store() -> TorchStore:
     two minutes; what torch's store raises.
     """
     global _shared
-    if _ended_as is not None and _shared is not None and not is_gang():
-        return _shared[1]
     number = _world_number()
     if _shared is not None and _shared[0] == number:
         return _shared[1]
@@ -136,8 +134,14 @@ def _world_number() -> int:
     if world is None:
         raise RuntimeError("torch.distributed is not initialised")
     if _world is None or _world[0]() is not world:
-        _world = (weakref.ref(world), 1 if _world is None else _world[1] + 1)
+        _world = (weakref.ref(world, _forget), 1 if _world is None else _world[1] + 1)
     return _world[1]
+
+
+def _forget(_world_gone: object) -> None:
+    """A world was destroyed: its store must close, or the next world would find the old one's keys in it."""
+    global _shared
+    _shared = None
 
 
 def _bare(store: Any) -> Any:

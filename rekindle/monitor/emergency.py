@@ -76,7 +76,7 @@ class Saver:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
         calls, requests = self._agreement.calls, self._requests.take()
         one = _UnderWay(plan, step, calls, self._clock.monotonic(), requests=requests)
-        if plan.is_shared:
+        if plan.is_shared and self._is_first_rank:
             self._under_way[plan.number] = one
         why = self._agreement.meet(plan, step, self._objection_here(plan))
         if why is not None:

@@ -21,6 +21,7 @@ MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
 MAX_NAMED: Final = 16  # ranks in a message
 AT_ONCE: Final = 256  # keys in one look
 
+AT_OTHER_STEPS: Final = "the ranks call step() at the same time for different steps"
 ALL_OVER: Final = "all parts are over"
 SILENT: Final = "silent"
 FINISHED: Final = "rank 0 has finished"
@@ -301,7 +302,8 @@ class Leader:
         absent = "" if is_full else f": ranks {one.here.absent(exchange)}"
         self._settled(exchange)
         self._hooks.completed(plan, f"{start}{absent}")
-        if not is_full and not start.startswith("rank "):  # the next meeting must not hold training up as well
+        if start.startswith(AT_OTHER_STEPS) or (not is_full and not start.startswith("rank ")):
+            # the next meeting must not hold training up as well
             self._give_up(exchange, f"{start}{absent}")
 
     def _count(self, exchange: Exchange, one: Awaited) -> None:

@@ -531,12 +531,12 @@ class LiveMonitor(Monitor):
         if (stretch := self._state.bad_at_the_end()) is not None:
             self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
         if self._negotiation is not None:
-            if self._saver.is_under_way:
-                self._await_parts(self._negotiation, grace_until)
+            soon = min(until, time.monotonic() + LATE_S)
+            self._await_parts(self._negotiation, grace_until if self._saver.is_under_way else soon)
             self._seat.publish()
             self._negotiation.end()
-            is_silent = self._agreement.is_silent
-            self._agreeing.end(time.monotonic() if is_silent else min(until, time.monotonic() + LATE_S))
+            is_silent = self._agreement.is_silent  # stuck in its transport: it would not end
+            self._agreeing.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
         if self._link is not None:
             self._link.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:

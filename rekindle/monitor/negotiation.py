@@ -39,7 +39,7 @@ from rekindle.monitor.agree import Notice, Plan, Wish
 from rekindle.monitor.agreement import GO, Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
-from rekindle.monitor.leading import ALL_OVER, NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.leading import ALL_OVER, AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.trouble import Trouble
 
@@ -82,7 +82,7 @@ class Negotiation:
         open_exchange: Callable[[], Exchange | None],
         resume_step: int | None,
         leader: Leader | None,
-        seat: Seat,
+        seat: Seat | None,
         abandoned: Callable[[str], None],
         is_waiting: Callable[[], bool],
         clock: Clock,
@@ -141,16 +141,17 @@ class Negotiation:
             if self._failures == 0 and not self._is_over:
                 agreement.answers(NOTHING_OPEN)
                 self._trouble.once("coordinator", NO_COORDINATOR, NOTHING_OPEN)
-            return max(0.0, self._open_in())
+            return self._bounds.reopen_at_most_s if self._is_over else max(0.0, self._open_in())
         if self._is_over:
+            self._exchange = None  # torch's store closes where nothing holds it
             return self._bounds.reopen_at_most_s
         if self._leader is not None:
             self._leader.turn(exchange)
         self._follow(exchange)
-        if self._session:
-            self._seat.turn(exchange, self._session)
         self._report(exchange)
         self._watch(exchange)
+        if self._session and self._seat is not None:
+            self._seat.turn(exchange, self._session)
         if self._is_ending.is_set() or self._has_rank_0_left:
             self._leave(exchange)
         agreement.work_off()
@@ -389,7 +390,7 @@ class Negotiation:
             exchange.put_new(start, f"rank {number}: {objection}")
         held = exchange.put_new(self._key(plan, "step"), str(step))
         if held != str(step):
-            exchange.put_new(start, f"rank {number} is at step {step}, another one at step {held}")
+            exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {number} at {step}, another one at {held}")
         self._inside = inside = _Inside(plan, self._session)
         exchange.put(self._key(plan, f"here/{number}"), "1")
         until = self._clock.monotonic() + agreement.meet_s()

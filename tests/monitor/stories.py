@@ -141,7 +141,8 @@ class Story:
             wrong.append(f"a plan was completed twice: {over}")
         if self.fault is Fault.NONE and self.stopped and len(set(self.stopped.values())) > 1:
             wrong.append(f"the ranks stopped at different calls: {self.stopped}")
-        if self.asks_again and not self.has_agreed_again.is_set():
+        is_over = any(rank.abandoned for rank in ranks)
+        if self.asks_again and not self.has_agreed_again.is_set() and not is_over:
             wrong.append("the ranks never agreed again")
         if self.fault is Fault.NONE and any(rank.abandoned for rank in ranks):
             wrong.append("a save without a fault was abandoned")
@@ -186,6 +187,7 @@ class Rank:
             open_exchange=self._open,
             resume_step=None,
             leader=leader if rank == 0 else None,
+            seat=None,
             abandoned=self.abandoned.append,
             is_waiting=lambda: self.is_waiting,
             clock=clock,
@@ -265,7 +267,7 @@ class Rank:
             plan = self.agreement.due()
             if plan is not None:
                 self._act(plan, call)
-        if story.asks_again:
+        if story.asks_again and not self.abandoned:
             self._ask_again(steps)
         self.negotiation.end()
         self.worker.stop()
@@ -273,7 +275,7 @@ class Rank:
     def _ask_again(self, call: int) -> None:
         """Step on until a save that was asked for after the fault was made by all."""
         story, pause = self.story, threading.Event()
-        while not story.has_agreed_again.is_set() and call < 100 * PATIENCE_S:
+        while not (story.has_agreed_again.is_set() or self.abandoned) and call < 100 * PATIENCE_S:
             call += 1
             pause.wait(0.01)
             self._keep_together(call)
