@@ -63,6 +63,8 @@ def raised(error: str, ranks: Sequence[int] | str, kind: str = "plain", dead: in
         acts=(short(),),
         replies=ANY_OR_NONE if 0 in gone else CANNOT,
         dead=gone,
+        # A rank that left a save in which the others wait for it: they are released within seconds, and the run ends.
+        end=End.ENDED if kind == "fsdp2" and ranks != ALL else End.FINISHED,
         saves=0,
     )
 
