@@ -36,6 +36,7 @@ WILD_MOVE = 2.5  # times the usual move, over
 WILD_ROWS = 10  # rows at least: no new level, however planned the change
 MOVE_CUT = 4.0  # a single row counts no more than so many usual moves
 MEAN_MOVE = 1.128  # of the difference of two normal values, in standard deviations: 2 / sqrt(pi)
+FAR_UP = "far up"  # the rule that asks for no more than two rows
 HEAL_Z = 3.0
 HEAL_RISE = 0.05  # back within 5 % of the baseline is back, however quiet the curve was
 HEAL_ROWS = 5  # rows in a row that are back
@@ -160,7 +161,7 @@ class Excursion:
             return ""
         if lasts > 1:
             if worst > at_once:
-                return "far up"
+                return FAR_UP
             if worst > large:
                 if self._tail >= TAIL_ROWS:
                     return "comes down slowly"

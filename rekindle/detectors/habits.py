@@ -30,16 +30,25 @@ CALM = 0.25  # of the fall: what the blocks before and after it differ by at mos
 class Habits:
     """Excursions that are over, newest last; a fixed number of them."""
 
-    __slots__ = ("_blocks", "_falls", "_row", "_seen")
+    __slots__ = ("_blocks", "_falls", "_lone", "_row", "_seen")
 
     def __init__(self) -> None:
         self._row = 0
         self._blocks: deque[float] = deque(maxlen=5)  # levels, a block apart
+        self._lone: deque[float] = deque(maxlen=KEPT)  # heights of far rows that were no excursion
         self._falls: deque[float] = deque(maxlen=KEPT)
         self._seen: deque[tuple[int, float, float, bool]] = deque(maxlen=KEPT)  # end step, height, rows, fell at once
 
     def remember(self, step: int, height: float, rows: float, *, was_abrupt: bool) -> None:
         self._seen.append((step, height, rows, was_abrupt))
+
+    def remember_lone(self, height: float) -> None:
+        """A far row of which nothing came."""
+        self._lone.append(height)
+
+    def has_lone(self, height: float) -> bool:
+        """Whether lone rows have been about as far up: two such rows near each other are not more than that."""
+        return sum(height <= HIGHER * one for one in self._lone) >= EXAMPLES
 
     def see(self, scale: LossScale) -> None:
         """Every row: its level may be the end of a fall."""

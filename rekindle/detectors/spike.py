@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from rekindle.detectors.excursion import COARSE_STEPS, End, Excursion
+from rekindle.detectors.excursion import COARSE_STEPS, FAR_UP, End, Excursion
 from rekindle.detectors.habits import EXAMPLES, Habits
 from rekindle.detectors.points import Evidence, Point, Severity, Trouble, Verdict
 from rekindle.detectors.scale import WINDOW, LossScale
@@ -115,6 +115,8 @@ class LossSpike:
         if total > 0 or event is not None:
             verdict = self._far(point, loss, score, rise, total if total > 0 else 0.0)
         else:
+            if self._far_step is not None:
+                self._habits.remember_lone(self._peak)
             self._sum = self._peak = self._peak_z = 0.0
             self._far_step = None
             self._quiet += 1
@@ -155,7 +157,7 @@ class LossSpike:
                 verdict = self._verdict(point, loss, "higher still", Severity.ACT)
         if event is not None and not event.has_acted:
             rule = event.trouble()
-            if rule and not self._is_explained(point, event):
+            if rule and not self._is_explained(point, event, rule):
                 event.act()
                 self.onset_step = event.start_step
                 self.heal_to = event.heal_to
@@ -168,9 +170,11 @@ class LossSpike:
             self._sum = min(self._sum, SUM)
         return verdict
 
-    def _is_explained(self, point: Point, event: Excursion) -> bool:
+    def _is_explained(self, point: Point, event: Excursion, rule: str) -> bool:
         """Whether an announced change or a habit of the run explains it."""
         if self.is_planned and not event.is_wild:
+            return True
+        if rule == FAR_UP and self._habits.has_lone(event.worst):
             return True
         if event.is_coarse:
             return self._is_habit(point, event.worst, event)

@@ -163,10 +163,13 @@ class Opener:
 
 
 def wait_for(exchange: Exchange, key: str, timeout_s: float) -> str:
-    """The value under a key, once there is one. Raises: TimeoutError."""
+    """The value under a key, once there is one. Raises: TimeoutError; RuntimeError where the save is abandoned."""
     until = time.monotonic() + timeout_s
     pause = threading.Event()
+    was_ended = _ended_as is not None
     while (value := exchange.get(key)) is None:
+        if _ended_as is not None and not was_ended:
+            raise RuntimeError(f"the save was abandoned while this rank waited for another one's part ({key})")
         if time.monotonic() > until:
             raise TimeoutError(f"the other ranks did not come for {timeout_s:.0f} s ({key})")
         pause.wait(exchange.quick_s)

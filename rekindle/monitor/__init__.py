@@ -262,11 +262,13 @@ def _settled(told: Told, mailbox: str | Box | None, budget: Budget, attempt: str
             job_id=env.get(ENV_JOB_ID, ""),
         )
 
+    is_again = told.unplanned is not None or env.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     try:
-        is_again = told.unplanned is not None or env.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         return within(lambda: patiently(look), LOOK_AGAIN_S) if is_again else within(look, LOOK_S)
     except Exception as err:
-        logger.warning("Rekindle's resume plan could not be checked against the disk: %r", err)
+        # On a first start there is hardly anything newer than the plan; that storage is away is told when it is used.
+        report = logger.warning if is_again or plan.uri is not None else logger.info
+        report("Rekindle's resume plan could not be checked against the disk: %r", err)
         return _resume_plan(told.submitted) if told.unplanned is not None else plan
 
 

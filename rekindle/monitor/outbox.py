@@ -74,7 +74,7 @@ class Outbox:
         self._is_muted = False
         self._dimensions = dimensions
         self._metrics_s = metrics_s
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._events: deque[_Waiting] = deque()
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES_WAITING)
         self._data: deque[dict[str, Any]] = deque()

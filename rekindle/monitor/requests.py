@@ -34,7 +34,7 @@ class Requests:
         self._job_id = job_id
         self._attempt = attempt
         self._attempt_number = attempt_number
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._waiting: dict[str, tuple[CheckpointRequest, float]] = {}  # each with when it is to be answered
         self._closed: set[str] = set()
         self._fence: Fence | None = None

@@ -88,7 +88,7 @@ class Sealer:
         self._upload = upload
         self._on_failed = on_failed
         self._on_done = on_done
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._waiting: list[_Waiting] = []
 
     @property

@@ -103,7 +103,7 @@ class RunState:
         self.durations: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.work: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.saving_s: float | None = None  # how long the newest phase "saving" took
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._loss: float | None = None
         self._loss_step: int | None = None
         self._steps = array("q", [_NO_STEP]) * LOSSES_KEPT

@@ -440,9 +440,7 @@ class Ranks:
             )
             for rank in range(world_size)
         ]
-        self.exchanges = [
-            BoxExchange(box, attempt="run-1", rank=rank, world_size=world_size) for rank in range(world_size)
-        ]
+        self.exchanges = [BoxExchange(box, attempt="run-1", world_size=world_size) for _ in range(world_size)]
 
     def step(self, losses: dict[int, float]) -> None:
         for rank, seat in enumerate(self.seats):

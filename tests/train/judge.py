@@ -87,7 +87,7 @@ class Mails:
 def _exits(story: Story, run: Run) -> Iterator[str]:
     for rank in run.ranks:
         status = rank.status
-        if rank.number in story.stuck:
+        if rank.number in story.stuck or story.end is End.ENDED:
             continue
         if rank.number in story.dead:
             wanted = story.dead[rank.number]
@@ -101,6 +101,9 @@ def _exits(story: Story, run: Run) -> Iterator[str]:
 
 def _ends(story: Story, run: Run) -> Iterator[str]:
     byes = {event["rank"]: event["why"] for event in run.receiver.of("bye")}
+    if story.end is End.ENDED:
+        yield from (f"rank {rank} ended as if nothing had been" for rank, why in byes.items() if why == "finished")
+        return
     if story.is_example:
         yield from _ends_of_an_example(story, run, byes)
         return

@@ -44,6 +44,7 @@ SETTINGS = {
     "REKINDLE_BEAT_S": "0.2",
     "REKINDLE_POLL_S": "0.1",
     "REKINDLE_AGREE_S": "0.1",
+    "REKINDLE_ABANDON_S": "3",
     "OMP_NUM_THREADS": "1",
     "DS_ACCELERATOR": "cpu",
     "GLOO_SOCKET_IFNAME": "lo",

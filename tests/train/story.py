@@ -14,11 +14,13 @@ EXAMPLE_STEPS = 60
 
 
 class End(StrEnum):
-    """`finished`: at the last step. `stopped`: every rank saw `should_stop`. `died`: the script itself raised."""
+    """`finished`: at the last step. `stopped`: every rank saw `should_stop`. `died`: the script itself raised.
+    `ended`: one of the two, on each rank."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
     DIED = "died"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,11 +104,13 @@ def start(work: Any, harm: Harm, line: Line, timer: dict[str, float]) -> Any:
         began = time.monotonic()
         line.send("save", step=step, kind=kind)
         try:
-            harm.at("save", step)
+            if kind == "emergency":  # the script's own saves fail as they would without Rekindle
+                harm.at("save", step)
             path = work.save(step, harm)
             if (nonsense := harm.has("nonsense")) is not None:
                 path = {"none": None, "number": 42, "missing": HOME / "nowhere", "object": object()}[nonsense["what"]]
-            harm.at("saved", step)
+            if kind == "emergency":
+                harm.at("saved", step)
             line.send("saved", step=step, kind=kind)
             return path
         finally:
@@ -220,7 +222,10 @@ def run(line: Line, harm: Harm) -> str:
         every = int(SPEC.get("save_every", 0))
         if every and step % every == 0:
             if SPEC.get("in the background"):
-                work.save_in_the_background(step, mon)
+                try:
+                    work.save_in_the_background(step, mon)
+                except Exception as err:  # a script that goes on without its periodic checkpoint
+                    line.send("background failed", why=f"{err!r}"[:300])
             else:
                 with mon.phase("saving"):
                     path = save(step, "periodic")
