@@ -122,9 +122,11 @@ class Story:
         for thread in threads:
             thread.join(self.patience_s)
         wrong = [f"rank {ranks[i].rank} hangs" for i, thread in enumerate(threads) if thread.is_alive()]
-        self.ended.set()
+        self.ended.set()  # whatever still waits comes out of it
         for rank in ranks:
-            rank.worker.end(0.0)
+            rank.worker.stop()
+        for thread in threads:
+            thread.join(PATIENCE_S)
         return [f"{self.title}: {what}" for what in wrong + self._judge(ranks)]
 
     def _judge(self, ranks: list[Rank]) -> list[str]:
@@ -238,7 +240,7 @@ class Rank:
     def _keep_together(self, call: int) -> None:
         """As the collectives of training do: no rank is more than a few steps ahead of another."""
         story, pause = self.story, threading.Event()
-        while not self.abandoned:
+        while not (self.abandoned or story.ended.is_set()):
             with story.lock:
                 story.calls[self.rank] = call
                 if call <= min(story.calls.values()) + APART:
@@ -253,7 +255,7 @@ class Rank:
         if self.is_victim and story.fault is Fault.FINISHES:
             steps = min(steps, story.at)
         for call in range(1, steps + 1):
-            if self.should_stop or self.abandoned:
+            if self.should_stop or self.abandoned or story.ended.is_set():
                 break
             if self.is_victim and story.fault is Fault.DIES and self.operations >= story.at:
                 return
@@ -275,7 +277,7 @@ class Rank:
     def _ask_again(self, call: int) -> None:
         """Step on until a save that was asked for after the fault was made by all."""
         story, pause = self.story, threading.Event()
-        while not (story.has_agreed_again.is_set() or self.abandoned) and call < 100 * PATIENCE_S:
+        while not (story.has_agreed_again.is_set() or self.abandoned or story.ended.is_set()):
             call += 1
             pause.wait(0.01)
             self._keep_together(call)
@@ -313,7 +315,7 @@ class Rank:
                     there = set(self.story.entered[plan.number])
                 if len(there - {victim}) == self.story.world:
                     return None
-                if self.abandoned:
+                if self.abandoned or self.story.ended.is_set():
                     return "connection closed by peer"
                 pause.wait(0.002)
         finally:

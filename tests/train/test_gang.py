@@ -88,8 +88,9 @@ def test_sigterm_to_one_rank_saves_the_same_step_on_all_and_stops_them(tmp_path:
         assert "Broken pipe" not in errors
 
 
-def test_ranks_that_wait_in_a_barrier_for_one_whose_disk_is_full_end_with_that_reason(tmp_path: Path) -> None:
-    found = ends(run(tmp_path, "full disk", 3), sent=signal.SIGUSR1, to=0)
+@pytest.mark.parametrize("scene", ["full disk", "full disk, no collective"])
+def test_ranks_that_wait_in_a_save_for_one_whose_disk_is_full_end_with_that_reason(tmp_path: Path, scene: str) -> None:
+    found = ends(run(tmp_path, scene, 3), sent=signal.SIGUSR1, to=0)
     assert all("no space left on device" in errors for _, errors in found), found
     assert all(end["stops"] for end, _ in found if end), found
     assert not (tmp_path / "mailbox" / manifest_prefix()).exists()
