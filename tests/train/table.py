@@ -455,19 +455,20 @@ PYTHONS = [
 ]
 
 STORIES = [
-    *(
-        *WORLDS,
-        *TORCHRUN,
-        *LACKING,
-        *DYING,
-        *FROZEN,
-        *STORES,
-        *FAILING,
-        *SIGNALS,
-        *CHILDREN,
-        *LOSSES,
-        *MAILBOXES,
-        *POSITIONS,
-    ),
-    *(*EXAMPLE_ROWS, *EXAMPLE_FAILURES, *PYTHONS),
+    *(*WORLDS, *TORCHRUN, *LACKING, *DYING, *FROZEN, *STORES, *FAILING, *SIGNALS, *CHILDREN, *LOSSES, *MAILBOXES),
+    *(*POSITIONS, *EXAMPLE_ROWS, *EXAMPLE_FAILURES, *PYTHONS),
 ]
+
+# Kin that take long and differ little from a row beside them: played with `--all-stories`.
+_LONG = (
+    *(f"{kind}: {what}" for kind in EXAMPLES for what in (
+        "SIGTERM to rank 1", "SIGUSR1 to rank 1", "every fifth step", "rank 1 is killed", "rank 0 is frozen",
+        "another attempt", "the disk is full for rank 1",
+    )),
+    "store: 32 ranks", "gloo: 8 ranks", "fsdp2: 3 ranks", "ddp: the save raises OSError on rank 1",
+    "ddp: stall the store's connections of rank 0", "ddp: cut the store's connections of rank 0",
+    "store: stall the store's connections of rank 1", "store: refuse", "plain: S3 takes 30 s for a call of 2",
+    "ddp: rank 0 is frozen", "store: rank 0 is frozen", "plain: the save never returns on rank 1 of 8",
+    "store: 7 of 8 ranks are switched off", "plain: steps of half a second", "ddp: rank 0 is switched off",
+)  # fmt: skip
+USUAL_STORIES = [story for story in STORIES if not story.name.startswith(_LONG)]
