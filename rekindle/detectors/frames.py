@@ -69,6 +69,7 @@ WAITS: Final = (
     Wait("deepspeed/comm/comm.py", (), "DeepSpeed: its own face of the collectives"),
     Wait("deepspeed/comm/torch.py", (), "DeepSpeed: the same, its torch backend"),
     Wait("megatron/core/pipeline_parallel/p2p_communication.py", (), "Megatron-LM: send and receive between stages"),
+    Wait("rekindle/integrations/gang.py", ("all_done",), "the parts of a save that other ranks write", is_whole=True),
     Wait("rekindle/monitor/agreement.py", ("_ask", "hold"), "the monitor's own agreement, bounded", is_whole=True),
 )
 
