@@ -142,6 +142,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def measure(ranks: int, steps: int, pace_s: float) -> Crowd:
     """Raises: TimeoutError where the machine is too slow for so many ranks."""
+    import torch._dynamo  # noqa: F401 - the monitor has torch.compile leave it alone, which imports it
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401
+
     import rekindle.integrations.torch  # noqa: F401 - once, before the ranks are forked
 
     with tempfile.TemporaryDirectory() as folder:

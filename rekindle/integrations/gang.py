@@ -237,6 +237,16 @@ def share(text: str) -> str:
     return "" if held == " " else held
 
 
+def check_interface() -> None:
+    """Raise on this rank, before the others wait for it in `dcp_group`, what an interface that is not there leads to.
+
+    Raises: RuntimeError. Source: torch/csrc/distributed/c10d/init.cpp, GLOO_SOCKET_IFNAME: names, separated by commas.
+    """
+    if is_gang() and (_dcp is None or _dcp[0] != _world_number()):
+        for name in filter(None, process_environment().get("GLOO_SOCKET_IFNAME", "").split(",")):
+            dist.ProcessGroupGloo.create_device(interface=name)
+
+
 def dcp_group() -> Any:
     """A gloo group of all ranks for torch.distributed.checkpoint, made at the first call, which all ranks must make.
 

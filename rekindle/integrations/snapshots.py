@@ -17,7 +17,7 @@ import torch
 from rekindle.checkpoints.found import NOT_A_NUMBER
 from rekindle.folders import problems_at
 from rekindle.integrations.beside import FolderSave, remove_leftovers_once
-from rekindle.integrations.gang import dcp_group, rank_and_world
+from rekindle.integrations.gang import check_interface, dcp_group, rank_and_world
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 from rekindle.monitor.leftovers import name_beside
 from rekindle.monitor.trouble import logger
@@ -115,6 +115,7 @@ def save_dcp(
     _written.clear()
     save = FolderSave(target)
     try:
+        check_interface()
         save.beside.mkdir(parents=True, exist_ok=True)
         weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
         if rank == 0:

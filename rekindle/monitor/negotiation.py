@@ -267,6 +267,8 @@ class Negotiation:
         if held != own:
             why = f"rank {agreement.rank} resumed from {own}, another one from {held}"
             exchange.put_new(f"{session}/apart", why)
+            if self._leader is not None:
+                self._leader.resumed_apart(why)
             self._trouble.once("resumed_apart", "The ranks resumed apart, so no save of this run counts: %s", why)
         members = f"{session}/m{notice.era}"
         if exchange.put_new(f"{members}/{agreement.rank}", self._token) != self._token:

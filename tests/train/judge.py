@@ -116,6 +116,10 @@ def _ends(story: Story, run: Run) -> Iterator[str]:
             for number in others
             if byes.get(number) != story.end.value
         )
+    if story.spec.get("restarts"):
+        resumes = {event["resume"] for event in run.receiver.of("started")[-run.world :]}
+        if len(resumes) != 1 or None in resumes:
+            yield f"after the restart the ranks went on from {resumes}"
     if story.end is End.STOPPED:
         steps = {event["rank"]: event["step"] for event in run.receiver.of("stop")}
         if len({steps.get(number) for number in others}) != 1 and story.saves != 0:

@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -275,11 +274,6 @@ def other_pythons() -> dict[str, str]:
         if asked.returncode == 0 and int(version.split(".")[1]) >= 11 and version != platform.python_version():
             found.setdefault(version.rpartition(".")[0], program)
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _socket_folder() -> Path:

@@ -30,7 +30,7 @@ from rekindle.mailbox import (
 from tests.train.faults import Proxy, slow_s3
 from tests.train.harm import ENV_HARM
 from tests.train.judge import Mails, judge, plain_digests
-from tests.train.launcher import LOOP, PATIENCE_S, ROOT, SCRIPTS, Nurseries, Run, free_port, wait_until
+from tests.train.launcher import LOOP, PATIENCE_S, ROOT, SCRIPTS, Nurseries, Run, wait_until
 from tests.train.story import ALL, ANY_OR_NONE, EXAMPLE_STEPS, EXAMPLES, Act, End, Story
 
 MORE_STEPS = 12  # that each rank still makes after the last act: training goes on
@@ -141,8 +141,7 @@ class Player:
         env = self.run.env_of(0, **common)
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
             del env[name]
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(story.world)]
-        command += ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(story.world)]
         command += [f"--max-restarts={story.spec.get('restarts', 0)}", str(LOOP)]
         self.run.spawn(0, env, command)
 

@@ -15,7 +15,6 @@ from tests.train.table import STORIES
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_a_run_under_faults_ends_with_the_same_weights_or_at_once_with_the_reason(
     story: Story, home: Path, shared: Path, nurseries: Nurseries
 ) -> None:

@@ -90,6 +90,12 @@ def make_work() -> Any:
 
         store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), WORLD, is_master=False)
         dist.init_process_group("fake", store=store, rank=RANK, world_size=WORLD)
+    elif int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+        # torchrun keeps its store when it restarts workers in place, and gloo would find the dead ones' addresses.
+        # Seen with torch 2.13 and a script of torch alone.
+        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.PrefixStore("restarted", dist.TCPStore(*address, WORLD, is_master=False))
+        dist.init_process_group("gloo", store=store, rank=RANK, world_size=WORLD)
     else:
         dist.init_process_group("gloo")
     if KIND in ("store", "gloo"):
