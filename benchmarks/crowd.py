@@ -72,9 +72,11 @@ def rank_main(rank: int, ranks: int, port: int, home: Path, steps: int, pace_s: 
     before = len(os.listdir("/proc/self/fd"))
     env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off", "REKINDLE_MAILBOX": str(home)}
     monitor = rekindle.start(save=save, env=env)
-    store.add("started", 1)
     walls, cpus, agreed = [], [], []
     pause, number = threading.Event(), 0
+    store.add("started", 1)
+    while store.add("started", 0) < ranks:  # nothing in these steps keeps the ranks together, as collectives would
+        pause.wait(0.2)
     finish = home / "finish"
     most = 0
     while not finish.exists():
