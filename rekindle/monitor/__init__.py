@@ -59,6 +59,8 @@ __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
+# After a restart the plan is old, and a rank that did not learn so would go on from another step than the others.
+RESTART_READS_S = 60.0
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 
 with suppress(Exception):  # an import must not fail for it
@@ -108,7 +110,7 @@ def start(
     try:
         around = process_environment() if env is None else env
         resume, given = _resume_plan(around), dict(around)
-        budget = Budget(START_READS_S)
+        budget = Budget(RESTART_READS_S if _is_restart(around) else START_READS_S)
         told = hear(around, lambda: _box_of(mailbox, around, budget))
         told, resume = shared(told, _settled(told, mailbox, budget, _attempt_name(attempt, job_id, told.env)), share)
         given = dict(told.env)
@@ -262,7 +264,7 @@ def _settled(told: Told, mailbox: str | Box | None, budget: Budget, attempt: str
             job_id=env.get(ENV_JOB_ID, ""),
         )
 
-    is_again = told.unplanned is not None or env.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    is_again = told.unplanned is not None or _is_restart(env)
     try:
         return within(lambda: patiently(look), LOOK_AGAIN_S) if is_again else within(look, LOOK_S)
     except Exception as err:
@@ -280,6 +282,11 @@ def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -
     if isinstance(there, str) and there.startswith("s3://"):
         load_boto3()
     return BoundedBox(open_box(there, Clients()) if isinstance(there, str) else there, budget)
+
+
+def _is_restart(env: Mapping[str, str]) -> bool:
+    """Whether a launcher says that it has started these processes before. Source: torchrun and sbatch manuals."""
+    return any(env.get(name, "0") != "0" for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
 def _attempt_name(attempt: str | None, job_id: str | None, env: Mapping[str, str]) -> str:

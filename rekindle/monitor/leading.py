@@ -179,6 +179,13 @@ class Leader:
             )
         )
 
+    def resumed_apart(self, apart: str) -> None:
+        """The ranks did not go on from the same step: which ones, and from where."""
+        self._hooks.resumed_apart(
+            f"the ranks resumed at different steps ({apart}), so what they save together would be no state that "
+            "ever was; stop the run and start it again"
+        )
+
     def lost(self) -> None:
         """The exchange is broken: all is published anew once it works again."""
         self._published = None
@@ -206,10 +213,7 @@ class Leader:
         self._are_all_in = True
         apart = exchange.get(self._key("apart"))
         if apart is not None:
-            self._hooks.resumed_apart(
-                f"the ranks resumed at different steps ({apart}), so what they save together would be no state that "
-                "ever was; stop the run and start it again"
-            )
+            self.resumed_apart(apart)
         self._publish(exchange, lost="")
 
     # ---- plans -------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from rekindle.monitor.agree import Notice, Plan, Wish
 from rekindle.monitor.agreement import GO, Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
-from rekindle.monitor.leading import ALL_OVER, AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.leading import ALL_OVER, AT_OTHER_STEPS, NO_COORDINATOR, Leader, Roll, wish_of
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.trouble import Trouble
 
@@ -59,9 +59,12 @@ class _Inside:
 
     plan: Plan
     session: str
+    began: Roll
+    done: Roll
     entered: bool | None = None
     marked: bool = False
-    waits_since: float | None = None
+    waits_since: float | None = None  # in the save, for other ranks
+    in_vain_since: float | None = None  # the same, after one of them is known to have failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,8 @@ class Negotiation:
         if held != own:
             why = f"rank {agreement.rank} resumed from {own}, another one from {held}"
             exchange.put_new(f"{session}/apart", why)
+            if self._leader is not None:
+                self._leader.resumed_apart(why)
             self._trouble.once("resumed_apart", "The ranks resumed apart, so no save of this run counts: %s", why)
         members = f"{session}/m{notice.era}"
         if exchange.put_new(f"{members}/{agreement.rank}", self._token) != self._token:
@@ -324,6 +329,8 @@ class Negotiation:
             if asked[0] is inside.plan:
                 exchange.put_new(f"{key}/end", asked[1])
         end = exchange.get(f"{key}/end")
+        if end is None and self._agreement.is_held and inside.done.is_full(exchange):
+            end = exchange.put_new(f"{key}/end", ALL_OVER)  # rank 0, which counts as well, may be the one that is stuck
         if end is None:
             self._watch_wait(exchange, inside, key)
             return
@@ -333,17 +340,24 @@ class Negotiation:
         self._agreement.release()
 
     def _watch_wait(self, exchange: Exchange, inside: _Inside, key: str) -> None:
-        """A rank that waits inside the save for one that failed would wait until its process group's time-out."""
-        failed = exchange.get(f"{key}/failed") if inside.entered and not self._agreement.is_held else None
-        if self._has_rank_0_left and inside.entered:
-            failed = failed or LEFT
-        if failed is None or not self._is_waiting():
-            inside.waits_since = None
+        """A rank that waits inside the save for one that failed, or never began, would wait until a time-out."""
+        if not inside.entered or self._agreement.is_held or not self._is_waiting():
+            inside.waits_since = inside.in_vain_since = None
             return
         now = self._clock.monotonic()
         inside.waits_since = now if inside.waits_since is None else inside.waits_since
-        if now - inside.waits_since > self._bounds.stuck_s:
-            waited = f"rank {self._agreement.rank} waits in it for the other ranks since {self._bounds.stuck_s:.0f} s"
+        failed = exchange.get(f"{key}/failed")
+        if failed is None and self._has_rank_0_left:
+            failed = LEFT
+        if failed is None and now - inside.waits_since > self._bounds.enter_s and not inside.began.is_full(exchange):
+            absent = f"ranks {inside.began.absent(exchange)} did not begin the save"
+            failed = exchange.put_new(f"{key}/failed", absent)
+        if failed is None:
+            return
+        # From here on: where a framework raises on all ranks when one has failed, they come out within moments.
+        inside.in_vain_since = now if inside.in_vain_since is None else inside.in_vain_since
+        if now - inside.in_vain_since > self._bounds.stuck_s:
+            waited = f"rank {self._agreement.rank} still waits in it for the other ranks"
             exchange.put_new(f"{key}/end", f"{failed}, and {waited}")
 
     def _leave(self, exchange: Exchange) -> None:
@@ -391,7 +405,7 @@ class Negotiation:
         held = exchange.put_new(self._key(plan, "step"), str(step))
         if held != str(step):
             exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {number} at {step}, another one at {held}")
-        self._inside = inside = _Inside(plan, self._session)
+        self._inside = inside = self._inside_of(plan)
         exchange.put(self._key(plan, f"here/{number}"), "1")
         until = self._clock.monotonic() + agreement.meet_s()
         pause = threading.Event()
@@ -408,6 +422,10 @@ class Negotiation:
         else:
             self._inside = None
         return decided
+
+    def _inside_of(self, plan: Plan) -> _Inside:
+        key, world_size = f"{self._session}/{plan.number}", self._agreement.world_size
+        return _Inside(plan, self._session, Roll(f"{key}/in", world_size), Roll(f"{key}/done", world_size))
 
     def missed(self, plan: Plan, answer: str) -> None:
         if answer != GO:

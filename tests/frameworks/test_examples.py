@@ -6,14 +6,13 @@ Waits end at conditions; the patience below is for a starved machine and says no
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,18 +22,17 @@ from rekindle.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,
-    Hashes,
     Manifest,
     ReplyOutcome,
     ResumePlan,
     SaveKind,
     beat_key,
-    hashes_key,
     manifest_key,
     manifest_prefix,
     reply_key,
     request_key,
 )
+from tests.sealed import check_files
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -182,19 +180,6 @@ def ask(home: Path, attempt: str) -> Path:
     beside.write_bytes(request.to_json())
     beside.replace(path)
     return home / reply_key("please")
-
-
-def check_files(home: Path, manifest: Manifest) -> None:
-    """Every file that the manifest vouches for is there, whole, with the bytes it had where these were hashed."""
-    hashes: Mapping[str, str] = {}
-    path = home / hashes_key(manifest.step, manifest.attempt)
-    if path.exists() and (read := Hashes.from_json(path.read_bytes())).manifest == manifest.digest:
-        hashes = read.files
-    assert manifest.files
-    for item in manifest.files:
-        content = Path(manifest.place_of(item).path).read_bytes()
-        assert len(content) == item.bytes, item.path
-        assert hashes.get(item.path) in (None, hashlib.sha256(content).hexdigest()), item.path
 
 
 def plan(manifest: Manifest) -> ResumePlan:

@@ -64,8 +64,11 @@ class MemoryExchange:
         self._after("forget", key)
 
 
-def check_contract(open_one: Callable[[], Exchange]) -> None:
-    """What `rekindle.monitor.exchange.Exchange` promises, seen by two ranks."""
+def check_contract(open_one: Callable[[], Exchange], *, races: bool = True) -> None:
+    """What `rekindle.monitor.exchange.Exchange` promises, seen by two ranks.
+
+    races: whether the transport that stands in for the real one keeps the promise between threads too.
+    """
     first, second = open_one(), open_one()
     assert first.get("a") is None
     first.put("a", "1")
@@ -83,8 +86,8 @@ def check_contract(open_one: Callable[[], Exchange]) -> None:
     second.put(keys[11], "1")
     assert first.has_all([*keys, "a"])
     first.forget("s/1/ack/3")
-    won = race(open_one)
-    assert len(won) == 1, "of writers at the same time one wins, and all know which"
+    if races:
+        assert len(race(open_one)) == 1, "of writers at the same time one wins, and all know which"
     assert 0 < first.quick_s <= first.poll_s
 
 

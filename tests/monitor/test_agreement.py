@@ -64,7 +64,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_s3_keeps_the_contract(bucket: str) -> None:
     box = open_box(bucket, Clients())
-    check_contract(lambda: BoxExchange(box, attempt="run-1", world_size=2))
+    # S3 makes one conditional write of several win; moto looks and writes in two steps, which threads come between.
+    check_contract(lambda: BoxExchange(box, attempt="run-1", world_size=2), races=False)
     assert exchange_of(box, attempt="run-1", world_size=MAX_RANKS_ON_S3) is not None
     assert exchange_of(box, attempt="run-1", world_size=MAX_RANKS_ON_S3 + 1) is None, "a look is a paid request"
 

@@ -5,7 +5,6 @@ No service and no agent: this is what the monitor does by itself on Slurm, with 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 import sys
@@ -19,6 +18,7 @@ from localcloud.slurm_lab import SlurmLab
 from rekindle.headnode.names import first_attempt
 from rekindle.mailbox import Beat, Manifest, SaveKind, beat_key, manifest_prefix
 from rekindle.reports import RankReport, ReportKind, report_prefix
+from tests.sealed import check_files
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -133,9 +133,7 @@ def test_a_batch_script_saves_on_a_signal_is_requeued_and_ends_as_if_nothing_had
     run.until(run.asked_for, "the checkpoint that the signal asks for")
     assert lab.job_state(run.job) == "RUNNING"  # and it goes on
     saved = run.asked_for()[0]
-    for item in saved.files:
-        content = Path(saved.place_of(item).path).read_bytes()
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (item.bytes, item.sha256), item.path
+    check_files(run.home, saved)
 
     lab.run("scontrol", "requeue", str(run.job))
     lab.wait(lambda: lab.job(run.job).get("Restarts") == "1", "the requeue")
