@@ -65,8 +65,11 @@ class ObservedBox(DirectoryBox):
         with self._changed:
             assert self._changed.wait_for(is_so, PATIENCE_S), f"still not so; written: {self.written}"
 
-    def wait_polls(self, more: int = 2) -> None:
-        """Until whatever lies in the box now has been read."""
+    def wait_polls(self, more: int = 3) -> None:
+        """Until whatever lies in the box now has been read.
+
+        The poll that is under way may have listed the box before; the one after it is over when a third begins.
+        """
         wanted = self.polls + more
         self.wait(lambda: self.polls >= wanted)
 
