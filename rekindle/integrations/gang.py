@@ -30,6 +30,7 @@ _dcp: tuple[int, Any] | None = None  # the number of a world, and a reference to
 _world: tuple[Any, int] | None = None  # a reference to the newest world, and how many there were before it
 _shared: tuple[int, TorchStore] | None = None  # the number of a world, and what its ranks share
 _ended_as: tuple[int, int] | None = None  # rank and world size, once this process has ended its collectives
+_monitor: weakref.ref[Monitor] | None = None
 _gathered: set[str] = set()  # keys that rank 0 has read
 _counts: dict[str, int] = {}  # how often this process called a function that all ranks call equally often
 
@@ -149,6 +150,10 @@ def _bare(store: Any) -> Any:
     return getattr(store, "_underlying_non_prefix_store", store)
 
 
+class SaveGivenUp(RuntimeError):
+    """A save that this rank waits in for another one's part cannot succeed any more."""
+
+
 class Opener:
     """Opens the ranks' store for a monitor: first over torch's own connection, after a failure over a new one."""
 
@@ -163,13 +168,16 @@ class Opener:
 
 
 def wait_for(exchange: Exchange, key: str, timeout_s: float) -> str:
-    """The value under a key, once there is one. Raises: TimeoutError; RuntimeError where the save is abandoned."""
+    """The value under a key, once there is one. Raises: TimeoutError; SaveGivenUp where the save is no success."""
     until = time.monotonic() + timeout_s
     pause = threading.Event()
     was_ended = _ended_as is not None
     while (value := exchange.get(key)) is None:
         if _ended_as is not None and not was_ended:
-            raise RuntimeError(f"the save was abandoned while this rank waited for another one's part ({key})")
+            raise SaveGivenUp(f"the save was abandoned while this rank waited for another one's part ({key})")
+        monitor = None if _monitor is None else _monitor()
+        if monitor is not None and monitor.save_failure is not None:
+            raise SaveGivenUp(monitor.save_failure)
         if time.monotonic() > until:
             raise TimeoutError(f"the other ranks did not come for {timeout_s:.0f} s ({key})")
         pause.wait(exchange.quick_s)
@@ -193,6 +201,8 @@ def all_done(failure: str | None = None, name: str = "parts") -> str | None:
         if shared.add(f"{key}/done") >= world:
             shared.put_new(f"{key}/over", "")
         return wait_for(shared, f"{key}/over", PARTS_S) or None
+    except SaveGivenUp as err:
+        return failure or str(err)
     except Exception as err:
         return failure or f"rank {rank}: the ranks' store failed: {err!r}"
 
@@ -200,8 +210,8 @@ def all_done(failure: str | None = None, name: str = "parts") -> str | None:
 def gathered(text: str, timeout_s: float, name: str = "") -> list[str]:
     """All ranks' texts, in order, on rank 0; an empty list elsewhere. Call it on every rank; only rank 0 waits.
 
-    name: the same on all ranks, such as a step; by default the number of calls. Raises: TimeoutError on
-    rank 0; what torch's store raises.
+    name: the same on all ranks, such as a step; by default the number of calls. Raises on rank 0:
+    TimeoutError; SaveGivenUp where another rank's part of the save has failed. Raises what torch's store raises.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -275,7 +285,10 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
         ours = {"rank": rank, "world_size": world_size, "exchange": Opener(), "share": share}
         more = ours | {"end_collectives": end_collectives} | more
     more.setdefault("handle_signals", True)
-    return start_monitor(save=save, **more)
+    global _monitor
+    monitor = start_monitor(save=save, **more)
+    _monitor = weakref.ref(monitor)
+    return monitor
 
 
 def finish(monitor: Monitor, why: str = "") -> None:

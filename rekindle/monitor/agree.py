@@ -36,6 +36,8 @@ class Bounds:
 
     enter_s: a rank that has agreed on a save and is not seen to begin it in this time does not take part in it.
     stuck_s: a rank that waits for others inside a save for so long, after one of them failed, gives the save up.
+    pulse_s: how often a rank in a save says that it lives. lifeless_s: one that has not said so for so long has failed
+    in it; see `lives`.
     must_join_s: a rank that has not joined so long after a wish takes no part. must_ack_s: the same for an answer to a
     plan, beyond two looks. must_finish_s: for the other ranks' parts of a save.
     unheard_s: a wish to stop that rank 0 does not answer for so long: rank 0 is gone, or takes no part.
@@ -51,6 +53,8 @@ class Bounds:
     meet_steps: float = 2.0
     enter_s: float = 30.0
     stuck_s: float = 30.0
+    pulse_s: float = 2.0
+    lifeless_s: float = 60.0
     must_join_s: float = 10.0
     must_ack_s: float = 10.0
     must_finish_s: float = 1800.0

@@ -67,6 +67,7 @@ class Saver:
         self._deferred: _UnderWay | None = None
         self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
         self._has_stopped = False
+        self.is_calling = False  # the training thread is in the script's save function
         self.link: ServiceLink | None = None
         self.refuses: str | None = None  # why nothing that is saved from now on would count
 
@@ -105,6 +106,7 @@ class Saver:
             return "no save function was given to the monitor"
         try:
             with phase:
+                self.is_calling = True
                 returned = self._save(one.step, SaveKind.EMERGENCY.value)
             one.is_deferred = returned is LATER
             if self._is_first_rank and not one.is_deferred:
@@ -113,6 +115,8 @@ class Saver:
             if must_pass(err):
                 raise
             return f"the save function failed: {err!r}"
+        finally:
+            self.is_calling = False
         return None
 
     def _objection_here(self, plan: Plan) -> str:

@@ -13,16 +13,15 @@ from rekindle.monitor.agree import Notice, Plan, Wish
 from rekindle.monitor.agreement import GO, Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
+from rekindle.monitor.inside import ALL_OVER
+from rekindle.monitor.roll import Roll
 from rekindle.monitor.trouble import Trouble
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
 MAX_AHEAD: Final = 4096  # calls
 MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
-MAX_NAMED: Final = 16  # ranks in a message
-AT_ONCE: Final = 256  # keys in one look
 
 AT_OTHER_STEPS: Final = "the ranks call step() at the same time for different steps"
-ALL_OVER: Final = "all parts are over"
 SILENT: Final = "silent"
 FINISHED: Final = "rank 0 has finished"
 NO_COORDINATOR: Final = "No coordinator: %s. Each rank goes by itself; saves that need all ranks are refused"
@@ -42,33 +41,6 @@ class Hooks:
     refused: Callable[[str], None]
     completed: Callable[[Plan, str | None], None]
     resumed_apart: Callable[[str], None]
-
-
-@dataclass(slots=True)
-class Roll:
-    """Which ranks have left their mark below a key, looked at from the lowest rank on: one read per look."""
-
-    key: str
-    world_size: int
-    _first_absent: int = 0
-
-    def is_full(self, exchange: Exchange) -> bool:
-        while self._first_absent < self.world_size:
-            until = min(self._first_absent + AT_ONCE, self.world_size)
-            if not exchange.has_all([f"{self.key}/{rank}" for rank in range(self._first_absent, until)]):
-                return False
-            self._first_absent = until
-        return True
-
-    def absent(self, exchange: Exchange) -> str:
-        """The ranks without a mark, for a message."""
-        missing = [rank for rank in range(self.world_size) if not exchange.has_all([f"{self.key}/{rank}"])]
-        named = ", ".join(str(rank) for rank in missing[:MAX_NAMED])
-        return f"{named}{' and more' if len(missing) > MAX_NAMED else ''} of {self.world_size}"
-
-    def forget(self, exchange: Exchange) -> None:
-        for rank in range(self.world_size):
-            exchange.forget(f"{self.key}/{rank}")
 
 
 @dataclass(slots=True)
@@ -146,7 +118,8 @@ class Leader:
 
     @property
     def is_awaiting(self) -> bool:
-        return bool(self._awaited)
+        """Parts of a save are awaited whose outcome is open: one that has failed need not be waited for to the end."""
+        return any(not one.has_failed for one in self._awaited)
 
     def turn(self, exchange: Exchange) -> None:
         """Raises what the exchange raises; what was under way then goes on at the next turn."""
@@ -193,7 +166,7 @@ class Leader:
     def leave(self, exchange: Exchange) -> bool:
         """The run is over on rank 0: tell the others. Whether all of them know, and no part is awaited any more."""
         self._open, self._asking, self._stops = None, None, True
-        if self._awaited:
+        if self.is_awaiting:
             return False
         self._publish(exchange, lost=FINISHED, is_over=True)
         exchange.put(f"{self.session}/left/{self._agreement.rank}", "1")

@@ -141,7 +141,7 @@ class LiveMonitor(Monitor):
             take=self._take_wish,
             step_s=lambda: state.step_s,
             clock=clock,
-            bounds=Bounds(stuck_s=config.abandon_s, enter_s=config.abandon_s),
+            bounds=Bounds(stuck_s=config.abandon_s, enter_s=config.abandon_s, lifeless_s=2 * config.abandon_s),
         )
         self._saver = Saver(
             save=save,
@@ -467,6 +467,12 @@ class LiveMonitor(Monitor):
     @guarded("should_stop", failed=False)
     def should_stop(self) -> bool:
         return self._stopping.tell()
+
+    @property
+    @guarded("save_failure", failed=None)
+    def save_failure(self) -> str | None:
+        negotiation = self._negotiation
+        return negotiation.save_failure if negotiation is not None and self._saver.is_calling else None
 
     @property
     @guarded("superseded", failed=False)

@@ -9,9 +9,10 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/left/<rank>             who has finished, or knows that rank 0 has
     <session>/<plan>/ack/<rank>       who will be at the plan's call; rank 0 decides when all are in
     <session>/<plan>/fate             "go", or why not; written once, by whichever rank is first
-    <session>/<plan>/step, /here/<rank>   at that call: the same step everywhere, and which ranks are there
+    <session>/<plan>/step, /here/<rank>   at that call: the same step everywhere; which processes are there
     <session>/<plan>/start            "go" where all came, or why not; written once
     <session>/<plan>/in/<rank>        who began the save
+    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `lives`)
     <session>/<save>/done/<rank>, /failed     whose part is over, and the first failure; `<save>` is a plan's number too
     <session>/<plan>/end              all parts are over, or why the save was abandoned; written once
     <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `seat`)
@@ -39,32 +40,16 @@ from rekindle.monitor.agree import Notice, Plan, Wish
 from rekindle.monitor.agreement import GO, Agreement
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.exchange import Exchange
-from rekindle.monitor.leading import ALL_OVER, AT_OTHER_STEPS, NO_COORDINATOR, Leader, Roll, wish_of
+from rekindle.monitor.inside import ALL_OVER, LEFT, Inside
+from rekindle.monitor.leading import AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.lives import own_life
 from rekindle.monitor.seat import Seat
 from rekindle.monitor.trouble import Trouble
 
 PASSED: Final = "late"  # a rank was already past the plan's call
 NOTHING_OPEN: Final = "the ranks have nothing to agree through"
-LEFT: Final = "rank 0 has finished"
 MAX_PARTS: Final = 64  # reports that wait for a broken exchange
 FAILURES_TOLD: Final = 2  # the first one may be the end of the run: the process that holds torch's store may end first
-
-
-@dataclass(slots=True)
-class _Inside:
-    """The save that all ranks meet for, from this rank's arrival on.
-
-    entered: None until this rank knows whether it begins; False where it goes on without having heard.
-    """
-
-    plan: Plan
-    session: str
-    began: Roll
-    done: Roll
-    entered: bool | None = None
-    marked: bool = False
-    waits_since: float | None = None  # in the save, for other ranks
-    in_vain_since: float | None = None  # the same, after one of them is known to have failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +102,7 @@ class Negotiation:
         self._seen = 0  # the newest plan's number
         self._unheard = ""
         self._unheard_since: float | None = None
-        self._inside: _Inside | None = None
+        self._inside: Inside | None = None
         self._parts: deque[_Part] = deque(maxlen=MAX_PARTS)
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = threading.Event()
@@ -180,6 +165,12 @@ class Negotiation:
         return self.is_idle and (self._is_over or self._exchange is None)
 
     @property
+    def save_failure(self) -> str | None:
+        """Why the save that this rank is in has failed on some rank, as far as it has heard."""
+        inside = self._inside
+        return None if inside is None else inside.failed
+
+    @property
     def _has_rank_0_left(self) -> bool:
         return self._notice is not None and self._notice.is_over and self._leader is None
 
@@ -187,7 +178,7 @@ class Negotiation:
         return (
             self._agreement.is_undecided
             or self._agreement.is_held
-            or (self._inside is not None and self._inside.entered is not True)
+            or (self._inside is not None and self._inside.has_begun is not True)
             or (self._leader is not None and self._leader.is_busy)
         )
 
@@ -311,54 +302,26 @@ class Negotiation:
         inside = self._inside
         if inside is None:
             return
-        key = f"{inside.session}/{inside.plan.number}"
-        if inside.entered is None:  # broken off before this rank knew: it did not begin
-            start = exchange.put_new(f"{key}/start", f"rank {self._agreement.rank} could not hear of the others")
+        if inside.has_begun is None:  # broken off before this rank knew: it did not begin
+            start = exchange.put_new(
+                self._key(inside.plan, "start"), f"rank {self._agreement.rank} could not hear of it"
+            )
             if start != GO:
                 self._inside = None
                 return
-            inside.entered = False
+            inside.has_begun = False
             self._parts.append(_Part(str(inside.plan.number), "it did not hear in time that all ranks save"))
             self._report(exchange)
-        if inside.entered and not inside.marked:
-            exchange.put(f"{key}/in/{self._agreement.rank}", "1")
-            inside.marked = True
-        asked = self._abandon_why
-        if asked is not None:
-            self._abandon_why = None
-            if asked[0] is inside.plan:
-                exchange.put_new(f"{key}/end", asked[1])
-        end = exchange.get(f"{key}/end")
-        if end is None and self._agreement.is_held and inside.done.is_full(exchange):
-            end = exchange.put_new(f"{key}/end", ALL_OVER)  # rank 0, which counts as well, may be the one that is stuck
+        asked, self._abandon_why = self._abandon_why, None
+        if asked is not None and asked[0] is inside.plan:
+            inside.give_up(exchange, asked[1])
+        end = inside.turn(exchange, has_rank_0_left=self._has_rank_0_left)
         if end is None:
-            self._watch_wait(exchange, inside, key)
             return
         self._inside = None
         if end != ALL_OVER:
             self._abandoned(end)
         self._agreement.release()
-
-    def _watch_wait(self, exchange: Exchange, inside: _Inside, key: str) -> None:
-        """A rank that waits inside the save for one that failed, or never began, would wait until a time-out."""
-        if not inside.entered or self._agreement.is_held or not self._is_waiting():
-            inside.waits_since = inside.in_vain_since = None
-            return
-        now = self._clock.monotonic()
-        inside.waits_since = now if inside.waits_since is None else inside.waits_since
-        failed = exchange.get(f"{key}/failed")
-        if failed is None and self._has_rank_0_left:
-            failed = LEFT
-        if failed is None and now - inside.waits_since > self._bounds.enter_s and not inside.began.is_full(exchange):
-            absent = f"ranks {inside.began.absent(exchange)} did not begin the save"
-            failed = exchange.put_new(f"{key}/failed", absent)
-        if failed is None:
-            return
-        # From here on: where a framework raises on all ranks when one has failed, they come out within moments.
-        inside.in_vain_since = now if inside.in_vain_since is None else inside.in_vain_since
-        if now - inside.in_vain_since > self._bounds.stuck_s:
-            waited = f"rank {self._agreement.rank} still waits in it for the other ranks"
-            exchange.put_new(f"{key}/end", f"{failed}, and {waited}")
 
     def _leave(self, exchange: Exchange) -> None:
         """This rank comes to no further step, or rank 0 does not: the others need not wait for it."""
@@ -405,8 +368,10 @@ class Negotiation:
         held = exchange.put_new(self._key(plan, "step"), str(step))
         if held != str(step):
             exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {number} at {step}, another one at {held}")
-        self._inside = inside = self._inside_of(plan)
-        exchange.put(self._key(plan, f"here/{number}"), "1")
+        self._inside = inside = Inside(
+            plan, self._session, agreement=agreement, is_waiting=self._is_waiting, clock=self._clock
+        )
+        exchange.put(self._key(plan, f"here/{number}"), own_life())
         until = self._clock.monotonic() + agreement.meet_s()
         pause = threading.Event()
         while (decided := exchange.get(start)) is None:
@@ -418,20 +383,16 @@ class Negotiation:
             else:
                 pause.wait(exchange.quick_s)
         if decided == GO:
-            inside.entered = True
+            inside.has_begun = True
         else:
             self._inside = None
         return decided
-
-    def _inside_of(self, plan: Plan) -> _Inside:
-        key, world_size = f"{self._session}/{plan.number}", self._agreement.world_size
-        return _Inside(plan, self._session, Roll(f"{key}/in", world_size), Roll(f"{key}/done", world_size))
 
     def missed(self, plan: Plan, answer: str) -> None:
         if answer != GO:
             return
         if self._inside is not None and self._inside.plan is plan:
-            self._inside.entered = False
+            self._inside.has_begun = False
             self._parts.append(_Part(str(plan.number), "it did not hear in time that all ranks save"))
         elif plan.wish.stops:
             self._agreement.owe_stop()

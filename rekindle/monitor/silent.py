@@ -104,6 +104,14 @@ class Monitor:
         return False
 
     @property
+    def save_failure(self) -> str | None:
+        """While this rank is in the save function: why another rank's part of that save has failed, if it has.
+
+        For a save function that waits for other ranks, and may then stop waiting. None otherwise.
+        """
+        return None
+
+    @property
     def superseded(self) -> bool:
         """Whether another attempt owns this Job's checkpoints now."""
         return False

@@ -29,6 +29,7 @@ class Fault(StrEnum):
     SILENT = "an operation never returns"
     DIES = "the process ends without a word"
     FREEZES = "the training thread does not move for longer than the others wait"
+    DIES_SAVING = "the process ends without a word in its part of a save"
     FAILS_TO_SAVE = "its part of each save fails"
     FINISHES = "it comes to the end of its loop before the others"
 
@@ -40,7 +41,9 @@ class Fault(StrEnum):
     @property
     def cuts_off(self) -> bool:
         """Whether this rank may miss a save of the others: it is dead, or its exchange breaks."""
-        return self in (Fault.ONCE_BEFORE, Fault.ONCE_AFTER, Fault.BROKEN, Fault.SILENT, Fault.DIES)
+        return self in (
+            Fault.ONCE_BEFORE, Fault.ONCE_AFTER, Fault.BROKEN, Fault.SILENT, Fault.DIES, Fault.DIES_SAVING,
+        )  # fmt: skip
 
 
 QUICK = Bounds(
@@ -50,6 +53,8 @@ QUICK = Bounds(
     hold_s=2.0,
     enter_s=0.3,
     stuck_s=0.2,
+    pulse_s=0.02,
+    lifeless_s=1.0,
     must_join_s=0.5,
     must_ack_s=0.3,
     unheard_s=0.3,
@@ -158,6 +163,7 @@ class Rank:
         self.should_stop = False
         self.abandoned: list[str] = []
         self.is_waiting = False
+        self.is_dead = False
         self.operations = 0
         self.is_victim = rank == story.victim
         bounds = IMPATIENT if self.is_victim and story.fault in (Fault.SILENT, Fault.DIES) else QUICK
@@ -212,6 +218,9 @@ class Rank:
         return self.story.make_exchange(self.story.shared, self._before, self._after)
 
     def _before(self, operation: str, key: str) -> None:
+        if self.is_dead:
+            self.story.ended.wait()
+            raise NoConnection("the story is over")
         if not self.is_victim or self.story.fault is Fault.ONCE_AFTER:
             return
         self.operations += 1
@@ -269,6 +278,8 @@ class Rank:
             plan = self.agreement.due()
             if plan is not None:
                 self._act(plan, call)
+            if self.is_dead:
+                return
         if story.asks_again and not self.abandoned:
             self._ask_again(steps)
         self.negotiation.end()
@@ -298,6 +309,9 @@ class Rank:
             return
         with self.story.lock:
             self.story.entered.setdefault(plan.number, {})[self.rank] = call
+        if self.is_victim and self.story.fault is Fault.DIES_SAVING:
+            self.is_dead = True
+            return
         failure = self._save(plan)
         self.agreement.finished(str(plan.number), failure)
         if failure is not None:
@@ -307,7 +321,7 @@ class Rank:
         """Collective, as a user's is: a rank that fails or does not come keeps the others waiting in it."""
         if self.is_victim and self.story.fault is Fault.FAILS_TO_SAVE:
             return "no space left on device"
-        victim = self.story.victim if self.story.fault is Fault.FAILS_TO_SAVE else None
+        victim = self.story.victim if self.story.fault in (Fault.FAILS_TO_SAVE, Fault.DIES_SAVING) else None
         self.is_waiting, pause = True, threading.Event()
         try:
             while True:

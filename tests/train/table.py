@@ -63,8 +63,7 @@ def raised(error: str, ranks: Sequence[int] | str, kind: str = "plain", dead: in
         acts=(short(),),
         replies=ANY_OR_NONE if 0 in gone else CANNOT,
         dead=gone,
-        # A rank that left a save in which the others wait for it: they are released within seconds, and the run ends.
-        end=End.ENDED if kind == "fsdp2" and ranks != ALL else End.FINISHED,
+        end=End.FINISHED,  # also where the others wait in the save for the rank that left it: they hear of it
         saves=0,
     )
 
@@ -101,7 +100,6 @@ TORCHRUN = [
           spec={"restarts": 1, "save_every": 10, "pace_s": 0.05}, harm=(harm("signal:SIGKILL", "step", 25),),
           acts=(ask(40),)),
     *(
-        # Without a launcher nothing ends the rank that waits in the save, until the monitor abandons it.
         Story(name=f"torchrun, {kind}: rank 1 is killed at 'save'", kind=kind, launch="torchrun", replies=ANY_OR_NONE,
               harm=(harm("signal:SIGKILL", "save", 8),), acts=(ask(8),), end=End.ENDED)
         for kind in ("ddp", "fsdp2")
@@ -145,7 +143,8 @@ DYING = [
     killed("save", "plain", rank=0),
     *(killed(place, "store") for place in ("step", "save", "saved")),
     killed("save", "store", rank=0),
-    *(killed(place, "ddp") for place in ("step", "saved")),
+    *(killed(place, "ddp") for place in ("step", "save", "half saved", "saved")),
+    *(killed(place, "fsdp2") for place in ("step", "save", "saved")),
     Story(name="store: 3 of 8 ranks are killed at once", kind="store", world=8, dead={3: -9, 5: -9, 7: -9},
           harm=(harm("signal:SIGKILL", "step", 8, (3, 5, 7)),), acts=(short(),), replies=CANNOT, saves=0),
 ]  # fmt: skip
@@ -470,7 +469,7 @@ _LONG = (
         "SIGTERM to rank 1", "SIGUSR1 to rank 1", "every fifth step", "rank 1 is killed", "rank 0 is frozen",
         "another attempt", "the disk is full for rank 1",
     )),
-    "store: 32 ranks", "gloo: 8 ranks", "fsdp2: 3 ranks", "ddp: the save raises OSError on rank 1",
+    "store: 32 ranks", "gloo: 8 ranks", "fsdp2: 3 ranks",
     "ddp: stall the store's connections of rank 0", "ddp: cut the store's connections of rank 0",
     "store: stall the store's connections of rank 1", "store: refuse", "plain: S3 takes 30 s for a call of 2",
     "ddp: rank 0 is frozen", "store: rank 0 is frozen", "plain: the save never returns on rank 1 of 8",
