@@ -24,7 +24,7 @@ from accelerate import skip_first_batches
 from rekindle.integrations.driven import Driven
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of
-from rekindle.integrations.rng import quietly
+from rekindle.integrations.rng import quietly, tell_of_draws
 
 
 class Position:
@@ -83,6 +83,7 @@ class Rekindle(Driven):
         accumulated. Raises: TypeError for a loader without a length.
         """
         per_epoch = len(loader)
+        tell_of_draws(loader)
         while self._position.step < last:
             epoch, used = divmod(self._position.step, per_epoch)
             if hasattr(loader, "set_epoch"):

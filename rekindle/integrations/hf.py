@@ -24,6 +24,7 @@ from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of, resume_path
+from rekindle.integrations.rng import tell_of_draws
 from rekindle.mailbox import ResumePlan
 from rekindle.monitor import Monitor
 from rekindle.monitor.settings import process_environment, rank_from_env
@@ -94,6 +95,7 @@ class RekindleCallback(Guarded, TrainerCallback):
             logger.warning(
                 "RekindleCallback did not find its Trainer: call attach(trainer), or no save can be asked for"
             )
+        tell_of_draws(kwargs.get("train_dataloader"))
         if monitor.resume.skip:
             self._windows = Windows.of(args, kwargs.get("train_dataloader"), monitor.resume)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from rekindle.integrations.gang import gathered, rank_and_world
+from rekindle.monitor.trouble import logger
 
 _B = TypeVar("_B")
 GATHER_S = 60.0  # the ranks are at the same step; the slowest comes within its own part of it
@@ -118,6 +119,21 @@ def draws_of(dataset: Any) -> str | None:
         restore_rng(before)
     changed = [name for name in ("torch", "python", "numpy") if not _is_same(before.get(name), after.get(name))]
     return changed[0] if changed else None
+
+
+def tell_of_draws(loader: Any) -> None:
+    """Warn, once per call, where a resumed run will draw other random numbers for its samples than an undisturbed one.
+
+    A DataLoader's workers are seeded anew at each start, and how far they are is known to nothing. In this process the
+    draws go on from the checkpoint. Source: torch/utils/data/_utils/worker.py.
+    """
+    drawn = draws_of(getattr(loader, "dataset", None)) if getattr(loader, "num_workers", 0) else None
+    if drawn is not None:
+        logger.warning(
+            "The data draw random numbers (%s) in the DataLoader's workers: after a resume the samples are the same, "
+            "what is drawn for them is not. num_workers=0 or rekindle.integrations.torch.ResumableSampler keep both",
+            drawn,
+        )
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -69,6 +69,10 @@ class BoundedBox:
     def uri(self) -> str:
         return self._box.uri
 
+    @property
+    def is_directory(self) -> bool:
+        return self._box.is_directory
+
     def get(self, key: str) -> bytes | None:
         return self._budget.call(lambda: self._box.get(key))
 

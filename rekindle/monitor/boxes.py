@@ -22,6 +22,11 @@ class Box(Protocol):
     @property
     def uri(self) -> str: ...
 
+    @property
+    def is_directory(self) -> bool:
+        """On a file system, where a call costs nothing; else in S3."""
+        ...
+
     def get(self, key: str) -> bytes | None:
         """The bytes, or None where there is no such key."""
         ...
@@ -60,6 +65,10 @@ class DirectoryBox:
     @property
     def uri(self) -> str:
         return str(self._root)
+
+    @property
+    def is_directory(self) -> bool:
+        return True
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -130,6 +139,10 @@ class S3Box:
     @property
     def uri(self) -> str:
         return self._place.uri
+
+    @property
+    def is_directory(self) -> bool:
+        return False
 
     def get(self, key: str) -> bytes | None:
         return self._read(key)[0]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rekindle.mailbox import FOLDER, check_id
-from rekindle.monitor.boxes import Box, DirectoryBox
+from rekindle.monitor.boxes import Box
 
 
 class Exchange(Protocol):
@@ -60,7 +60,7 @@ class BoxExchange:
     def __init__(self, box: Box, *, attempt: str, world_size: int) -> None:
         self._box = box
         self._folder = f"{FOLDER}/exchange/{check_id(attempt, 'attempt')}"
-        is_directory = isinstance(box, DirectoryBox)
+        is_directory = box.is_directory
         self.poll_s = max(0.5, 0.005 * world_size) if is_directory else 5.0
         self.quick_s = max(0.01, 0.001 * world_size) if is_directory else 0.5
 
@@ -94,7 +94,7 @@ MAX_RANKS_ON_S3 = 64
 
 def exchange_of(box: Box | None, *, attempt: str, world_size: int) -> BoxExchange | None:
     """The mailbox as an exchange; None where there is no mailbox, or where it would be a load."""
-    if box is None or (world_size > MAX_RANKS_ON_S3 and not isinstance(box, DirectoryBox)):
+    if box is None or (world_size > MAX_RANKS_ON_S3 and not box.is_directory):
         return None
     return BoxExchange(box, attempt=attempt, world_size=world_size)
 

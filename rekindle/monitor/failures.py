@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rekindle.monitor.boxes import Box, DirectoryBox
+from rekindle.monitor.boxes import Box
 from rekindle.monitor.trouble import Trouble
 
 
 def mailbox_failed(trouble: Trouble, box: Box, doing: str, err: Exception) -> None:
     """AWS's failures by their own codes, a directory's once for each kind of error."""
-    if isinstance(box, DirectoryBox):
+    if box.is_directory:
         trouble.once(f"mailbox.{type(err).__name__}", "The mailbox failed in %s (%r); training goes on", doing, err)
     else:
         trouble.aws(doing, err)

@@ -17,6 +17,7 @@ from rekindle.monitor.requests import Requests
 from rekindle.monitor.saving import SaveJob, Upload
 from rekindle.monitor.seal import Sealer
 from rekindle.monitor.settings import Config
+from rekindle.monitor.timed import TimedBox
 from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.worker import Worker
 
@@ -25,6 +26,7 @@ from rekindle.monitor.worker import Worker
 # 120 s. Source: torch 2.13 distributed/elastic/multiprocessing/api.py (close); Kubernetes pod lifecycle; SageMaker
 # developer guide, StopTrainingJob
 EMERGENCY_GRACE_S = 20.0
+LOOK_S = 0.2
 
 
 class ServiceLink:
@@ -47,6 +49,7 @@ class ServiceLink:
         is_saving: Callable[[], bool] = lambda: False,
     ) -> None:
         """is_saving: the training thread writes a checkpoint now."""
+        self._box = box = TimedBox(box)
         self._requests = requests
         self._trouble = trouble
         self._settled = threading.Condition()
@@ -111,13 +114,13 @@ class ServiceLink:
     def end(self, why: str, step: int | None, until: float, grace_until: float) -> None:
         """Seal what was saved, answer what is owed, write the last beat; until `until` on the monotonic clock.
 
-        Until `grace_until` while an emergency checkpoint has no manifest yet, or its answer is not written.
+        Until `grace_until` while an emergency checkpoint has no manifest yet, or its answer is not written, and the
+        mailbox answers in time: a call that takes many seconds would hardly be the last one needed.
         """
         self._hasher.stop()
         self._hashing.stop()
         left_s = until - time.monotonic()
-        with self._settled:
-            is_settled = self._settled.wait_for(self._is_emergency_over, grace_until - time.monotonic())
+        is_settled = self._await_emergency(until, grace_until)
         if not is_settled:
             self._trouble.once("emergency_lost", "An emergency checkpoint could not be sealed before the run ended")
         until = max(until, time.monotonic() + max(0.0, min(left_s, 1.0))) if is_settled else until
@@ -125,6 +128,19 @@ class ServiceLink:
         for request in self._requests.owed():
             self.mail.answer(request, ReplyOutcome.CANNOT, f"the run ended: {why}", step=step)
         self._mailing.end(until)
+
+    def _await_emergency(self, until: float, grace_until: float) -> bool:
+        with self._settled:
+            while not self._is_emergency_over():
+                now = time.monotonic()
+                if now > grace_until or (now > until and self._box.is_slow):
+                    return False
+                self._settled.wait(LOOK_S)
+        return True
+
+    @property
+    def is_slow(self) -> bool:
+        return self._box.is_slow
 
     def _is_emergency_over(self) -> bool:
         return not self._sealer.has_urgent and not self.mail.has_saved_to_tell

@@ -530,7 +530,7 @@ class LiveMonitor(Monitor):
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
         self._watcher.stop()
-        grace_until = until + EMERGENCY_GRACE_S
+        grace_until = until if self._link is not None and self._link.is_slow else until + EMERGENCY_GRACE_S
         self._saver.ended()
         if self._has_later:
             self._later.end(min(until, time.monotonic() + LATE_S))

@@ -131,5 +131,6 @@ class Monitor:
     def finish(self, why: str = "finished", timeout_s: float = 4.0) -> None:
         """The run is over: seal what was saved, send what waits, for at most `timeout_s`.
 
-        Up to 20 s longer only while an emergency checkpoint has no manifest yet, or its answer is not written.
+        Up to 20 s longer only while an emergency checkpoint has no manifest yet, or its answer is not written, and the
+        mailbox answers in time.
         """

@@ -24,7 +24,7 @@ from rekindle.checkpoints.found import NOT_A_NUMBER
 from rekindle.checkpoints.sharded import LATE
 from rekindle.folders import discover_in, newest_complete, problems_at
 from rekindle.integrations import torch as integration
-from rekindle.integrations.rng import draws_of, restore_rng, rng_state
+from rekindle.integrations.rng import draws_of, restore_rng, rng_state, tell_of_draws
 from rekindle.mailbox import ResumePlan
 
 PATIENCE_S = 240
@@ -421,11 +421,16 @@ def test_data_that_draw_random_numbers_draw_the_same_after_a_resume(workers: int
     assert len({str(batch) for batch in whole}) == 16
 
 
-def test_whether_data_draw_is_seen_without_drawing() -> None:
+def test_whether_data_draw_is_seen_without_drawing(caplog: pytest.LogCaptureFixture) -> None:
     before = rng_state()
     assert draws_of(Noisy()) == "torch"
     assert draws_of(list(range(5))) is None
     assert draws_of(iter(())) is None
+    for data, workers, is_told in ((Noisy(), 2, True), (Noisy(), 0, False), (list(range(5)), 2, False)):
+        caplog.clear()
+        tell_of_draws(torch.utils.data.DataLoader(data, num_workers=workers))
+        assert ("draw random numbers (torch)" in caplog.text) is is_told
+    tell_of_draws(None)
     after = rng_state()
     assert torch.equal(before["torch"], after["torch"])
     assert before["python"] == after["python"]

@@ -21,7 +21,7 @@ HELD_S = 75.0  # far above every bound that the monitor sets itself; a rank that
 # which are one connection per rank. At most 32, however many ranks there are, is what docs/monitor.md says.
 MAX_DESCRIPTORS = {False: 4, True: 32}
 FINISH_S = 40.0  # a run that ends does not wait for ranks that take no part
-SLOW_S3_S = 12.0  # start and finish wait 5 s at most; less than half of one call of that S3
+SLOW_S3_S = 9.0  # start and finish wait 4 s at most, and the machine is busy
 MAX_WARNINGS_ALIKE = 2
 
 
@@ -158,9 +158,7 @@ def _held(story: Story, run: Run) -> Iterator[str]:
     for event in run.receiver.of("started"):
         if event["took_s"] > HELD_S:
             yield f"rank {event['rank']} was {event['took_s']:.1f} s in start"
-    # After an emergency save the end waits for its manifest; otherwise for nothing.
-    is_quick = story.has_slow_s3 and not run.receiver.of("save")
-    for event in (*run.receiver.of("started"), *run.receiver.of("finished")) if is_quick else ():
+    for event in (*run.receiver.of("started"), *run.receiver.of("finished")) if story.has_slow_s3 else ():
         if event["took_s"] > SLOW_S3_S:
             yield f"rank {event['rank']} {event['e']} after {event['took_s']:.1f} s, with an S3 of 30 s for a call"
     for event in run.receiver.of("finished"):
