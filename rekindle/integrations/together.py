@@ -26,7 +26,7 @@ from rekindle.monitor.trouble import logger
 
 WRITING, REPLACED = ".rekindle-writing", ".rekindle-replaced"  # ends of names that no framework reads as a checkpoint
 
-COME_S: Final = 60.0  # for the other ranks' parts of a save, once one rank has left it in the middle
+COME_S: Final = 30.0  # for the other ranks' parts of a save, once one rank has left it in the middle
 
 
 class SaveFailed(RuntimeError):

@@ -56,7 +56,8 @@ print("ready", flush=True)
 step, pause = 0, threading.Event()
 error = ""
 try:
-    while not mon.should_stop:
+    # Where no save is a collective all ranks come out of the one that fails, and the run goes on.
+    while not mon.should_stop and not (scene == "full disk, no collective" and saves and step > saves[0] + 20):
         step += 1
         pause.wait(0.005)
         dist.all_reduce(torch.ones(1))

@@ -88,9 +88,17 @@ def test_sigterm_to_one_rank_saves_the_same_step_on_all_and_stops_them(tmp_path:
         assert "Broken pipe" not in errors
 
 
-@pytest.mark.parametrize("scene", ["full disk", "full disk, no collective"])
-def test_ranks_that_wait_in_a_save_for_one_whose_disk_is_full_end_with_that_reason(tmp_path: Path, scene: str) -> None:
-    found = ends(run(tmp_path, scene, 3), sent=signal.SIGUSR1, to=0)
+def test_ranks_that_wait_in_a_save_for_one_whose_disk_is_full_go_on_where_they_can_be_called_back(
+    tmp_path: Path,
+) -> None:
+    found = ends(run(tmp_path, "full disk, no collective", 3), sent=signal.SIGUSR1, to=0)
+    assert all("no space left on device" in errors for _, errors in found), found
+    assert [(len(end["saves"]), end["stops"]) for end, _ in found] == [(1, False)] * 3, found
+    assert not (tmp_path / "mailbox" / manifest_prefix()).exists()
+
+
+def test_ranks_that_wait_in_a_save_for_one_whose_disk_is_full_end_with_that_reason(tmp_path: Path) -> None:
+    found = ends(run(tmp_path, "full disk", 3), sent=signal.SIGUSR1, to=0)
     assert all("no space left on device" in errors for _, errors in found), found
     assert all(end["stops"] for end, _ in found if end), found
     assert not (tmp_path / "mailbox" / manifest_prefix()).exists()
