@@ -31,9 +31,9 @@ MAX_SEED: Final = 2**32 - 1
 _TYPE: Final = re.compile(r"(ml\.)?[a-z0-9][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 _DESCRIPTION: Final = """\
-What failures will cost a run, with and without Rekindle: the share of the time that trains (ETTR), GPU-hours and dollars
-lost; the interval between checkpoints that loses least, by Young, by Daly and simulated; how many spare nodes pay. Every
-assumption is printed with its source (docs/fleet.md). It asks nobody: no service, no AWS account."""
+What failures will cost a run, with and without Rekindle: the share of the time that trains (ETTR), GPU-hours and
+dollars lost; the interval between checkpoints that loses least, by Young, by Daly and simulated; how many spare nodes
+pay. Every assumption is printed with its source (docs/fleet.md). It needs no service and no AWS account."""
 
 
 def register(subparsers: Any) -> None:
@@ -194,19 +194,20 @@ def text(made: Plan, style: Style) -> list[str]:
     if chosen.count:
         rows.append((f"Rekindle, {_spare(chosen.count)}", chosen.row))
     spared = made.without.gpu_hours_lost - chosen.row.gpu_hours_lost
-    more = "" if spared >= 0 else " (less than nothing: it costs more here)"
+    more = "" if spared >= 0 else ": below zero, it costs more than it saves here"
     return [
         f"{made.setting.gpus:,} GPUs: {made.setting.nodes:,} x {made.wanted.instance}, {days:g} days. A failure every "
         f"{_hours(made.mean_s)}, {alone.incidents:,.1f} in all.",
         "",
         render(_COLUMNS, [_cells(name, row) for name, row in rows], style),
         "",
-        f"Rekindle with {_spare(chosen.count)} spares {spared:,.0f} GPU-hours{_dollars_between(made)} in {days:g} days{more}.",
+        f"Rekindle, {_spare(chosen.count)}: {spared:,.0f} GPU-hours{_dollars_between(made)} less lost{more}.",
         "",
         "Checkpoint interval",
         *_intervals(made, style),
         "",
-        f"Spare nodes: {made.pays} pay; {made.p99} cover 99 % of the time (P99 of the binomial). GPU-hours of spares are lost ones.",
+        f"Spare nodes: {made.pays} pay where a spare does nothing else. {made.p99} would do for 99 % of the time "
+        "(P99 of Binomial(nodes, share of the time that one is away)).",
         *_spares_table(made, style),
         "",
         "Assumed",
@@ -227,21 +228,15 @@ def _cells(name: str, row: Row) -> tuple[str, ...]:
 
 
 def _intervals(made: Plan, style: Style) -> list[str]:
-    ettr_at = {one.interval_s: one.ettr for one in made.curve}
-    young = ettr_at.get(made.young_s)
+    curve = made.curve
     rows = [
-        (
-            "Young",
-            _span(made.young_s),
-            f"{young:.2%}" if young is not None else "-",
-            "sqrt(2 x save x MTBF); used above",
-        ),
-        ("Daly", _span(made.daly_s), "-", "Daly 2006, higher order"),
+        ("Young", _span(made.young_s), f"{made.alone.ettr:.2%}", "sqrt(2 x save x MTBF); used in all other figures"),
+        ("Daly", _span(made.daly_s), f"{made.daly_ettr:.2%}", "Daly 2006, higher order"),
         (
             "simulated",
             _span(made.simulated.interval_s),
             f"{made.simulated.ettr:.2%}",
-            f"least lost of {len(made.curve)} tried, {_span(made.curve[0].interval_s)} to {_span(made.curve[-1].interval_s)}",
+            f"the best of {len(curve)}, {_span(curve[0].interval_s)} to {_span(curve[-1].interval_s)}",
         ),
     ]
     columns = (Column("by"), Column("save every", right=True), Column("ettr", right=True), Column("how"))
@@ -253,10 +248,17 @@ def _spares_table(made: Plan, style: Style) -> list[str]:
         Column("spares", right=True),
         Column("ettr", right=True),
         Column("gpu-hours lost", right=True),
+        Column("of them spares'", right=True),
         Column("usd lost", right=True),
     )
     rows = [
-        (one.count, f"{one.row.ettr:.2%}", f"{one.row.gpu_hours_lost:,.0f}", _usd(one.row.dollars_lost))
+        (
+            one.count,
+            f"{one.row.ettr:.2%}",
+            f"{one.row.gpu_hours_lost:,.0f}",
+            f"{made.own_hours(one.count):,.0f}",
+            _usd(one.row.dollars_lost),
+        )
         for one in made.spares
     ]
     return [render(columns, rows, style)]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from chalicelib.domain.ledger_otherwise import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
 from chalicelib.domain.policy import DEFAULT_POLICY
 from rekindle.doctor.runs import ASSUMED_SAVE, FAILURES_PER_NODE_DAY
 from rekindle.monitor.settings import Config
 
-_MONITOR: Final = Config()
-_LEDGER: Final = "the ledger's counterfactual (docs/ledger.md)"
+_MONITOR = Config()
+_LEDGER = "the ledger's counterfactual (docs/ledger.md)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +24,7 @@ class Figure:
     source: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.value:g} {self.unit} ({self.source})"
+        return f"{self.name}: {f'{self.value:g} {self.unit}'.rstrip()} ({self.source})"
 
 
 STEP = Figure(name="a step", value=10.0, unit="s", source="assumed; only the monitor's hang limit depends on it")
@@ -40,16 +39,12 @@ STOP = Figure(name="stopping a stuck job", value=30.0, unit="s", source="slurm.c
 HUMAN = Figure(name="a person notices and acts within", value=HUMAN_S, unit="s", source=_LEDGER)
 NODE_BY_PERSON = Figure(name="a person has a node repaired in", value=NODE_REPAIR_S, unit="s", source=_LEDGER)
 NCCL = Figure(name="NCCL's time-out ends a hang after", value=NCCL_TIMEOUT_S, unit="s", source=_LEDGER)
-REBOOT = Figure(name="a reboot", value=120.0, unit="s", source="HyperPod timings, aws-facts §12: 1-3 min")
-REPLACE = Figure(
-    name="a replacement until usable", value=1500.0, unit="s", source="HyperPod timings, aws-facts §12: 20-30 min"
-)
+REBOOT = Figure(name="a reboot", value=120.0, unit="s", source="HyperPod takes 1-3 min")
+REPLACE = Figure(name="a replacement until usable", value=1500.0, unit="s", source="HyperPod takes 20-30 min")
 HEALTH_AGENT = Figure(
-    name="the health agent names a node after", value=30.0, unit="s", source="aws-facts §12: 5-30 s, the longest taken"
+    name="the health agent names a node after", value=30.0, unit="s", source="HyperPod takes 5-30 s, the longest taken"
 )
-DIAGNOSIS = Figure(
-    name="auto-resume's diagnosis", value=20.0, unit="s", source="HyperPod on Slurm, aws-facts §12: 10-30 s"
-)
+DIAGNOSIS = Figure(name="auto-resume's diagnosis", value=20.0, unit="s", source="HyperPod on Slurm takes 10-30 s")
 AGENT_LOOK = Figure(
     name="the head node's agent sees that a job has ended after",
     value=10.0,
@@ -94,9 +89,6 @@ RATE = Figure(
 def hang_limit_s(step_s: float) -> float:
     """After how long the monitor calls a hang."""
     return max(_MONITOR.stall_floor_s, _MONITOR.stall_factor * step_s) + _MONITOR.watch_s
-
-
-REPAIRS_PER_DAY: Final = min(DEFAULT_POLICY.max_repairs_per_day, DEFAULT_POLICY.max_group_repairs_per_day)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

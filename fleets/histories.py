@@ -1,4 +1,4 @@
-"""Failure histories: published rates, each row with its source, drawn by seed; whole traces are read in `traces`. Pure."""
+"""Failure histories: published rates, each row with its source, drawn by seed. Whole traces: `traces`. Pure."""
 
 from __future__ import annotations
 
@@ -177,5 +177,5 @@ def lablup(seed: int) -> History:
         wall_s=wall_s,
         failures=tuple(sorted(failures)),
         said=f"{_LABLUP}: 10 GPU failures by XID; its 12 retry chains are put on 3 lemon nodes, half of them as hangs, "
-        "half as crashes that name no node (assumed; the report prints no causes); one run for the whole time (assumed).",
+        "half as crashes that name no node (assumed: the report prints no causes); one run all the time (assumed).",
     )

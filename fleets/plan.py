@@ -1,6 +1,6 @@
 """What failures will cost one run with and without Rekindle, how often to save, how many spares pay. Pure.
 
-The failures are drawn once, with the seed that is given, and every policy, interval and number of spares meets the same ones.
+The failures are drawn once, by the seed, and every policy, interval and number of spares meets the same ones.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from chalicelib.domain.instances import gpus_of
-from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.instances import bare_type, gpus_of
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.ledger import worth
 from chalicelib.domain.prices import DEFAULT_PRICES, Prices
 from fleets.costs import Row, node_price, row_of
@@ -65,10 +65,11 @@ class Wanted:
         Raises:
             ValueError: the table of GPUs does not hold it.
         """
-        each = gpus_of(self.instance)
-        if not isinstance(each, Known):
-            raise ValueError(each.why)
-        return each.value
+        match gpus_of(self.instance):
+            case Known(each):
+                return each
+            case Unknown(why):
+                raise ValueError(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,8 @@ class Spares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The answer. Rows are for `wanted.days`; `without` is NCCL's time-out and a person, `alone` Rekindle without spares,
-    `chosen` with the spares that were asked for, else those that pay.
+    """The answer. Rows are for `wanted.days`; `without` is NCCL's time-out and a person, `alone` Rekindle without
+    spares, `chosen` with the spares that were asked for, else those that pay.
     """
 
     wanted: Wanted
@@ -92,6 +93,7 @@ class Plan:
     daly_s: float
     curve: tuple[Tried, ...]
     curve_without: tuple[Tried, ...]
+    daly_ettr: float
     without: Row
     alone: Row
     chosen: Spares
@@ -107,6 +109,10 @@ class Plan:
         """The interval that lost least."""
         return best(self.curve)
 
+    def own_hours(self, spares: int) -> float:
+        """GPU-hours of so many spare nodes for the whole time."""
+        return spares * self.setting.gpus_per_node * self.wanted.days * 24.0
+
     def to_wire(self) -> dict[str, Any]:
         """JSON form; seconds, hours, USD."""
         return {
@@ -120,8 +126,11 @@ class Plan:
             "restart_s": self.setting.restart_s,
             "interval": {
                 "young_s": round(self.young_s, 1),
+                "young_ettr": round(self.alone.ettr, 6),
                 "daly_s": round(self.daly_s, 1),
+                "daly_ettr": round(self.daly_ettr, 6),
                 "simulated_s": round(self.simulated.interval_s, 1),
+                "simulated_ettr": round(self.simulated.ettr, 6),
                 "used_s": round(self.setting.interval_s, 1),
                 "curve": [{"interval_s": round(one.interval_s, 1), "ettr": round(one.ettr, 6)} for one in self.curve],
                 "curve_without": [
@@ -134,7 +143,10 @@ class Plan:
             "spares": {
                 "pay": self.pays,
                 "p99": self.p99,
-                "tried": [{"spares": one.count, **one.row.to_wire()} for one in self.spares],
+                "tried": [
+                    {"spares": one.count, "own_gpu_hours": round(self.own_hours(one.count), 1), **one.row.to_wire()}
+                    for one in self.spares
+                ],
             },
             "usd_per_node_hour": worth(self.price),
             "assumptions": [
@@ -162,8 +174,7 @@ def plan_of(wanted: Wanted) -> Plan:
         restart_s=wanted.restart_s if wanted.restart_s is not None else RESTART.value,
     )
     drawn = poisson(nodes=nodes, days=FAILURES * mean_s / DAY_S, mean_s=mean_s, seed=wanted.seed)
-    prices = _prices(wanted)
-    price = node_price(wanted.instance, prices)
+    price = node_price(wanted.instance, _prices(wanted))
     scale = wanted.days * DAY_S / drawn.wall_s
     person, alone = TimeoutAndPerson(), Rekindle()
     p99 = p99_spares(nodes, mean_s=mean_s, away_s=setting.replace_s)
@@ -182,6 +193,7 @@ def plan_of(wanted: Wanted) -> Plan:
         daly_s=daly_s(mean_s, save_s),
         curve=tried(drawn.failures, alone, setting, wall_s=drawn.wall_s, mean_s=mean_s),
         curve_without=tried(drawn.failures, person, setting, wall_s=drawn.wall_s, mean_s=mean_s),
+        daly_ettr=_row(drawn, alone, replace(setting, interval_s=daly_s(mean_s, save_s)), price, scale).ettr,
         without=_row(drawn, person, setting, price, scale),
         alone=found[0].row,
         chosen=next(one for one in found if one.count == count),
@@ -190,7 +202,7 @@ def plan_of(wanted: Wanted) -> Plan:
         spares=found,
         price=price,
         figures=_figures(wanted, setting, mean_s),
-        texts=_texts(prices, person, alone, drawn),
+        texts=_texts(wanted, price, person, alone, drawn),
     )
 
 
@@ -233,9 +245,9 @@ def _figures(wanted: Wanted, setting: Setting, mean_s: float) -> tuple[Figure, .
     )
 
 
-def _texts(prices: Prices, person: TimeoutAndPerson, alone: Rekindle, drawn: History) -> tuple[str, ...]:
-    sources = [row.source for row in DEFAULT_PRICES] if prices.source != GIVEN else []
-    as_of = f", as of {prices.as_of}" if prices.as_of else ""
+def _texts(
+    wanted: Wanted, price: Maybe[float], person: TimeoutAndPerson, alone: Rekindle, drawn: History
+) -> tuple[str, ...]:
     return (
         f"{len(drawn.failures):,} failures are drawn at a constant rate and scaled to the time asked for; their causes "
         "come as often as in Llama 3 (arXiv 2407.21783, table 5).",
@@ -243,5 +255,15 @@ def _texts(prices: Prices, person: TimeoutAndPerson, alone: Rekindle, drawn: His
         *(f"Without: {text}" for text in person.assumptions),
         "ETTR is the ledger's, (wall - lost) / wall, with the time that saves take as lost, too.",
         "A GPU counts as lost while no attempt holds it, as on reserved capacity; so does a spare, all the time.",
-        f"Prices: {prices.source}{as_of}{': ' if sources else ''}{'; '.join(dict.fromkeys(sources))}.",
+        _price_text(wanted, price),
     )
+
+
+def _price_text(wanted: Wanted, price: Maybe[float]) -> str:
+    if isinstance(price, Unknown):
+        return f"Price: {price.why}; --usd-per-hour sets one."
+    each = f"Price: {price.value:g} USD per hour of a {wanted.instance}"
+    if wanted.usd_per_hour is not None:
+        return f"{each} ({GIVEN})."
+    row = next(one for one in DEFAULT_PRICES if one.instance == bare_type(wanted.instance))
+    return f"{each} ({row.source}; as of {row.as_of}; docs/ledger.md). Yours may differ: --usd-per-hour."

@@ -8,7 +8,7 @@ from typing import Final
 from chalicelib.domain.node_findings import FindingKind
 from chalicelib.domain.node_orders import Rung
 from chalicelib.domain.node_repair import first_rung
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from fleets.causes import Cause, Cure, Shows
 from fleets.decided import Played, Stages, played
 from fleets.figures import (
@@ -18,7 +18,6 @@ from fleets.figures import (
     HEARING,
     HUMAN,
     NCCL,
-    REPAIRS_PER_DAY,
     SEEN,
     SLURM_NODE,
     Setting,
@@ -31,25 +30,31 @@ NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rekindle:
-    """The default policy on HyperPod with Slurm, node recovery automatic."""
+    """A policy, the default one unless another is given, on HyperPod with Slurm, node recovery automatic."""
 
     monitored: bool = True
     spares: int = 0
     save_share: float | None = None
-    repairs_per_day: int | None = REPAIRS_PER_DAY
+    policy: Policy = DEFAULT_POLICY
+
+    @property
+    def repairs_per_day(self) -> int | None:
+        """Of a cluster that is one instance group."""
+        return min(self.policy.max_repairs_per_day, self.policy.max_group_repairs_per_day)
 
     @property
     def name(self) -> str:
         """As the tables call it."""
         spares = f"{self.spares} spare{'s' * (self.spares != 1)}" if self.spares else "no spares"
-        return f"Rekindle, {'monitor' if self.monitored else 'no monitor'}, {spares}"
+        policy = "" if self.policy is DEFAULT_POLICY else f", policy {self.policy.name}"
+        return f"Rekindle, {'monitor' if self.monitored else 'no monitor'}, {spares}{policy}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What this row takes for granted, beside the figures."""
         if self.monitored:
             return (
-                "Decisions, waits and restarts are played through decide() with the default policy.",
+                "Decisions, waits and restarts are played through decide(), under the default policy.",
                 "A hang that a node causes is pinned on it by the ranks' own reports; one that no node causes on none.",
                 "A lost node shows as a hang: its silent rank is the suspect.",
             )
@@ -74,7 +79,7 @@ class Rekindle:
         names = cause.is_of_a_node and (cause.is_named or shows is Shows.HANG)
         if cause.is_of_a_node and not names:
             return self._unnamed(shows, stages, detect_s)
-        one = played(shows, stages, monitored=self.monitored, names_node=names)
+        one = played(shows, stages, monitored=self.monitored, names_node=names, policy=self.policy)
         return Response(
             detect_s=detect_s,
             trains_on_s=min(one.trains_on_s, NOTICE_S - detect_s) if shows is Shows.NOTICE else 0.0,
@@ -103,14 +108,14 @@ class Rekindle:
 
     def _unnamed(self, shows: Shows, stages: Stages, detect_s: float) -> Response:
         """Each new start fails on the same node, until decide() calls a person, who finds it."""
-        one = played(shows, stages, monitored=self.monitored, dies_again=True)
+        one = played(shows, stages, monitored=self.monitored, dies_again=True, policy=self.policy)
         return Response(
             detect_s=detect_s,
             down_s=one.down_s + one.restarts * detect_s + HUMAN.value + stages.start_s,
             excludes=True,
             rung=Rung.REPLACE,
             by_person=True,
-            unsafe=max(0, one.restarts - DEFAULT_POLICY.max_no_progress),
+            unsafe=max(0, one.restarts - self.policy.max_no_progress),
         )
 
     @staticmethod

@@ -12,7 +12,7 @@ from typing import Final
 
 from chalicelib.domain.node_orders import Rung
 from fleets.causes import Cause, Cure, Shows
-from fleets.figures import DIAGNOSIS, HUMAN, NCCL, Setting
+from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting
 from fleets.responses import Case, Response
 
 OPERATOR_GAP_S: Final = 300.0  # Source: SageMaker guide, eks-operator-usage: samples of 10, 300 and 600 s
@@ -44,8 +44,13 @@ def _person(detect_s: float, setting: Setting) -> Response:
 
 
 def _hang_s(cause: Cause) -> float:
-    """Until NCCL's time-out, where ranks wait for one that does not answer."""
+    """Until NCCL's time-out, where the ledger has ranks wait for one that does not answer."""
     return NCCL.value if cause.shows in (Shows.HANG, Shows.NODE_GONE, Shows.NODE_CRASH) else 0.0
+
+
+def _waits_s(cause: Cause) -> float:
+    """Until the run has ended, where only the time-outs of NCCL and of Slurm end it."""
+    return {Shows.HANG: NCCL.value, Shows.NODE_GONE: SLURM_NODE.value}.get(cause.shows, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +86,9 @@ class AutoResume:
     def respond(self, case: Case) -> Response:
         cause, setting = case.cause, case.setting
         if not (cause.is_of_a_node and cause.is_named):
-            return _person(_hang_s(cause) if cause.shows is Shows.HANG else 0.0, setting)
-        waits = NCCL.value if cause.shows is Shows.HANG else 0.0
+            return _person(_waits_s(cause), setting)
         return Response(
-            detect_s=waits + DIAGNOSIS.value,
+            detect_s=_waits_s(cause) + DIAGNOSIS.value,
             down_s=setting.restart_s,
             excludes=True,
             rung=Rung.REPLACE,
@@ -103,7 +107,8 @@ class OperatorLogRules:
     assumptions: tuple[str, ...] = (
         f"No line for {OPERATOR_GAP_S:g} s is a hang; an end is seen within {OPERATOR_READ_S:g} s; a new start of the "
         f"processes takes {OPERATOR_NODE_S:g} s (the guide's sample), that of a spare as well.",
-        "NaN never matches the documented pattern, so it shows as a hang; it resumes from the newest checkpoint.",
+        "A lost node shows as a hang. NaN never matches the documented pattern, and shows as one, too; it resumes from the "
+        "newest checkpoint.",
         f"After {OPERATOR_RESTARTS} restarts without gain a person is called. The health agent replaces what it names.",
         "False alarms of a fixed limit (evaluation, slow saves) are not played: in its favour.",
     )
@@ -112,7 +117,7 @@ class OperatorLogRules:
         cause, setting = case.cause, case.setting
         if case.tries >= OPERATOR_RESTARTS:
             return _person(0.0, setting)
-        waits = cause.shows in (Shows.HANG, Shows.NON_FINITE)
+        waits = cause.shows in (Shows.HANG, Shows.NODE_GONE, Shows.NON_FINITE)
         return Response(
             detect_s=OPERATOR_GAP_S if waits else OPERATOR_READ_S,
             down_s=min(setting.restart_s, OPERATOR_NODE_S),
@@ -133,7 +138,8 @@ class RestartAlways:
     repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         f"It starts again after {LOOP_PAUSE_S:g} s (the median of arXiv 2605.09370), on the same nodes, from the "
-        "newest checkpoint; what has not held for an hour a person repairs. A NaN ends nothing, so only a person sees it.",
+        "newest checkpoint; what has not held for an hour a person repairs.",
+        "A NaN ends nothing, so only a person sees it.",
     )
 
     def respond(self, case: Case) -> Response:
@@ -143,7 +149,7 @@ class RestartAlways:
         if case.since_s > HUMAN.value:
             return Response(detect_s=0.0, down_s=setting.restart_s, excludes=True, rung=Rung.REPLACE, by_person=True)
         return Response(
-            detect_s=_hang_s(cause) if case.tries == 0 and cause.shows is not Shows.NODE_CRASH else 0.0,
+            detect_s=_waits_s(cause) if case.tries == 0 else 0.0,
             down_s=LOOP_PAUSE_S + setting.restart_s,
             goes_back=False,
         )

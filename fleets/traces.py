@@ -90,18 +90,11 @@ def _lanl(path: Path, system: str, shown: str) -> History:
 
 def _bamboo(path: Path, _: str, shown: str) -> History:
     """Spot instances that join and leave: the run has half of the largest cluster seen, and needs all of that."""
-    events: list[tuple[float, str]] = []
     with path.open(newline="") as lines:
-        for at_ms, what, _node in csv.reader(lines):
-            events.append((float(at_ms) / 1000.0, what))
-    events.sort()
-    counts, most = 0, 0
-    for _, what in events:
-        counts += 1 if what == "add" else -1
-        most = max(most, counts)
-    return _capacity(
-        _levels(events), nodes=max(1, most // 2), shown=shown, gpus_per_node=1, source="Bamboo (NSDI 2023)"
-    )
+        events = [(float(at_ms) / 1000.0, what) for at_ms, what, _ in csv.reader(lines)]
+    levels = _levels(sorted(events))
+    half = max(1, max(count for _, count in levels) // 2)
+    return _capacity(levels, nodes=half, shown=shown, gpus_per_node=1, source="Bamboo (NSDI 2023)")
 
 
 def _levels(events: list[tuple[float, str]]) -> list[tuple[float, int]]:
