@@ -189,19 +189,19 @@ _COLUMNS: Final = (
 
 def text(made: Plan, style: Style) -> list[str]:
     """The plan as lines."""
+    from fleets.runs import DAY_S
+
     days, alone, chosen = made.wanted.days, made.alone, made.chosen
     rows = [("time-out and a person", made.without), ("Rekindle, no spares", alone)]
     if chosen.count:
         rows.append((f"Rekindle, {_spare(chosen.count)}", chosen.row))
-    spared = made.without.gpu_hours_lost - chosen.row.gpu_hours_lost
-    more = "" if spared >= 0 else ": below zero, it costs more than it saves here"
     return [
         f"{made.setting.gpus:,} GPUs: {made.setting.nodes:,} x {made.wanted.instance}, {days:g} days. A failure every "
-        f"{_hours(made.mean_s)}, {alone.incidents:,.1f} in all.",
+        f"{_hours(made.mean_s)}: {made.wanted.days * DAY_S / made.mean_s:,.1f} in all.",
         "",
         render(_COLUMNS, [_cells(name, row) for name, row in rows], style),
         "",
-        f"Rekindle, {_spare(chosen.count)}: {spared:,.0f} GPU-hours{_dollars_between(made)} less lost{more}.",
+        f"Rekindle, {_spare(chosen.count)}: {_between(made)}.",
         "",
         "Checkpoint interval",
         *_intervals(made, style),
@@ -264,13 +264,16 @@ def _spares_table(made: Plan, style: Style) -> list[str]:
     return [render(columns, rows, style)]
 
 
-def _dollars_between(made: Plan) -> str:
+def _between(made: Plan) -> str:
+    """What is lost less, or more, than without."""
     from chalicelib.domain.known import Known
 
-    without, ours = made.without.dollars_lost, made.chosen.row.dollars_lost
-    if isinstance(without, Known) and isinstance(ours, Known):
-        return f" and {without.value - ours.value:,.0f} USD"
-    return ""
+    without, ours = made.without, made.chosen.row
+    hours = without.gpu_hours_lost - ours.gpu_hours_lost
+    said = f"{abs(hours):,.0f} GPU-hours"
+    if isinstance(without.dollars_lost, Known) and isinstance(ours.dollars_lost, Known):
+        said += f" and {abs(without.dollars_lost.value - ours.dollars_lost.value):,.0f} USD"
+    return f"{said} less lost than without it" if hours >= 0 else f"{said} more lost than without it"
 
 
 def _spare(count: int) -> str:

@@ -107,8 +107,8 @@ class OperatorLogRules:
     assumptions: tuple[str, ...] = (
         f"No line for {OPERATOR_GAP_S:g} s is a hang; an end is seen within {OPERATOR_READ_S:g} s; a new start of the "
         f"processes takes {OPERATOR_NODE_S:g} s (the guide's sample), that of a spare as well.",
-        "A lost node shows as a hang. NaN never matches the documented pattern, and shows as one, too; it resumes from the "
-        "newest checkpoint.",
+        "A lost node shows as a hang. NaN never matches the documented pattern and shows as one, too; it resumes from "
+        "the newest checkpoint.",
         f"After {OPERATOR_RESTARTS} restarts without gain a person is called. The health agent replaces what it names.",
         "False alarms of a fixed limit (evaluation, slow saves) are not played: in its favour.",
     )

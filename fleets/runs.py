@@ -2,7 +2,8 @@
 
 The run saves at fixed steps of its own (every `interval_s` productive seconds, counted from its beginning), as trainers
 do; so more failures leave it further behind and never ahead, where nothing is saved in an emergency.
-A failure that falls into a recovery strikes as soon as the run trains again.
+Where nothing runs nothing fails: of the failures that fall into a recovery only those of a node count, which the new
+start finds, and those of capacity, which it waits for.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ class _Run:
                 break
             if failure.lasts and failure.node in self.replaced:
                 continue  # it no longer stands there
+            if failure.at_s < self.now and self._joins(failure):
+                continue
             self._train(max(0.0, failure.at_s - self.now))
             self._recover(failure)
         self._train(max(0.0, self.wall_s - self.now))
@@ -162,6 +165,25 @@ class _Run:
 
     # --- one failure ---
 
+    def _joins(self, failure: Failure) -> bool:
+        """One that falls into the recovery under way. False: its rules know nothing of the node, and start on it."""
+        ended = self.now
+        if failure.cause.cure is Cure.CAPACITY:
+            self._wait_for_capacity(failure)
+        elif failure.cause.is_of_a_node:
+            answer = self.rules.respond(Case(cause=failure.cause, setting=self.setting))
+            if not answer.excludes:
+                return False
+            self._node(failure, answer, since=failure.at_s)
+        self.now = min(self.now, self.wall_s)
+        self.lost[-1] += self.now - ended
+        self.recovery[-1] += self.now - ended
+        return True
+
+    def _wait_for_capacity(self, failure: Failure) -> None:
+        if failure.back_at_s is not None:
+            self.now = max(self.now, failure.back_at_s + self.setting.restart_s)
+
     def _recover(self, failure: Failure) -> None:
         struck, reached, good = self.now, self.trained, self.saved
         cause, stalled = failure.cause, self.stalled
@@ -185,10 +207,10 @@ class _Run:
             self.unsafe += is_poisoned
             fails_again = is_poisoned or (cause.is_of_a_node and not answer.excludes)
             if not fails_again or self.now >= self.wall_s:
-                self._node(failure, answer)
+                self._node(failure, answer, since=self.now - self.setting.restart_s)
                 break
-        if cause.cure is Cure.CAPACITY and failure.back_at_s is not None:
-            self.now = max(self.now, failure.back_at_s + self.setting.restart_s)
+        if cause.cure is Cure.CAPACITY:
+            self._wait_for_capacity(failure)
         self.now = min(self.now, self.wall_s)
         self.trained = self.saved = resume
         self.saving = None
@@ -221,11 +243,11 @@ class _Run:
             return asked, False
         return max(good, self.saved), False
 
-    def _node(self, failure: Failure, answer: Response) -> None:
-        """Take the broken node out, and wait for one in its place."""
+    def _node(self, failure: Failure, answer: Response, *, since: float) -> None:
+        """Take the broken node out, its repair beginning at `since`, and wait for one in its place."""
         if not (failure.cause.is_of_a_node and answer.excludes):
             return
-        back_at = self.now - self.setting.restart_s + self._repair_s(failure, answer)
+        back_at = since + self._repair_s(failure, answer)
         for _ in range(answer.over_evicts):
             heapq.heappush(self.away, self.now + self.setting.reboot_s)
         heapq.heappush(self.away, back_at)
