@@ -38,7 +38,7 @@ from fleets.rivals import TimeoutAndPerson
 from fleets.runs import DAY_S
 from fleets.spares import p99_spares
 
-FAILURES: Final = 3000  # that are drawn: enough for two digits of the lost time
+FAILURES: Final = 2000  # that are drawn: enough for two digits of the lost time
 MORE_SPARES: Final = 2  # tried beyond the P99
 MAX_SPARES_TRIED: Final = 12
 GIVEN: Final = "given on the command line"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from chalicelib.domain.node_findings import FindingKind
@@ -36,6 +36,9 @@ class Rekindle:
     spares: int = 0
     save_share: float | None = None
     policy: Policy = DEFAULT_POLICY
+    _known: dict[tuple[Cause, Setting, bool], Response] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def repairs_per_day(self) -> int | None:
@@ -66,7 +69,12 @@ class Rekindle:
 
     def respond(self, case: Case) -> Response:
         """The answer; a node that nothing names is a person's after the tries that the policy allows."""
-        cause, setting = case.cause, case.setting
+        asked = (case.cause, case.setting, case.repaired)
+        if asked not in self._known:
+            self._known[asked] = self._respond(*asked)
+        return self._known[asked]
+
+    def _respond(self, cause: Cause, setting: Setting, repaired: bool) -> Response:
         stages = Stages(
             save_s=HEARING.value + setting.save_s,
             stop_s=setting.stop_s,
@@ -86,7 +94,7 @@ class Rekindle:
             down_s=one.down_s,
             is_saved=one.is_saved,
             excludes=one.cordons,
-            rung=self._rung(cause, repaired=case.repaired) if one.cordons else None,
+            rung=self._rung(cause, repaired=repaired) if one.cordons else None,
             by_platform=cause.is_named and cause.shows is not Shows.NODE_GONE,
             pages=_looks(one),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -24,10 +25,6 @@ LANL_SYSTEMS: Final = ("20", "18")  # the largest clusters of one kind: 512 and 
 LANL_CAUSES: Final[Mapping[str, Cause]] = {"Hardware": HOST, "Software": SOFTWARE, "Network": NETWORK}
 BAMBOO_FILES: Final = ("bamboo_p3-trace.csv", "bamboo_g4dn-trace.csv")
 SKYPILOT_FILE: Final = "skypilot_spot_traces_runs.csv.gz"
-
-
-class TraceUnreadable(Exception):
-    """A trace that is there and cannot be read; the message names it."""
 
 
 def histories(folder: Path | None) -> Iterator[tuple[str, History | str]]:
@@ -54,7 +51,7 @@ def _each(
     try:
         for shown, part, file in parts(path):
             yield shown, read(file, part, shown)
-    except (OSError, KeyError, ValueError, EOFError, csv.Error) as err:
+    except (OSError, KeyError, ValueError, TypeError, EOFError, csv.Error, zlib.error) as err:
         yield name, f"cannot be read: {type(err).__name__}: {err}"
 
 
