@@ -273,7 +273,7 @@ class _Play:
                 ranks=(0,) if points else (),
                 hosts=(BAD,) if points else (),
                 confidence=STRONG if points else 0.0,
-                reports=len(NODES),
+                reports=len(NODES) - points,  # the suspect is stuck, and mute: its report is waited for in vain
                 world_size=len(NODES),
             )
         )
