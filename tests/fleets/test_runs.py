@@ -25,6 +25,7 @@ from fleets.causes import (
 from fleets.costs import summed
 from fleets.figures import HUMAN, NCCL, NODE_BY_PERSON, RESTART, Setting
 from fleets.histories import llama3, meta512, poisson
+from fleets.plan import Wanted, plan_of
 from fleets.rekindle_rows import Rekindle
 from fleets.responses import Case, Response, Rules
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
@@ -259,3 +260,16 @@ def test_a_rung_is_only_ours_where_the_node_is_taken_out() -> None:
             answer = Rekindle(monitored=monitored).respond(Case(cause=cause, setting=SETTING))
             assert (answer.rung is not None) <= answer.excludes
             assert answer.rung in (None, Rung.REBOOT, Rung.REPLACE)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "without", "with_spares"),
+    [(128, 0.983, 0.991), (512, 0.950, 0.981), (2048, 0.849, 0.958), (9600, 0.571, 0.895)],
+)
+def test_the_play_comes_to_what_the_closed_formula_says_at_every_size(
+    gpus: int, without: float, with_spares: float
+) -> None:
+    """Source: docs/fleet.md, the formula with Meta's rate, saves of 30 s, starts of 5 minutes and Young's interval."""
+    made = plan_of(Wanted(gpus=gpus, instance="ml.p5.48xlarge", spares=2))
+    assert made.without.ettr == pytest.approx(without, abs=0.015)
+    assert made.chosen.row.ettr == pytest.approx(with_spares, abs=0.01)
