@@ -48,7 +48,7 @@ from fleets.figures import (
 from fleets.histories import History, lablup, llama3, meta512
 from fleets.intervals import young_s
 from fleets.rekindle_rows import Rekindle
-from fleets.responses import Rules
+from fleets.answers import Rules
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.spares import p99_spares
 from fleets.traces import histories
@@ -183,7 +183,7 @@ def _table(drawn: list[History], instance: str) -> list[str]:
     price = node_price(instance, Prices.default())
     found = [row_of(drawn, rules, setting, usd_per_node_hour=price) for rules in rows_of(first)]
     incidents = sum(len(one.failures) for one in drawn) / len(drawn)
-    print(f"{first.name}: {incidents:,.0f} failures, one per {first.mean_s / 3600:.1f} h; {first.said}")
+    print(f"{first.name}: {incidents:,.0f} failures, one per {first.mean_s / 3600:.1f} h; {first.source}")
     print(f"A save every {setting.interval_s / 60:.1f} min. ", end="")
     spares = sorted({rules.spares for rules in rows_of(first)})
     print(f"Spares: {', '.join(map(str, spares))} beside {first.nodes} nodes, their GPU-hours counted as lost.")
@@ -233,25 +233,25 @@ def _maybe(value: Maybe[float], shape: str) -> str:
 
 def _not_won(history: History, rows: Sequence[Row]) -> list[str]:
     ours = rows[0]
-    said = [
+    behind = [
         f"  {history.name}: {row.name} has ETTR {row.ettr:.2%}, {ours.name} {ours.ettr:.2%}"
         for row in rows
         if not row.name.startswith("Rekindle") and row.ettr >= ours.ettr
     ]
     least = min(rows, key=lambda row: row.gpu_hours_lost)
     if least is not ours:
-        said.append(
+        behind.append(
             f"  {history.name}: {least.name} loses {least.gpu_hours_lost:,.0f} GPU-hours, {ours.name} "
             f"{ours.gpu_hours_lost:,.0f}"
         )
-    said += [
+    behind += [
         f"  {history.name}: {row.name} takes {row.unsafe:,.1f} unsafe actions"
         for row in rows
         if row.name.startswith("Rekindle") and row.unsafe
     ]
     if "512 GPUs" in history.name and ours.ettr < GOAL_ETTR:
-        said.append(f"  {history.name}: below the goal of {GOAL_ETTR:.0%}")
-    return said
+        behind.append(f"  {history.name}: below the goal of {GOAL_ETTR:.0%}")
+    return behind
 
 
 def _assumptions() -> None:

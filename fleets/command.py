@@ -270,10 +270,10 @@ def _between(made: Plan) -> str:
 
     without, ours = made.without, made.chosen.row
     hours = without.gpu_hours_lost - ours.gpu_hours_lost
-    said = f"{abs(hours):,.0f} GPU-hours"
+    words = f"{abs(hours):,.0f} GPU-hours"
     if isinstance(without.dollars_lost, Known) and isinstance(ours.dollars_lost, Known):
-        said += f" and {abs(without.dollars_lost.value - ours.dollars_lost.value):,.0f} USD"
-    return f"{said} less lost than without it" if hours >= 0 else f"{said} more lost than without it"
+        words += f" and {abs(without.dollars_lost.value - ours.dollars_lost.value):,.0f} USD"
+    return f"{words} less lost than without it" if hours >= 0 else f"{words} more lost than without it"
 
 
 def _spare(count: int) -> str:

@@ -13,7 +13,7 @@ from chalicelib.domain.ledger_sums import spread_of
 from chalicelib.domain.prices import Prices
 from fleets.figures import Setting
 from fleets.histories import History
-from fleets.responses import Rules
+from fleets.answers import Rules
 from fleets.runs import Outcome, play
 
 

@@ -66,7 +66,7 @@ class Played:
     `trains_on_s`: how long the old attempt went on making steps. `down_s`: from then (or from the Signal) until the new
     attempt trains. `is_saved`: it resumes from an emergency checkpoint. `back_steps`: it resumes so many steps or more
     before the onset. `cordons`: the broken node is kept out of the next attempt. `recovers`: closed as recovered.
-    `pages`, `told`: notifications at level page and warning.
+    `pages`, `warnings`: notifications at level page and warning.
     """
 
     recovers: bool
@@ -77,7 +77,7 @@ class Played:
     back_steps: int
     cordons: bool
     pages: int
-    told: int
+    warnings: int
     rules: tuple[str, ...]
 
 
@@ -149,7 +149,7 @@ class _Play:
             if decision.look_again_in is None:
                 break
             now = self._next(now, decision.look_again_in)
-        return self._told(now)
+        return self._result(now)
 
     def _next(self, now: datetime, again: timedelta) -> datetime:
         """The next look, or what wakes it earlier."""
@@ -164,14 +164,14 @@ class _Play:
         if run.name != ATTEMPT and run.status is AttemptStatus.RUNNING and self.trains_at is None:
             self.trains_at = self.world.since
 
-    def _told(self, now: datetime) -> Played:
+    def _result(self, now: datetime) -> Played:
         recovers = self.incident.phase is Phase.RECOVERED
         lives = self.row.effect is Effect.LIVES
         stops_at = (self.ended_at or now) if lives else BEGAN
         # What has not been seen to recover may train all the same, unseen; what dies again does not.
         trains_at = now if self.trains_at is None or self.row.effect is Effect.DIES_AGAIN else self.trains_at
         pages = sum(isinstance(one, Notify) and one.severity is Severity.PAGE for one in self.actions)
-        told = sum(isinstance(one, Notify) and one.severity is Severity.WARNING for one in self.actions)
+        warnings = sum(isinstance(one, Notify) and one.severity is Severity.WARNING for one in self.actions)
         resume = self.ordered[0][0] if self.ordered else None
         is_saved = resume is not None and resume.resume_root is not None and resume.resume_root.startswith("drill:")
         named = any(isinstance(one, CordonNode | ReportNode) and one.node == BAD for one in self.actions)
@@ -184,7 +184,7 @@ class _Play:
             back_steps=self._back(resume) if self.row.effect is Effect.NAN else 0,
             cordons=named or (resume is not None and BAD in resume.exclude),
             pages=pages,
-            told=told,
+            warnings=warnings,
             rules=tuple(self.rules),
         )
 
@@ -216,7 +216,7 @@ class _Play:
             cluster="fleet",
             fault=FaultClass.NODE_LOST if self.shows is Shows.NODE_GONE else FaultClass.SOFTWARE_CRASH,
         )
-        told = Signal(
+        named = Signal(
             kind=row.kind if row.kind is not SignalKind.TRAINING_JOB_STATE else SignalKind.SLURM_JOB,
             source=row.by if row.kind is not SignalKind.TRAINING_JOB_STATE else SignalSource.AGENT,
             occurred_at=BEGAN,
@@ -229,7 +229,7 @@ class _Play:
             fault=row.signal_fault,
             evidence=evidence,
         )
-        return (told, ended) if is_ended and row.kind is not SignalKind.TRAINING_JOB_STATE else (told,)
+        return (named, ended) if is_ended and row.kind is not SignalKind.TRAINING_JOB_STATE else (named,)
 
     def _seen(self, now: datetime, news: tuple[Signal, ...], results: tuple[ActionResult, ...]) -> Observation:
         world, incident = self.world, self.incident

@@ -30,13 +30,13 @@ GPUS_PER_NODE: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Failures of one run over `wall_s`, in their order. `said`: where they come from and what is assumed."""
+    """Failures of one run over `wall_s`, in their order. `source`: where they come from, and what is assumed."""
 
     name: str
     nodes: int
     wall_s: float
     failures: tuple[Failure, ...]
-    said: str
+    source: str
     gpus_per_node: int = GPUS_PER_NODE
 
     @property
@@ -104,11 +104,11 @@ def llama3(seed: int) -> History:
         nodes=nodes,
         wall_s=wall_s,
         failures=tuple(failures),
-        said=f"{_LLAMA}: 419 counted interruptions; when each came is drawn evenly (not published).",
+        source=f"{_LLAMA}: 419 counted interruptions; when each came is drawn evenly (not published).",
     )
 
 
-def poisson(*, nodes: int, days: float, mean_s: float, seed: int, name: str = "", said: str = "") -> History:
+def poisson(*, nodes: int, days: float, mean_s: float, seed: int, name: str = "", source: str = "") -> History:
     """Failures at a constant rate, their causes as often as in Llama 3's table."""
     rng = random.Random(seed)  # noqa: S311
     wall_s = days * DAY_S
@@ -117,7 +117,7 @@ def poisson(*, nodes: int, days: float, mean_s: float, seed: int, name: str = ""
         nodes=nodes,
         wall_s=wall_s,
         failures=tuple(drawn(rng, nodes=nodes, mean_s=mean_s, wall_s=wall_s)),
-        said=said,
+        source=source,
     )
 
 
@@ -149,7 +149,7 @@ def meta512(seed: int, *, days: float = 365.0) -> History:
         mean_s=mean_of(nodes),
         seed=seed,
         name="Meta's rate, 512 GPUs, 365 days",
-        said=f"{RATE}; Poisson arrivals; causes as often as in {_LLAMA}.",
+        source=f"{RATE}; Poisson arrivals; causes as often as in {_LLAMA}.",
     )
 
 
@@ -176,6 +176,6 @@ def lablup(seed: int) -> History:
         nodes=LABLUP_NODES,
         wall_s=wall_s,
         failures=tuple(sorted(failures)),
-        said=f"{_LABLUP}: 10 GPU failures by XID; its 12 retry chains are put on 3 lemon nodes, half of them as hangs, "
+        source=f"{_LABLUP}: 10 GPU failures by XID; its 12 retry chains are put on 3 lemon nodes, half of them as hangs, "
         "half as crashes that name no node (assumed: the report prints no causes); one run all the time (assumed).",
     )

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from fleets.figures import Setting
-from fleets.responses import Rules
+from fleets.answers import Rules
 from fleets.runs import Failure, play
 from rekindle.doctor.runs import best_interval
 

@@ -23,7 +23,7 @@ from fleets.figures import (
     Setting,
     hang_limit_s,
 )
-from fleets.responses import Case, Response
+from fleets.answers import Case, Answer
 
 NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption notices
 
@@ -36,7 +36,7 @@ class Rekindle:
     spares: int = 0
     save_share: float | None = None
     policy: Policy = DEFAULT_POLICY
-    _known: dict[tuple[Cause, Setting, bool], Response] = field(
+    _known: dict[tuple[Cause, Setting, bool], Answer] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -67,14 +67,14 @@ class Rekindle:
             "That the run is past its old step cannot be seen: a person looks after each (verify.blind_limit).",
         )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         """The answer; a node that nothing names is a person's after the tries that the policy allows."""
         asked = (case.cause, case.setting, case.repaired)
         if asked not in self._known:
-            self._known[asked] = self._respond(*asked)
+            self._known[asked] = self._answer(*asked)
         return self._known[asked]
 
-    def _respond(self, cause: Cause, setting: Setting, repaired: bool) -> Response:
+    def _answer(self, cause: Cause, setting: Setting, repaired: bool) -> Answer:
         stages = Stages(
             save_s=HEARING.value + setting.save_s,
             stop_s=setting.stop_s,
@@ -83,12 +83,12 @@ class Rekindle:
         )
         shows, detect_s = self._seen(cause, setting)
         if cause.shows is Shows.NON_FINITE and not self.monitored:
-            return Response(detect_s=HUMAN.value, down_s=setting.stop_s + setting.restart_s, by_person=True)
+            return Answer(detect_s=HUMAN.value, down_s=setting.stop_s + setting.restart_s, by_person=True)
         names = cause.is_of_a_node and (cause.is_named or shows is Shows.HANG)
         if cause.is_of_a_node and not names:
             return self._unnamed(shows, stages, detect_s)
         one = played(shows, stages, monitored=self.monitored, names_node=names, policy=self.policy)
-        return Response(
+        return Answer(
             detect_s=detect_s,
             trains_on_s=min(one.trains_on_s, NOTICE_S - detect_s) if shows is Shows.NOTICE else 0.0,
             down_s=one.down_s,
@@ -114,10 +114,10 @@ class Rekindle:
             Shows.NOTICE: EVENT.value,
         }[cause.shows]
 
-    def _unnamed(self, shows: Shows, stages: Stages, detect_s: float) -> Response:
+    def _unnamed(self, shows: Shows, stages: Stages, detect_s: float) -> Answer:
         """Each new start fails on the same node, until decide() calls a person, who finds it."""
         one = played(shows, stages, monitored=self.monitored, dies_again=True, policy=self.policy)
-        return Response(
+        return Answer(
             detect_s=detect_s,
             down_s=one.down_s + one.restarts * detect_s + HUMAN.value + stages.start_s,
             excludes=True,

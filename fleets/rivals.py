@@ -13,7 +13,7 @@ from typing import Final
 from chalicelib.domain.node_orders import Rung
 from fleets.causes import Cause, Cure, Shows
 from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting
-from fleets.responses import Case, Response
+from fleets.answers import Case, Answer
 
 OPERATOR_GAP_S: Final = 300.0  # Source: SageMaker guide, eks-operator-usage: samples of 10, 300 and 600 s
 OPERATOR_NODE_S: Final = 94.3  # Source: the same guide's sample of a node fault's remediation
@@ -32,9 +32,9 @@ BYTE_EVICTS: Final = 6  # Source: the same, over-evicts 6 to 7 machines per deci
 BYTE_SAVE_SHARE: Final = 0.009  # Source: the same, a checkpoint in memory every step costs less than 0.9 %
 
 
-def _person(detect_s: float, setting: Setting) -> Response:
+def _person(detect_s: float, setting: Setting) -> Answer:
     """A person notices, does the right thing at once, and the first new start holds."""
-    return Response(
+    return Answer(
         detect_s=detect_s,
         down_s=HUMAN.value + setting.restart_s,
         excludes=True,
@@ -65,7 +65,7 @@ class TimeoutAndPerson:
         "docs/ledger.md, the counterfactual: the person does the right thing at once, and the first new start holds.",
     )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         return _person(_hang_s(case.cause), case.setting)
 
 
@@ -83,11 +83,11 @@ class AutoResume:
         "Its diagnosis finds every broken node that the health agent or Slurm names.",
     )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
         if not (cause.is_of_a_node and cause.is_named):
             return _person(_waits_s(cause), setting)
-        return Response(
+        return Answer(
             detect_s=_waits_s(cause) + DIAGNOSIS.value,
             down_s=setting.restart_s,
             excludes=True,
@@ -113,12 +113,12 @@ class OperatorLogRules:
         "False alarms of a fixed limit (evaluation, slow saves) are not played: in its favour.",
     )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
         if case.tries >= OPERATOR_RESTARTS:
             return _person(0.0, setting)
         waits = cause.shows in (Shows.HANG, Shows.NODE_GONE, Shows.NON_FINITE)
-        return Response(
+        return Answer(
             detect_s=OPERATOR_GAP_S if waits else OPERATOR_READ_S,
             down_s=min(setting.restart_s, OPERATOR_NODE_S),
             goes_back=False,
@@ -142,13 +142,13 @@ class RestartAlways:
         "A NaN ends nothing, so only a person sees it.",
     )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
         if cause.shows is Shows.NON_FINITE:
             return _person(HUMAN.value, setting)
         if case.since_s > HUMAN.value:
-            return Response(detect_s=0.0, down_s=setting.restart_s, excludes=True, rung=Rung.REPLACE, by_person=True)
-        return Response(
+            return Answer(detect_s=0.0, down_s=setting.restart_s, excludes=True, rung=Rung.REPLACE, by_person=True)
+        return Answer(
             detect_s=_waits_s(cause) if case.tries == 0 else 0.0,
             down_s=LOOP_PAUSE_S + setting.restart_s,
             goes_back=False,
@@ -171,7 +171,7 @@ class Nvrx:
         f"{NVRX_CYCLES} cycles without gain end with exit 93, and a person. It does not look at the loss.",
     )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
         if cause.shows is Shows.NON_FINITE:
             return _person(HUMAN.value, setting)
@@ -179,7 +179,7 @@ class Nvrx:
             return _person(0.0, setting)
         waits = cause.shows in (Shows.HANG, Shows.NODE_GONE)
         leaves = cause.is_of_a_node and cause.is_named
-        return Response(
+        return Answer(
             detect_s=NVRX_FACTOR * setting.step_s + NVRX_LOOK_S if waits else NVRX_LOOK_S,
             down_s=min(setting.restart_s, NVRX_RESTART_S),
             excludes=leaves,
@@ -203,7 +203,7 @@ class ByteRobust:
         "Its cluster replaces what was taken out as HyperPod does. It is not available on AWS.",
     )
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
         by_stacks = cause.shows is Shows.HANG
         detect_s = {
@@ -214,7 +214,7 @@ class ByteRobust:
             Shows.NON_FINITE: setting.step_s,
             Shows.NOTICE: BYTE_GPU_S,
         }[cause.shows]
-        return Response(
+        return Answer(
             detect_s=detect_s,
             down_s=setting.restart_s / BYTE_STANDBY,
             keeps_all=cause.shows is not Shows.NON_FINITE,

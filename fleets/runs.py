@@ -20,7 +20,7 @@ from chalicelib.domain.node_repair import HISTORY
 from chalicelib.domain.policy import DEFAULT_POLICY
 from fleets.causes import Cause, Cure, Shows
 from fleets.figures import HUMAN, NODE_BY_PERSON, REBOOT_LIMIT, Setting
-from fleets.responses import Case, Response, Rules
+from fleets.answers import Case, Answer, Rules
 
 DAY_S: Final = 86_400.0
 MAX_TRIES: Final = 2000  # of one failure: a rule that never ends must not hold up the play
@@ -171,7 +171,7 @@ class _Run:
         if failure.cause.cure is Cure.CAPACITY:
             self._wait_for_capacity(failure)
         elif failure.cause.is_of_a_node:
-            answer = self.rules.respond(Case(cause=failure.cause, setting=self.setting))
+            answer = self.rules.answer(Case(cause=failure.cause, setting=self.setting))
             if not answer.excludes:
                 return False
             self._node(failure, answer, since=failure.at_s)
@@ -194,7 +194,7 @@ class _Run:
         resume = good
         for tries in range(MAX_TRIES):
             case = Case(cause=cause, setting=self.setting, tries=tries, since_s=self.now - struck, repaired=repaired)
-            answer = self.rules.respond(case)
+            answer = self.rules.answer(case)
             if tries == 0:
                 asked = self._goes_on(cause, answer)
             else:
@@ -219,7 +219,7 @@ class _Run:
         self.recovery.append(self.now - struck + max(0.0, reached - resume) * pace)
         self.by_itself += not by_person
 
-    def _goes_on(self, cause: Cause, answer: Response) -> float:
+    def _goes_on(self, cause: Cause, answer: Answer) -> float:
         """What the run still does until it is stopped. Returns where it was when the failure was known."""
         makes_steps = cause.shows in (Shows.NON_FINITE, Shows.NOTICE)
         if makes_steps:
@@ -231,7 +231,7 @@ class _Run:
         return asked
 
     def _resumes(
-        self, cause: Cause, answer: Response, *, reached: float, good: float, asked: float
+        self, cause: Cause, answer: Answer, *, reached: float, good: float, asked: float
     ) -> tuple[float, bool]:
         """Where the new attempt goes on, and whether that checkpoint is poisoned."""
         if cause.shows is Shows.NON_FINITE:
@@ -243,7 +243,7 @@ class _Run:
             return asked, False
         return max(good, self.saved), False
 
-    def _node(self, failure: Failure, answer: Response, *, since: float) -> None:
+    def _node(self, failure: Failure, answer: Answer, *, since: float) -> None:
         """Take the broken node out, its repair beginning at `since`, and wait for one in its place."""
         if not (failure.cause.is_of_a_node and answer.excludes):
             return
@@ -265,7 +265,7 @@ class _Run:
         elif self.away:
             self.now = max(self.now, heapq.heappop(self.away) + self.setting.restart_s)
 
-    def _repair_s(self, failure: Failure, answer: Response) -> float:
+    def _repair_s(self, failure: Failure, answer: Answer) -> float:
         """How long the node is away, from the new start on."""
         if answer.by_person or answer.rung is None:
             self.replaced.add(failure.node)

@@ -79,7 +79,7 @@ def _lanl(path: Path, system: str, shown: str) -> History:
         nodes=nodes,
         wall_s=failures[-1].at_s + DAY_S,
         failures=failures,
-        said="LANL LA-UR-05-7318: each failure of a node in its own time; 8 GPUs to a node and one run on the whole "
+        source="LANL LA-UR-05-7318: each failure of a node in its own time; 8 GPUs to a node and one run on the whole "
         "cluster (assumed); repairs take HyperPod's time, not LANL's; causes other than hardware, software and "
         "network count as a host that is back after a reboot.",
     )
@@ -143,6 +143,6 @@ def _capacity(levels: list[tuple[float, int]], *, nodes: int, shown: str, gpus_p
         wall_s=wall_s,
         failures=tuple(failures),
         gpus_per_node=gpus_per_node,
-        said=f"{source}: the run needs {nodes} instances and waits for capacity like every row; a notice of two "
+        source=f"{source}: the run needs {nodes} instances and waits for capacity like every row; a notice of two "
         "minutes comes before each loss (assumed); of several taken in one step one interruption is played.",
     )

@@ -26,9 +26,9 @@ def _json(run: Run, *argv: str) -> dict[str, Any]:
 
 
 def test_the_command_is_an_entry_point_of_the_package() -> None:
-    told = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert told["project"]["entry-points"]["rekindle.commands"]["plan"] == "fleets.command:register"
-    assert "fleets*" in told["tool"]["setuptools"]["packages"]["find"]["include"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["rekindle.commands"]["plan"] == "fleets.command:register"
+    assert "fleets*" in project["tool"]["setuptools"]["packages"]["find"]["include"]
 
 
 def test_it_prints_what_failures_cost_the_interval_the_spares_and_every_assumption(run: Run) -> None:

@@ -13,7 +13,7 @@ from fleets.causes import GPU_MEMORY, HOST, NIC, SPOT, Shows
 from fleets.decided import Stages, played
 from fleets.figures import Setting
 from fleets.rekindle_rows import Rekindle
-from fleets.responses import Case
+from fleets.answers import Case
 
 STAGES = Stages(save_s=20.0, stop_s=20.0, start_s=300.0, step_s=10.0)
 SETTING = Setting(nodes=64, gpus_per_node=8, interval_s=3000.0)
@@ -83,13 +83,13 @@ def test_saving_stopping_and_starting_take_what_they_are_given() -> None:
 
 def test_the_first_rung_is_that_of_the_projects_own_table() -> None:
     ours = Rekindle()
-    assert str(ours.respond(Case(cause=GPU_MEMORY, setting=SETTING)).rung) == "reboot"
-    assert str(ours.respond(Case(cause=NIC, setting=SETTING)).rung) == "replace"
-    assert str(ours.respond(Case(cause=HOST, setting=SETTING)).rung) == "reboot"
-    assert str(ours.respond(Case(cause=HOST, setting=SETTING, repaired=True)).rung) == "replace"
+    assert str(ours.answer(Case(cause=GPU_MEMORY, setting=SETTING)).rung) == "reboot"
+    assert str(ours.answer(Case(cause=NIC, setting=SETTING)).rung) == "replace"
+    assert str(ours.answer(Case(cause=HOST, setting=SETTING)).rung) == "reboot"
+    assert str(ours.answer(Case(cause=HOST, setting=SETTING, repaired=True)).rung) == "replace"
 
 
 def test_a_run_never_trains_on_after_its_instance_is_gone() -> None:
     slow = replace(SETTING, save_s=280.0)
-    answer = Rekindle().respond(Case(cause=SPOT, setting=slow))
+    answer = Rekindle().answer(Case(cause=SPOT, setting=slow))
     assert answer.detect_s + answer.trains_on_s <= 120.0

@@ -109,17 +109,17 @@ def test_spot_nodes_that_leave_are_interruptions_until_there_are_enough_again(tm
         (LANL_HEAD,),
     ],
 )
-def test_a_trace_that_cannot_be_read_is_left_out_and_said(tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_a_trace_that_cannot_be_read_is_left_out_with_the_reason(tmp_path: Path, lines: tuple[str, ...]) -> None:
     _gz(tmp_path / LANL_FILE, *lines)
-    said = dict(histories(tmp_path))[LANL_FILE]
-    assert isinstance(said, str)
-    assert said.startswith("cannot be read: ")
+    reason = dict(histories(tmp_path))[LANL_FILE]
+    assert isinstance(reason, str)
+    assert reason.startswith("cannot be read: ")
 
 
-def test_a_trace_that_is_cut_short_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_trace_that_is_cut_short_is_left_out_with_the_reason(tmp_path: Path) -> None:
     _gz(tmp_path / SKYPILOT_FILE, "kind,nodes,campaign,zone_instance,start_s,end_s,value", *["a,b,c,d,0,1,0"] * 500)
     whole = (tmp_path / SKYPILOT_FILE).read_bytes()
     (tmp_path / SKYPILOT_FILE).write_bytes(whole[: len(whole) // 2])
-    said = dict(histories(tmp_path))[SKYPILOT_FILE]
-    assert isinstance(said, str)
-    assert said.startswith("cannot be read: ")
+    reason = dict(histories(tmp_path))[SKYPILOT_FILE]
+    assert isinstance(reason, str)
+    assert reason.startswith("cannot be read: ")

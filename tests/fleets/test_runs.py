@@ -27,7 +27,7 @@ from fleets.figures import HUMAN, NCCL, NODE_BY_PERSON, RESTART, Setting
 from fleets.histories import llama3, meta512, poisson
 from fleets.plan import Wanted, plan_of
 from fleets.rekindle_rows import Rekindle
-from fleets.responses import Case, Response, Rules
+from fleets.answers import Case, Answer, Rules
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.runs import DAY_S, Failure, play
 
@@ -223,8 +223,8 @@ class _Never:
 
     name, spares, save_share, repairs_per_day, assumptions = "never", 0, None, None, ()
 
-    def respond(self, case: Case) -> Response:
-        return Response(detect_s=1.0, down_s=0.0)
+    def answer(self, case: Case) -> Answer:
+        return Answer(detect_s=1.0, down_s=0.0)
 
 
 def test_rules_that_never_end_do_not_hold_up_the_play() -> None:
@@ -257,7 +257,7 @@ def test_llama3s_54_days_hold_what_the_goal_says_of_512_gpus_and_order_the_rows(
 def test_a_rung_is_only_ours_where_the_node_is_taken_out() -> None:
     for cause in CAUSES:
         for monitored in (True, False):
-            answer = Rekindle(monitored=monitored).respond(Case(cause=cause, setting=SETTING))
+            answer = Rekindle(monitored=monitored).answer(Case(cause=cause, setting=SETTING))
             assert (answer.rung is not None) <= answer.excludes
             assert answer.rung in (None, Rung.REBOOT, Rung.REPLACE)
 

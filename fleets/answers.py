@@ -11,7 +11,7 @@ from fleets.figures import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Answer:
     """What is done about one failure, or about one more try of it. Seconds.
 
     detect_s      from the fault until something knows of it; `trains_on_s` more seconds the run goes on making steps
@@ -78,6 +78,6 @@ class Rules(Protocol):
     @property
     def assumptions(self) -> tuple[str, ...]: ...
 
-    def respond(self, case: Case) -> Response:
+    def answer(self, case: Case) -> Answer:
         """The answer to one failure, or to one more try of it."""
         ...
