@@ -20,6 +20,7 @@ from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.playbooks import Deadline
 from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.domain.prices import Prices
+from fleets.answers import Rules
 from fleets.causes import Cure
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
@@ -48,7 +49,6 @@ from fleets.figures import (
 from fleets.histories import History, lablup, llama3, meta512
 from fleets.intervals import young_s
 from fleets.rekindle_rows import Rekindle
-from fleets.answers import Rules
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.spares import p99_spares
 from fleets.traces import histories

@@ -11,9 +11,9 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.ledger import worth
 from chalicelib.domain.ledger_sums import spread_of
 from chalicelib.domain.prices import Prices
+from fleets.answers import Rules
 from fleets.figures import Setting
 from fleets.histories import History
-from fleets.answers import Rules
 from fleets.runs import Outcome, play
 
 

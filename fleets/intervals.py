@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from fleets.figures import Setting
 from fleets.answers import Rules
+from fleets.figures import Setting
 from fleets.runs import Failure, play
 from rekindle.doctor.runs import best_interval
 

@@ -9,6 +9,7 @@ from chalicelib.domain.node_findings import FindingKind
 from chalicelib.domain.node_orders import Rung
 from chalicelib.domain.node_repair import first_rung
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from fleets.answers import Answer, Case
 from fleets.causes import Cause, Cure, Shows
 from fleets.decided import Played, Stages, played
 from fleets.figures import (
@@ -23,7 +24,6 @@ from fleets.figures import (
     Setting,
     hang_limit_s,
 )
-from fleets.answers import Case, Answer
 
 NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption notices
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from chalicelib.domain.node_orders import Rung
+from fleets.answers import Answer, Case
 from fleets.causes import Cause, Cure, Shows
 from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting
-from fleets.answers import Case, Answer
 
 OPERATOR_GAP_S: Final = 300.0  # Source: SageMaker guide, eks-operator-usage: samples of 10, 300 and 600 s
 OPERATOR_NODE_S: Final = 94.3  # Source: the same guide's sample of a node fault's remediation

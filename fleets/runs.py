@@ -18,9 +18,9 @@ from chalicelib.domain.ledger_sums import ettr, spread_of
 from chalicelib.domain.node_orders import Rung
 from chalicelib.domain.node_repair import HISTORY
 from chalicelib.domain.policy import DEFAULT_POLICY
+from fleets.answers import Answer, Case, Rules
 from fleets.causes import Cause, Cure, Shows
 from fleets.figures import HUMAN, NODE_BY_PERSON, REBOOT_LIMIT, Setting
-from fleets.answers import Case, Answer, Rules
 
 DAY_S: Final = 86_400.0
 MAX_TRIES: Final = 2000  # of one failure: a rule that never ends must not hold up the play

@@ -9,6 +9,7 @@ import pytest
 
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_orders import Rung
+from fleets.answers import Answer, Case, Rules
 from fleets.causes import (
     FLAKY,
     FLAKY_HANG,
@@ -27,7 +28,6 @@ from fleets.figures import HUMAN, NCCL, NODE_BY_PERSON, RESTART, Setting
 from fleets.histories import llama3, meta512, poisson
 from fleets.plan import Wanted, plan_of
 from fleets.rekindle_rows import Rekindle
-from fleets.answers import Case, Answer, Rules
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.runs import DAY_S, Failure, play
 
