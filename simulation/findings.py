@@ -41,6 +41,7 @@ def parts_of(story: Story) -> frozenset[str]:
     for run in story.runs:
         parts |= {f"trouble {one.kind}" for one in run.troubles}
         parts |= {f"plan {run.plan}"} if run.plan != "obeyed" else set()
+        parts |= {f"watch {run.watch}"} if run.watch != "monitor" else set()
         parts |= {"ends"} if run.steps is not None else set()
         parts |= {"no capacity"} if run.refusals else set()
     if len(story.runs) > 1:

@@ -27,8 +27,9 @@ COUNTS: Final[Mapping[str, str]] = {
     "poison could be known",
     "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
     "passed_over": "an attempt was told to go on from an older checkpoint than the newest good one",
+    "rewound_untold": "an attempt of ours began far below its resume step, and after ten minutes no person was told",
     "false_recovery": "an Incident was closed as recovered while its run was not",
-    "dead_unwatched": "a run was dead, hung or poisoned for ten minutes with neither an open Incident nor a person told",
+    "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person told",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
     "budget_exceeded": "a run was submitted again beyond the policy's budget",
     "owner_undone": "a run that its owner had stopped was submitted again",
@@ -36,6 +37,8 @@ COUNTS: Final[Mapping[str, str]] = {
 }
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
+SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
+REWIND_STEPS: Final = 10
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 
 
@@ -154,7 +157,7 @@ class Judge(Watcher):
             self._judge_progress(attempt, told.step if told is not None else 0)
 
     def _poison_could_be_known(self, run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
-        """It was sealed as poisoned, or is no older than a bad update that showed, or one that loaded it has shown it."""
+        """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
         saved = run.saved_at_root(root)
         if saved is not None and saved.looks_poisoned:
             return True
@@ -264,10 +267,21 @@ class Judge(Watcher):
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
             self._count("false_recovery", run.name, "no attempt makes steps")
-        for one in moving:
-            resumed = one.plan.step or 0
-            if one.is_ours and one.first_step - 1 < resumed - run.spec.save_every and one.step_at(self._now) < resumed:
-                self._count("false_recovery", run.name, f"{one.name} began at {one.first_step}, far below {resumed}")
+
+    def _judge_rewinds(self, run: TrueRun) -> None:
+        for one in run.live:
+            began_at, told = one.trains_since, one.plan.step or 0
+            if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > told - REWIND_STEPS:
+                continue
+            began_at = max(began_at, self._disturbed_at or began_at)
+            was_told = any(
+                notice.at >= one.trains_since and notice.severity is not Severity.INFO
+                for notice in self.world.people.notices
+                if self.world.run_of_job(notice.job_id) is run and one.trains_since is not None
+            )
+            if self._now - began_at > UNWATCHED_AFTER + MISSES_NOTHING and not was_told:
+                one.is_counted = True
+                self._count("rewound_untold", run.name, f"{one.name} began at {one.first_step}, not after {told}")
 
     def minute(self) -> None:
         """See Watcher."""
@@ -275,6 +289,7 @@ class Judge(Watcher):
             self._disturbed_at = self._now
         watched = set(self._open.values())
         for run in self.world.runs.values():
+            self._judge_rewinds(run)
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_told:
                 continue
@@ -282,8 +297,11 @@ class Judge(Watcher):
                 continue
             if run.owner_took_it and ill.kind != "dead":
                 continue
+            if ill.kind == "poisoned" and run.spec.watch == "metrics":
+                continue  # CloudWatch takes no loss that is no number: no source shows it
             since = max(ill.since, self._disturbed_at or ill.since)
-            if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING:
+            silence = SILENCE if ill.kind == "hung" and run.spec.watch == "metrics" else timedelta(0)
+            if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
                 ill.is_counted = True
                 self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
 

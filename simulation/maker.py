@@ -25,7 +25,7 @@ def make(seed: int) -> Story:
     policy: dict[str, Any] = {"breaker_incidents": 2, "breaker_percent": 20} if is_fleet and draw.random() < 0.5 else {}
     lies = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
     deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.25 else ()
-    return Story(seed=seed, runs=runs, lies=lies, deeds=deeds, policy=policy)
+    return Story(seed=seed, runs=runs, lies=lies, deeds=deeds, length_s=7200.0, policy=policy)
 
 
 def _run(draw: random.Random, name: str) -> Run:
@@ -36,9 +36,10 @@ def _run(draw: random.Random, name: str) -> Run:
         name=name,
         step_s=step_s,
         save_every=save_every,
-        steps=draw.choice((None, None, None, draw.randint(80, 200))),
+        steps=draw.choice((None, None, None, draw.randint(60, 150))),
         upload_s=draw.choice((30.0, 600.0, 2400.0)),
         plan=draw.choice(("obeyed",) * 8 + ("latest", "nothing")),
+        watch=draw.choice(("monitor",) * 24 + ("metrics",)),
         refusals=draw.choice((0, 0, 0, 0, 1, 3)),
         skew_s=draw.choice((0.0, 0.0, 0.0, 540.0, -540.0)),
         instances=draw.choice((2, 4, 16)),
@@ -63,7 +64,7 @@ def _trouble(draw: random.Random) -> Trouble:
             "flipped_save",
         )
     )
-    step = draw.randint(25, 150)
+    step = draw.randint(15, 90)
     hits = draw.choice((1, 1, 1, 2, 99))
     match kind:
         case "crash":
@@ -103,7 +104,7 @@ def _lie(draw: random.Random, runs: tuple[Run, ...]) -> Lie:
             *REFUSALS,
         )
     )
-    from_s = float(draw.randint(240, 2400))
+    from_s = float(draw.randint(240, 1600))
     to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
     run = draw.choice(("", draw.choice(runs).name))
     match kind:

@@ -45,6 +45,8 @@ class Run:
     upload_s      how long its platform uploads the model afterwards
     plan          obeyed; latest (its trainer loads its own newest checkpoint whatever it is told); nothing (it begins
                   at step 0)
+    watch         monitor (beside the trainer, with a mailbox), metrics (the job's own loss and step, no monitor, and
+                  checkpoints without manifests)
     refusals      how many of its later submissions find no capacity
     skew_s        how far the clock of its host is off
     """
@@ -55,6 +57,7 @@ class Run:
     steps: int | None = None
     upload_s: float = 60.0
     plan: str = "obeyed"
+    watch: str = "monitor"
     refusals: int = 0
     skew_s: float = 0.0
     instances: int = 4

@@ -27,7 +27,8 @@ def tell(world: World) -> None:
             last = one.stretches[-1].base if one.stretches else "-"
             print(
                 f"  {one.name}: submitted {s(one.job.created_at)} by {'us' if one.is_ours else 'a person'}, "
-                f"trained from {s(one.trains_since)}, steps {one.first_step} to {last}, ended {s(one.job.ended_at)} {one.job.phase}"
+                f"trained from {s(one.trains_since)}, steps {one.first_step} to {last}, "
+                f"ended {s(one.job.ended_at)} {one.job.phase}"
             )
         for ill in run.ills:
             print(f"  {ill.kind} from {s(ill.since)} to {s(ill.until)}")

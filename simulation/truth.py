@@ -74,6 +74,7 @@ class Attempt:
     bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
     first_bad_loss: int | None = None
     is_frozen: bool = False
+    is_counted: bool = False
     is_done: bool = False  # its script has ended well
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -42,6 +43,7 @@ from simulation.training import Training, draw, run_mailbox
 from simulation.truth import Attempt, TrueRun
 
 MINUTE: Final = timedelta(minutes=1)
+QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
 _REDELIVERED_AFTER: Final = (timedelta(seconds=60), timedelta(seconds=120))  # Lambda's two asynchronous retries
 _ACCOUNT: Final = "123456789012"
 _IMAGE: Final = f"{_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
@@ -179,7 +181,10 @@ class World:
         self.reported = _Reported()
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
+        self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
         self._handed = 0
+        self._under_way = 0  # deeds whose moment has come
+        self._quiet_since: datetime | None = None
 
     # ---- the real service ------------------------------------------------------------------------------------------
 
@@ -297,7 +302,7 @@ class World:
         """The whole story, up to its length or until nothing is left to happen."""
         try:
             for run in self.story.runs:
-                self.submit(run, run.name, tags={"rekindle:policy": self.policy.name})
+                self.submit(run, run.name, tags=self._tags(run))
             for delay in self.lies.losses():
                 self.clock.after(delay, self._lose_executions, label="executions are lost")
             self.clock.after(MINUTE, self._minute, label="the sweep")
@@ -317,12 +322,11 @@ class World:
         """Every trouble and lie is behind, nothing is open, and all has been quiet for a while."""
         if self._quiet_since is None:
             return False
-        return self.clock.now() - self._quiet_since > timedelta(minutes=16)
-
-    _quiet_since: datetime | None = None
+        return self.clock.now() - self._quiet_since > QUIET
 
     def _minute(self) -> None:
         self.clock.after(MINUTE, self._minute, label="the sweep")
+        self._measure()
         if self.lies.hold() <= timedelta(0):
             try:
                 self.sweep.run()
@@ -334,7 +338,7 @@ class World:
 
     def _is_something_to_come(self) -> bool:
         now_s = (self.clock.now() - self.began_at).total_seconds()
-        if self._deeds and now_s < 600:
+        if self._under_way or (self._deeds and now_s < 600):
             return True
         if any(now_s < min(lie.to_s, self.story.length_s) and lie.to_s < 1e8 for lie in self.story.lies):
             return True
@@ -343,8 +347,11 @@ class World:
                 continue
             if run.ill is not None and not run.ill.is_counted and not run.ill.is_told:
                 return True
-            wanted = {one: one.hits if one.hits < 50 else 1 for one in run.spec.troubles if one.kind not in _OF_SAVES}
-            if run.live and any(run.struck.get(one, 0) < hits for one, hits in wanted.items()):
+            reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)
+            if reached is not None and any(
+                one.step >= reached and run.struck.get(one, 0) < (one.hits if one.hits < 50 else 1)
+                for one in run.spec.troubles
+            ):
                 return True
             if run.live and run.spec.steps is not None:
                 return True
@@ -359,6 +366,7 @@ class World:
     def submit(self, run: Run, name: str, *, tags: Mapping[str, str]) -> None:
         """A person submits a training job of the run."""
         mailbox = run_mailbox(self.runs[run.name])
+        environment = {ENV_MAILBOX: mailbox, ENV_JOB_ID: run.name} if run.watch == "monitor" else {}
         self.jobs.create_training_job(
             {
                 "TrainingJobName": name,
@@ -373,14 +381,18 @@ class World:
                 },
                 "StoppingCondition": {"MaxRuntimeInSeconds": 5 * 86400},
                 "CheckpointConfig": {"S3Uri": mailbox},
-                "Environment": {ENV_MAILBOX: mailbox, ENV_JOB_ID: run.name},
+                "Environment": environment,
                 "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
             }
         )
 
+    def _tags(self, run: Run) -> dict[str, str]:
+        own = {"rekindle:loss-metric": "loss", "rekindle:step-metric": "step"} if run.watch == "metrics" else {}
+        return {"rekindle:policy": self.policy.name, **own}
+
     def run_of(self, job: TrainingJob) -> TrueRun | None:
         """Whose run a training job is: that of its mailbox."""
-        mailbox = job.environment.get(ENV_MAILBOX, "").rstrip("/")
+        mailbox = str((job.request.get("CheckpointConfig") or {}).get("S3Uri", "")).rstrip("/")
         return next((run for run in self.runs.values() if run_mailbox(run) == mailbox), None)
 
     def run_of_job(self, job_id: str | None) -> TrueRun | None:
@@ -404,26 +416,35 @@ class World:
                 self.watcher.submitted(attempt)
 
     def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
-        """Step and NonFinite by minute, as the monitor of whichever attempt trained then has sent them."""
+        """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
         run = self.run_of_job(job_id)
         if run is None:
             return []
-        points: list[tuple[datetime, float]] = []
         until = min(until, self.clock.now() - MINUTE)  # the newest minute has not arrived yet
-        for attempt in run.attempts.values():
-            if attempt.trains_since is None:
+        points = self._points.get(run.name, [])
+        first = bisect_left(points, since, key=lambda one: one[0])
+        found = [one for one in points[first:] if one[0] < until]
+        match name:
+            case "Step" | "step":
+                return [(one[0], one[1]) for one in found]
+            case "loss":  # a loss that is no number cannot be sent
+                return [(one[0], 2.0) for one in found if not one[2]]
+            case _:
+                return [(one[0], one[2]) for one in found]
+
+    def _measure(self) -> None:
+        """Keep the minute's data points, as far as they ever arrive."""
+        now = self.clock.now()
+        for run in self.runs.values():
+            if self.lies.hides_metric(run.name, now - MINUTE):
                 continue
-            end = min(until, attempt.job.ended_at or until)
-            minute = max(since, attempt.trains_since.replace(second=0, microsecond=0))
-            before = attempt.step_at(minute)
-            while minute + MINUTE <= end:
-                step = attempt.step_at(minute + MINUTE)
-                stretch = attempt.at(minute + MINUTE)
-                if step > before and stretch is not None and not self.lies.hides_metric(run.name, minute):
-                    is_bad = stretch.loss is LossState.NAN
-                    points.append((minute, float(step) if name == "Step" else float(is_bad)))
-                before, minute = step, minute + MINUTE
-        return sorted(points)
+            moved = [one for one in run.attempts.values() if one.step_at(now) > one.step_at(now - MINUTE)]
+            if moved:
+                newest = moved[-1].at(now)
+                is_bad = newest is not None and newest.loss is LossState.NAN
+                self._points.setdefault(run.name, []).append(
+                    (now - MINUTE, float(moved[-1].step_at(now)), float(is_bad))
+                )
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
@@ -487,6 +508,7 @@ class World:
     def _moment(self, when: str, run: TrueRun | None) -> None:
         for deed in [one for one in self._deeds if one.when == when and (run is None or one.run == run.name)]:
             self._deeds.remove(deed)
+            self._under_way += 1
             self.clock.after(
                 timedelta(seconds=deed.delay_s),
                 lambda deed=deed: self._do(deed),  # type: ignore[misc]
@@ -494,12 +516,14 @@ class World:
             )
 
     def _do(self, deed: Deed) -> None:
+        self._under_way -= 1
+        self._quiet_since = None
         run = self.runs[deed.run]
         match deed.what:
             case "resubmit" if not run.live:
-                tags = {"none": {}, "policy": {"rekindle:policy": self.policy.name}}.get(deed.tagged)
-                if tags is None:
-                    tags = {"rekindle:policy": self.policy.name, "rekindle:job": run.name}
+                tags = {} if deed.tagged == "none" else self._tags(run.spec)
+                if deed.tagged == "job":
+                    tags["rekindle:job"] = run.name
                 run.owner_took_it = True
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
@@ -523,9 +547,6 @@ class World:
     def share(self, *what: object) -> float:
         """A number in [0, 1) of this story's."""
         return draw(self.story.seed, *what)
-
-
-_OF_SAVES: Final = ("torn_save", "flipped_save")
 
 
 def _said(err: Exception) -> Outcome:
