@@ -1,7 +1,7 @@
 """Findings that are known and not mended yet, each with the shortest story that shows it (`open_findings.json`).
 
-A finding explains an unsafe thing of a story that holds all of the finding's own parts. That is generous: what hides
-behind an open finding is found once that is mended and its row is gone.
+A finding explains an unsafe thing of a story that holds all of the finding's parts. That is generous: what hides behind
+an open finding is found once that is mended and its row is gone. A row whose story no longer shows it has to go.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from simulation.play import play
 from simulation.story import Story
 
 WHERE: Final = Path(__file__).with_name("open_findings.json")
@@ -19,15 +20,12 @@ WHERE: Final = Path(__file__).with_name("open_findings.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One that is open. `said` is what is seen, in a sentence."""
+    """One that is open. `said` is what is seen, in a sentence; `parts` what it needs of a story (`parts_of`)."""
 
     kind: str
+    parts: frozenset[str]
     said: str
     story: Story
-
-    @property
-    def parts(self) -> frozenset[str]:
-        return parts_of(self.story)
 
     def explains(self, kind: str, story: Story) -> bool:
         """An unsafe thing of this kind in that story may be this finding."""
@@ -53,8 +51,28 @@ def open_findings(path: Path = WHERE) -> tuple[Finding, ...]:
     """The rows of the file."""
     rows = json.loads(path.read_text()) if path.exists() else []
     return tuple(
-        Finding(kind=row["kind"], said=row["said"], story=Story.from_json(json.dumps(row["story"]))) for row in rows
+        Finding(
+            kind=row["kind"],
+            parts=frozenset(row["parts"]),
+            said=row["said"],
+            story=Story.from_json(json.dumps(row["story"])),
+        )
+        for row in rows
     )
+
+
+def still_open(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those whose story still shows them."""
+    return tuple(one for one in findings if one.kind in play(one.story).kinds)
+
+
+def keep(findings: Iterable[Finding], path: Path = WHERE) -> None:
+    """Write the rows."""
+    rows = [
+        {"kind": one.kind, "parts": sorted(one.parts), "said": one.said, "story": json.loads(one.story.to_json())}
+        for one in findings
+    ]
+    path.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def explanation(kind: str, story: Story, findings: Iterable[Finding]) -> Finding | None:

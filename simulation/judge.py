@@ -161,6 +161,8 @@ class Judge(Watcher):
         saved = run.saved_at_root(root)
         if saved is not None and saved.looks_poisoned:
             return True
+        if run.spec.watch == "metrics":  # CloudWatch takes no loss that is no number, and nothing else is sent
+            return False
         for one in run.attempts.values():
             if one is attempt or one.first_bad_loss is None or not one.stretches:
                 continue

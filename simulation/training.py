@@ -234,6 +234,7 @@ class Training:
                     attempt, "Rekindle Loss Spike", {"onset_step": step, "trouble": "loss_spike"}, rule=True
                 )
                 if trouble.heals is None:
+                    attempt.spikes_on = True
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
 
@@ -252,7 +253,7 @@ class Training:
         heals = any(
             one.kind == "spike" and one.heals and one.step + one.heals == step for one in attempt.run.spec.troubles
         )
-        if heals and stretch.health == "spiking":
+        if heals and stretch.health == "spiking" and not attempt.spikes_on:
             self._enter(attempt, step, moves=True, loss=loss, health="ok", healed=step)
             self._tell_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
@@ -260,9 +261,15 @@ class Training:
         else:
             self._enter(attempt, step, moves=True, loss=loss)
         if first_bad is not None and step == max(first_bad + CONFIRMED_AFTER - 1, attempt.first_step):
-            detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
-            self._push(attempt, "Rekindle Non-Finite Loss", detail)
-            self._report(attempt, ReportKind.NON_FINITE, first_bad)
+            self._tell_bad(attempt, first_bad)
+
+    def _tell_bad(self, attempt: Attempt, first_bad: int) -> None:
+        if attempt.has_told_bad:
+            return
+        attempt.has_told_bad = True
+        detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
+        self._push(attempt, "Rekindle Non-Finite Loss", detail)
+        self._report(attempt, ReportKind.NON_FINITE, first_bad)
 
     def _stalled(self, attempt: Attempt) -> None:
         self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.STALLED)
@@ -279,7 +286,10 @@ class Training:
         attempt.is_frozen = False
         base = attempt.stretches[-1].base
         self._enter(attempt, base, moves=True, phase=RunPhase.TRAINING)
-        attempt.run.is_well_again(self._clock.now())
+        if attempt.is_poisoned:
+            attempt.run.falls_ill("poisoned", self._clock.now(), reached=base)
+        else:
+            attempt.run.is_well_again(self._clock.now())
         if was_told:
             self._push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})
         self._plan_next(attempt)
@@ -287,6 +297,8 @@ class Training:
     def _finish(self, attempt: Attempt) -> None:
         self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.FINISHED)
         attempt.is_done = True
+        if attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.stretches[-1].base:
+            self._tell_bad(attempt, attempt.first_bad_loss)  # what is bad at the end is told, however short it was
         self._push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(attempt.name, Phase.UPLOADING)
         wait = timedelta(seconds=attempt.run.spec.upload_s)

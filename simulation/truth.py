@@ -75,6 +75,8 @@ class Attempt:
     first_bad_loss: int | None = None
     is_frozen: bool = False
     is_counted: bool = False
+    has_told_bad: bool = False
+    spikes_on: bool = False
     is_done: bool = False  # its script has ended well
 
     @property
