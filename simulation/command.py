@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from simulation.findings import Finding, explanation, open_findings, parts_of
+from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
 from simulation.judge import COUNTS, Unsafe
 from simulation.maker import make
 from simulation.play import Verdict, play, played
@@ -64,10 +64,25 @@ class Tally:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 1 where anything was unsafe, known or new."""
     options = _options(argv)
-    logging.disable(logging.CRITICAL)  # the service's own lines about calls that the stories have refused
+    before = logging.root.manager.disable
+    _quiet()
+    try:
+        return _run(options)
+    finally:
+        logging.disable(before)
+
+
+def _quiet() -> None:
+    """Without the service's own lines about calls that the stories have refused."""
+    logging.disable(logging.CRITICAL)
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.play is not None:
         return _play_file(options.play, options.verbose)
     findings = open_findings()
+    if options.tidy:
+        return _tidy(findings)
     print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
     began = time.monotonic()
     tally = Tally()
@@ -85,6 +100,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=_positive, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("build/proving"), help="where shrunk stories are written")
     parser.add_argument("--play", type=Path, help="play the story of this file, and nothing else")
+    parser.add_argument("--tidy", action="store_true", help="drop the open findings whose stories no longer show them")
     parser.add_argument("--verbose", action="store_true", help="with --play: every Incident's timeline and the truth")
     return parser.parse_args(argv)
 
@@ -102,7 +118,6 @@ def stories(seed: int, start: int, count: int) -> list[Story]:
 
 
 def _chunk(job: tuple[int, int]) -> list[Verdict]:
-    logging.disable(logging.CRITICAL)
     seed, start = job
     return [play(story) for story in stories(seed, start, _CHUNK)]
 
@@ -110,7 +125,7 @@ def _chunk(job: tuple[int, int]) -> list[Verdict]:
 def _verdicts(seed: int, incidents: int, processes: int) -> Iterator[Verdict]:
     """In the stories' order, whatever the number of processes, so that the counts are the same."""
     opened, start = 0, 0
-    with ProcessPoolExecutor(max_workers=processes) as pool:
+    with ProcessPoolExecutor(max_workers=processes, initializer=_quiet) as pool:
         while opened < incidents:
             starts = [start + index * _CHUNK for index in range(processes)]
             jobs = [(seed, one) for one in starts]
@@ -158,6 +173,16 @@ def _write_new(tally: Tally, out: Path) -> None:
         path = out / f"{unsafe.kind}-{story.seed}.json"
         path.write_text(short.to_json() + "\n")
         print(f"  {unsafe.kind}: {unsafe.said}\n    {', '.join(sorted(parts_of(short))) or 'nothing at all'}: {path}")
+
+
+def _tidy(findings: Sequence[Finding]) -> int:
+    kept = still_open(findings)
+    for finding in findings:
+        if finding not in kept:
+            print(f"mended: {finding.kind}: {finding.said}")
+    keep(kept)
+    print(f"{len(kept)} open, {len(findings) - len(kept)} mended")
+    return 0
 
 
 def _play_file(path: Path, verbose: bool) -> int:

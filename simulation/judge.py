@@ -263,6 +263,8 @@ class Judge(Watcher):
         ill = run.ill
         if run.owner_stopped or (run.is_finished and ill is None) or len(run.live) > 1:
             return
+        if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
+            return  # as in `minute`: no source shows it
         if ill is not None and self._now - ill.since > MISSES_NOTHING:
             self._count("false_recovery", run.name, f"it is {ill.kind}")
             return
@@ -297,7 +299,7 @@ class Judge(Watcher):
                 continue
             if run.owner_stopped or run.is_finished or run.name in watched:
                 continue
-            if run.owner_took_it and ill.kind != "dead":
+            if run.owner_took_it and (ill.kind != "dead" or run.is_unprotected):
                 continue
             if ill.kind == "poisoned" and run.spec.watch == "metrics":
                 continue  # CloudWatch takes no loss that is no number: no source shows it

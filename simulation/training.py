@@ -240,6 +240,8 @@ class Training:
 
     def _poison(self, attempt: Attempt, last_good_loss: int, *, update: int | None = None) -> None:
         """The weights are poisoned by `update`; the first bad loss is the one after `last_good_loss`."""
+        if attempt.is_poisoned:
+            return
         attempt.is_poisoned = True
         attempt.bad_update = last_good_loss if update is None else update
         attempt.first_bad_loss = last_good_loss + 1

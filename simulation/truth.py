@@ -117,6 +117,7 @@ class TrueRun:
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
     owner_stopped: bool = False  # its owner wants it to stay stopped
+    is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)

@@ -525,6 +525,7 @@ class World:
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.name
                 run.owner_took_it = True
+                run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 for attempt in run.live:
