@@ -251,17 +251,23 @@ class Training:
         stretch = attempt.stretches[-1]
         first_bad = attempt.first_bad_loss
         is_bad = blips or (first_bad is not None and step >= first_bad)
-        loss = LossState.NAN if is_bad else LossState.FINITE
+        changes: dict[str, Any] = {"loss": LossState.NAN if is_bad else LossState.FINITE}
+        if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
+            changes |= {"health": "non_finite", "onset": first_bad}
+        elif is_bad and stretch.health == "ok":
+            changes["health"] = "watch"  # held back until it lasts, as the monitor's judge does
+        elif not is_bad and stretch.health == "watch":
+            changes["health"] = "ok"
         heals = any(
             one.kind == "spike" and one.heals and one.step + one.heals == step for one in attempt.run.spec.troubles
         )
         if heals and stretch.health == "spiking" and not attempt.spikes_on:
-            self._enter(attempt, step, moves=True, loss=loss, health="ok", healed=step)
+            self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
             self._tell_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
             )
         else:
-            self._enter(attempt, step, moves=True, loss=loss)
+            self._enter(attempt, step, moves=True, **changes)
         if first_bad is not None and step == max(first_bad + CONFIRMED_AFTER - 1, attempt.first_step):
             self._tell_bad(attempt, first_bad)
 
