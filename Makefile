@@ -7,7 +7,7 @@ STAGE ?= prod
 PYTEST_WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-frameworks test-train e2e-slurm e2e-console test-crash test-api check bench package deploy undeploy clean format help
+.PHONY: demo test test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -60,6 +60,9 @@ e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident w
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
 	REKINDLE_CRASH=all $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal \
 		tests/recovery/test_crash_anywhere.py tests/recovery/test_calls_disturbed.py $(ARGS)
+
+prove: $(VENV)/.ready  ## 10,000 Incidents in a world that lies, and a judge that knows (ARGS='--incidents 100000 --seed 7 --jobs 2')
+	$(BIN)/python -m simulation $(ARGS)
 
 # One process and one seed: the requests and the state that they meet are the same each time.
 test-api: $(VENV)/.ready  ## the running API fuzzed by its own OpenAPI document, over HTTP on the embedded cloud

@@ -1,0 +1,6 @@
+"""`python -m simulation`."""
+
+from simulation.command import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

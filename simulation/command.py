@@ -1,0 +1,202 @@
+"""`python -m simulation`: plays seeded stories, counts what was unsafe, shrinks each new failure and writes it down."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
+from simulation.judge import COUNTS, Unsafe
+from simulation.maker import make
+from simulation.play import Verdict, play, played
+from simulation.shrink import shrink
+from simulation.story import Story
+
+DEFAULT_INCIDENTS: Final = 10_000
+STORIES_PER_SEED: Final = 10_000_000
+SHRUNK_PER_KIND: Final = 4
+_CHUNK: Final = 25
+
+
+@dataclass(slots=True)
+class Tally:
+    """Everything played so far."""
+
+    stories: int = 0
+    incidents: int = 0
+    submissions: int = 0
+    pages: int = 0
+    steps_lost: int = 0
+    detections_s: list[float] = field(default_factory=list)
+    recoveries_s: list[float] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    open: Counter[int] = field(default_factory=Counter)  # by the finding's place in the list
+    new: list[tuple[Unsafe, Story]] = field(default_factory=list)
+
+    def take(self, verdict: Verdict, findings: Sequence[Finding]) -> None:
+        """Add one story's. A kind counts once a story."""
+        figures = verdict.figures
+        self.stories += 1
+        self.incidents += figures.incidents
+        self.submissions += figures.submissions
+        self.pages += figures.pages
+        self.steps_lost += figures.steps_lost
+        self.detections_s += figures.detections_s
+        self.recoveries_s += figures.recoveries_s
+        for kind in sorted(verdict.kinds):
+            self.counts[kind] += 1
+            known = explanation(kind, verdict.story, findings)
+            if known is not None:
+                self.open[findings.index(known)] += 1
+            else:
+                self.new.append((next(one for one in verdict.unsafe if one.kind == kind), verdict.story))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 where anything was unsafe, known or new."""
+    options = _options(argv)
+    before = logging.root.manager.disable
+    _quiet()
+    try:
+        return _run(options)
+    finally:
+        logging.disable(before)
+
+
+def _quiet() -> None:
+    """Without the service's own lines about calls that the stories have refused."""
+    logging.disable(logging.CRITICAL)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.play is not None:
+        return _play_file(options.play, options.verbose)
+    findings = open_findings()
+    if options.tidy:
+        return _tidy(findings)
+    print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
+    began = time.monotonic()
+    tally = Tally()
+    for verdict in _verdicts(options.seed, options.incidents, options.jobs):
+        tally.take(verdict, findings)
+    _print(tally, findings, time.monotonic() - began)
+    _write_new(tally, options.out)
+    return 1 if tally.counts else 0
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser.add_argument("--incidents", type=_positive, default=DEFAULT_INCIDENTS, help="how many are to open in all")
+    parser.add_argument("--seed", type=int, default=1, help="of the stories")
+    parser.add_argument("--jobs", type=_positive, default=1, help="processes")
+    parser.add_argument("--out", type=Path, default=Path("build/proving"), help="where shrunk stories are written")
+    parser.add_argument("--play", type=Path, help="play the story of this file, and nothing else")
+    parser.add_argument("--tidy", action="store_true", help="drop the open findings whose stories no longer show them")
+    parser.add_argument("--verbose", action="store_true", help="with --play: every Incident's timeline and the truth")
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def stories(seed: int, start: int, count: int) -> list[Story]:
+    """The stories of a seed from the given one on."""
+    return [make(seed * STORIES_PER_SEED + number) for number in range(start, start + count)]
+
+
+def _chunk(job: tuple[int, int]) -> list[Verdict]:
+    seed, start = job
+    return [play(story) for story in stories(seed, start, _CHUNK)]
+
+
+def _verdicts(seed: int, incidents: int, processes: int) -> Iterator[Verdict]:
+    """In the stories' order, whatever the number of processes, so that the counts are the same."""
+    opened, start = 0, 0
+    with ProcessPoolExecutor(max_workers=processes, initializer=_quiet) as pool:
+        while opened < incidents:
+            starts = [start + index * _CHUNK for index in range(processes)]
+            jobs = [(seed, one) for one in starts]
+            chunks = map(_chunk, jobs) if processes == 1 else pool.map(_chunk, jobs)
+            start += processes * _CHUNK
+            for chunk in chunks:
+                for verdict in chunk:
+                    if opened >= incidents:
+                        return
+                    opened += verdict.figures.incidents
+                    yield verdict
+
+
+def _print(tally: Tally, findings: Sequence[Finding], took_s: float) -> None:
+    rate = tally.incidents / took_s * 60 if took_s else 0.0
+    print(f"{tally.stories} stories, {tally.incidents} Incidents in {took_s:.0f} s: {rate:.0f} Incidents a minute")
+    print(f"{tally.submissions} submissions, {tally.pages} pages, {tally.steps_lost} steps lost")
+    for name, values in (("until seen", tally.detections_s), ("until it trained on", tally.recoveries_s)):
+        if values:
+            middle, worst = statistics.median(values), max(values)
+            print(f"{name}: median {middle:.0f} s, longest {worst:.0f} s, of {len(values)}")
+    print("\nunsafe, in stories:")
+    for kind, meaning in COUNTS.items():
+        print(f"  {tally.counts[kind]:6}  {kind:20} {meaning}")
+    if findings:
+        print("\nof these explained by findings that are open:")
+        for index, finding in enumerate(findings):
+            print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.said}")
+    print(f"\nnew: {len(tally.new)}")
+
+
+def _write_new(tally: Tally, out: Path) -> None:
+    """The shortest story of each new failure, a few per kind."""
+    written: Counter[str] = Counter()
+    seen: set[tuple[str, frozenset[str]]] = set()
+    for unsafe, story in tally.new:
+        if written[unsafe.kind] >= SHRUNK_PER_KIND or any(
+            kind == unsafe.kind and parts <= parts_of(story) for kind, parts in seen
+        ):
+            continue
+        short = shrink(story, unsafe.kind)
+        seen.add((unsafe.kind, parts_of(short)))
+        written[unsafe.kind] += 1
+        out.mkdir(parents=True, exist_ok=True)
+        path = out / f"{unsafe.kind}-{story.seed}.json"
+        path.write_text(short.to_json() + "\n")
+        print(f"  {unsafe.kind}: {unsafe.said}\n    {', '.join(sorted(parts_of(short))) or 'nothing at all'}: {path}")
+
+
+def _tidy(findings: Sequence[Finding]) -> int:
+    kept = still_open(findings)
+    for finding in findings:
+        if finding not in kept:
+            print(f"mended: {finding.kind}: {finding.said}")
+    keep(kept)
+    print(f"{len(kept)} open, {len(findings) - len(kept)} mended")
+    return 0
+
+
+def _play_file(path: Path, verbose: bool) -> int:
+    try:
+        story = Story.from_json(path.read_text())
+    except (OSError, ValueError, TypeError) as err:
+        print(f"--play {path}: {err}", file=sys.stderr)
+        return 2
+    world, judge = played(story)
+    if verbose:
+        from simulation.telling import tell
+
+        tell(world)
+    for one in judge.unsafe:
+        print(f"{one.kind} at {one.at_s:.0f} s, {one.run}: {one.said}")
+    print(f"{len(judge.unsafe)} unsafe, {judge.figures.incidents} Incidents")
+    return 1 if judge.unsafe else 0

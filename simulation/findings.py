@@ -1,0 +1,80 @@
+"""Findings that are known and not mended yet, each with the shortest story that shows it (`open_findings.json`).
+
+A finding explains an unsafe thing of a story that holds all of the finding's parts. That is generous: what hides behind
+an open finding is found once that is mended and its row is gone. A row whose story no longer shows it has to go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from simulation.play import play
+from simulation.story import Story
+
+WHERE: Final = Path(__file__).with_name("open_findings.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One that is open. `said` is what is seen, in a sentence; `parts` what it needs of a story (`parts_of`)."""
+
+    kind: str
+    parts: frozenset[str]
+    said: str
+    story: Story
+
+    def explains(self, kind: str, story: Story) -> bool:
+        """An unsafe thing of this kind in that story may be this finding."""
+        return kind == self.kind and self.parts <= parts_of(story)
+
+
+def parts_of(story: Story) -> frozenset[str]:
+    """What a story is made of: kinds of troubles, lies and deeds, and how its runs differ from the usual."""
+    parts = {f"lie {lie.kind}" for lie in story.lies}
+    parts |= {f"deed {deed.what}" for deed in story.deeds}
+    for run in story.runs:
+        parts |= {f"trouble {one.kind}" for one in run.troubles}
+        parts |= {f"plan {run.plan}"} if run.plan != "obeyed" else set()
+        parts |= {f"watch {run.watch}"} if run.watch != "monitor" else set()
+        parts |= {"ends"} if run.steps is not None else set()
+        parts |= {"no capacity"} if run.refusals else set()
+    if len(story.runs) > 1:
+        parts.add("several runs")
+    return frozenset(parts)
+
+
+def open_findings(path: Path = WHERE) -> tuple[Finding, ...]:
+    """The rows of the file."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return tuple(
+        Finding(
+            kind=row["kind"],
+            parts=frozenset(row["parts"]),
+            said=row["said"],
+            story=Story.from_json(json.dumps(row["story"])),
+        )
+        for row in rows
+    )
+
+
+def still_open(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those whose story still shows them."""
+    return tuple(one for one in findings if one.kind in play(one.story).kinds)
+
+
+def keep(findings: Iterable[Finding], path: Path = WHERE) -> None:
+    """Write the rows."""
+    rows = [
+        {"kind": one.kind, "parts": sorted(one.parts), "said": one.said, "story": json.loads(one.story.to_json())}
+        for one in findings
+    ]
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def explanation(kind: str, story: Story, findings: Iterable[Finding]) -> Finding | None:
+    """The open finding that explains it, None for something new."""
+    return next((one for one in findings if one.explains(kind, story)), None)

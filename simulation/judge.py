@@ -1,0 +1,322 @@
+"""The judge: sees the truth, and what the service did to it, and counts what was unsafe. It sees no source.
+
+Each count is one row of COUNTS. What the service could not have known for want of time (`MISSES_NOTHING`) is not held
+against it; what a source hid from it for longer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.actions import Severity
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.ports import Notice, NoticeKind
+from localcloud.sagemaker import Phase as JobPhase
+from rekindle.mailbox import RunPhase
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueRun
+from simulation.world import Watcher, World
+
+COUNTS: Final[Mapping[str, str]] = {
+    "two_live_attempts": "the service submitted an attempt while another one of the run was live",
+    "healthy_stopped": "the service stopped an attempt that was well, or that had finished its work",
+    "too_many_at_once": "the service acted on more runs within the breaker's window than the policy allows",
+    "resumed_from_bad": "an attempt was told to go on from a checkpoint that is not whole, is another run's, or whose "
+    "poison could be known",
+    "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
+    "passed_over": "an attempt was told to go on from an older checkpoint than the newest good one",
+    "rewound_untold": "an attempt of ours began far below its resume step, and after ten minutes no person was told",
+    "false_recovery": "an Incident was closed as recovered while its run was not",
+    "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person told",
+    "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
+    "budget_exceeded": "a run was submitted again beyond the policy's budget",
+    "owner_undone": "a run that its owner had stopped was submitted again",
+    "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
+}
+UNWATCHED_AFTER: Final = timedelta(minutes=10)
+PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
+SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
+REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
+_ILLS_SEEN: Final = ("dead", "hung", "poisoned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsafe:
+    """One thing that was unsafe."""
+
+    kind: str
+    at_s: float
+    run: str
+    said: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """What is measured beside the counts."""
+
+    incidents: int = 0
+    recoveries_s: list[float] = field(default_factory=list)  # from the trouble's beginning until the run trains on
+    detections_s: list[float] = field(default_factory=list)  # until its Incident opens
+    steps_lost: int = 0
+    pages: int = 0
+    submissions: int = 0
+
+
+class Judge(Watcher):
+    """Counts for one world; it is that world's watcher."""
+
+    def __init__(self) -> None:
+        self.unsafe: list[Unsafe] = []
+        self.figures = Figures()
+        self._world: World | None = None
+        self._acted: list[tuple[datetime, str]] = []
+        self._open: dict[str, str] = {}  # open Incidents, each with its run
+        self._detected: set[int] = set()
+        self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
+
+    def over(self, world: World) -> Judge:
+        """Watch this world."""
+        self._world = world
+        world.watcher = self
+        return self
+
+    @property
+    def world(self) -> World:
+        """The world. `over` is called first."""
+        assert self._world is not None  # noqa: S101
+        return self._world
+
+    @property
+    def _now(self) -> datetime:
+        return self.world.clock.now()
+
+    def _count(self, kind: str, run: str, said: str) -> None:
+        at_s = (self._now - self.world.began_at).total_seconds()
+        self.unsafe.append(Unsafe(kind=kind, at_s=round(at_s, 1), run=run, said=said))
+
+    # ---- what the service does -------------------------------------------------------------------------------------
+
+    def stops(self, attempt: Attempt) -> None:
+        """See Watcher."""
+        job, run = attempt.job, attempt.run
+        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
+            return
+        self._acts(run)
+        ill = run.ill
+        if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
+            self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
+        elif ill is None and not self._just_healed(run):
+            self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
+        elif ill is not None and ill.kind == "dead":
+            self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    def _just_healed(self, run: TrueRun) -> bool:
+        until = run.ills[-1].until if run.ills else None
+        return until is not None and self._now - until < MISSES_NOTHING
+
+    def submitted(self, attempt: Attempt) -> None:
+        """See Watcher."""
+        run = attempt.run
+        self.figures.submissions += 1
+        self._acts(run)
+        others = [one.name for one in run.live if one is not attempt]
+        if others:
+            self._count(
+                "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
+            )
+        if run.owner_stopped:
+            self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
+        self._judge_resume_point(attempt, is_alone=not others)
+        self._judge_budget(attempt)
+
+    def _acts(self, run: TrueRun) -> None:
+        policy = self.world.policy
+        self._acted.append((self._now, run.name))
+        since = self._now - policy.breaker_window
+        acted = {name for at, name in self._acted if at > since}
+        active = sum(not one.is_finished for one in self.world.runs.values())
+        limit = policy.breaker_incidents
+        if limit and len(acted) > limit and len(acted) * 100 > policy.breaker_percent * active:
+            self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")
+
+    def _judge_resume_point(self, attempt: Attempt, *, is_alone: bool) -> None:
+        run, root = attempt.run, attempt.plan.uri
+        told = run.saved_at_root(root)
+        if root is not None and told is None:
+            self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is none of the run's")
+            return
+        if told is not None and not told.is_whole:
+            self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is not whole")
+            return
+        if told is not None and told.is_poisoned and self._poison_could_be_known(run, attempt, told.root, told.step):
+            self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
+            return
+        if is_alone:  # where two live, what the other has saved meanwhile is no measure
+            self._judge_progress(attempt, told.step if told is not None else 0)
+
+    def _poison_could_be_known(self, run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
+        """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
+        saved = run.saved_at_root(root)
+        if saved is not None and saved.looks_poisoned:
+            return True
+        if run.spec.watch == "metrics":  # CloudWatch takes no loss that is no number, and nothing else is sent
+            return False
+        for one in run.attempts.values():
+            if one is attempt or one.first_bad_loss is None or not one.stretches:
+                continue
+            has_shown = one.stretches[-1].base >= one.first_bad_loss + 2  # three bad losses
+            if not has_shown:
+                continue
+            loaded_it = one.loaded is not None and one.loaded.root == root
+            wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
+            if loaded_it or wrote_it:
+                return True
+        return False
+
+    def _judge_progress(self, attempt: Attempt, step: int) -> None:
+        run = attempt.run
+        bent = any(one.kind == "spike" for one in run.spec.troubles)  # going back before a spike is what is wanted
+        marked = any(one.first_bad_loss is not None for one in run.attempts.values())
+        best = run.best(by=self._now - MISSES_NOTHING)
+        reached = run.furthest
+        self.figures.steps_lost += max(0, reached - step)
+        if best is None or bent or step >= best.step:
+            return
+        if marked:  # a poisoned run goes back before its onset; two saves may lie between, of which one is in doubt
+            if best.step - step > 2 * run.spec.save_every:
+                self._count("passed_over", run.name, f"{attempt.name} goes on from {step}; {best.step} is good")
+            return
+        self._count("passed_over", run.name, f"{attempt.name} goes on from {step}; {best.step} is good")
+
+    def _judge_budget(self, attempt: Attempt) -> None:
+        """Attempts of ours in a row that trained, ended and left no good checkpoint beyond all earlier ones."""
+        run, fruitless, memory = attempt.run, 0, 0
+        best = 0
+        for one in run.attempts.values():
+            if one is attempt:
+                break
+            reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
+            gained = reached > best
+            best = max(best, reached)
+            is_oom = "out of memory" in (one.job.failure_reason or "")
+            memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
+            if one.trains_since is None:
+                continue
+            fruitless = 0 if gained or not one.is_ours else fruitless + 1
+        if fruitless >= self.world.policy.max_no_progress + 1:
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
+        if memory >= 3:
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
+
+    def condemned(self, root: str) -> None:
+        """See Watcher."""
+        for run in self.world.runs.values():
+            saved = run.saved_at_root(root)
+            if saved is not None and saved.is_good:
+                self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
+
+    def told(self, notice: Notice) -> None:
+        """See Watcher."""
+        run = self.world.run_of_job(notice.job_id)
+        if notice.severity is Severity.INFO or notice.kind is NoticeKind.CHANGE:
+            return
+        if run is not None and run.ill is not None:
+            run.ill.is_told = True
+        if notice.severity is not Severity.PAGE:
+            return
+        self.figures.pages += 1
+        if run is None or run.ill is not None:
+            return
+        ended = [ill.until for ill in run.ills if ill.until is not None]
+        recent = [at for at in (*ended, self._disturbed_at) if at is not None and self._now - at < PAGED_WITHIN]
+        if recent or run.owner_stopped or run.owner_took_it or self._is_disturbed(run):
+            return
+        self._count("paged_for_nothing", run.name, notice.title)
+
+    def _is_disturbed(self, run: TrueRun) -> bool:
+        """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
+        if self.world.lies.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
+            return True
+        return any(one.kind in ("spike", "torn_save", "flipped_save", "blip") for one in run.struck)
+
+    def recorded(self, before: Incident | None, after: Incident) -> None:
+        """See Watcher."""
+        run = self.world.run_of_job(after.job_id)
+        if run is None:
+            return
+        if before is None:
+            self.figures.incidents += 1
+            self._open[after.incident_id] = run.name
+            ill = run.ill
+            if ill is not None and id(ill) not in self._detected:
+                self._detected.add(id(ill))
+                self.figures.detections_s.append((self._now - ill.since).total_seconds())
+        if after.is_open:
+            return
+        self._open.pop(after.incident_id, None)
+        if after.phase is Phase.RECOVERED and (before is None or before.is_open):
+            self._judge_recovery(run)
+
+    def _judge_recovery(self, run: TrueRun) -> None:
+        ill = run.ill
+        if run.owner_stopped or (run.is_finished and ill is None) or len(run.live) > 1:
+            return
+        if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
+            return  # as in `minute`: no source shows it
+        if ill is not None and self._now - ill.since > MISSES_NOTHING:
+            self._count("false_recovery", run.name, f"it is {ill.kind}")
+            return
+        moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
+        if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
+            self._count("false_recovery", run.name, "no attempt makes steps")
+
+    def _judge_rewinds(self, run: TrueRun) -> None:
+        for one in run.live:
+            began_at, told = one.trains_since, one.plan.step or 0
+            if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > told - REWIND_STEPS:
+                continue
+            began_at = max(began_at, self._disturbed_at or began_at)
+            was_told = any(
+                notice.at >= one.trains_since and notice.severity is not Severity.INFO
+                for notice in self.world.people.notices
+                if self.world.run_of_job(notice.job_id) is run and one.trains_since is not None
+            )
+            if self._now - began_at > UNWATCHED_AFTER + MISSES_NOTHING and not was_told:
+                one.is_counted = True
+                self._count("rewound_untold", run.name, f"{one.name} began at {one.first_step}, not after {told}")
+
+    def minute(self) -> None:
+        """See Watcher."""
+        if self.world.lies.outage_until() is not None:
+            self._disturbed_at = self._now
+        watched = set(self._open.values())
+        for run in self.world.runs.values():
+            self._judge_rewinds(run)
+            ill = run.ill
+            if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_told:
+                continue
+            if run.owner_stopped or run.is_finished or run.name in watched:
+                continue
+            if run.owner_took_it and (ill.kind != "dead" or run.is_unprotected):
+                continue
+            if ill.kind == "poisoned" and run.spec.watch == "metrics":
+                continue  # CloudWatch takes no loss that is no number: no source shows it
+            since = max(ill.since, self._disturbed_at or ill.since)
+            silence = SILENCE if ill.kind == "hung" and run.spec.watch == "metrics" else timedelta(0)
+            if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
+                ill.is_counted = True
+                self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
+
+    def _age(self, ill: Ill) -> float:
+        return (self._now - ill.since).total_seconds()
+
+    def close(self) -> None:
+        """The story is over."""
+        for run in self.world.runs.values():
+            for ill in run.ills:
+                if ill.until is not None:
+                    self.figures.recoveries_s.append((ill.until - ill.since).total_seconds())
+        for said in self.world.defects:
+            self._count("service_defect", "", said[:300])

@@ -1,0 +1,144 @@
+"""How each source goes wrong: what is between the truth and the service. Every kind of lie is one row or method here.
+
+A share is drawn from the story's seed and the number of the event or call that may be struck, so that the same story is
+the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from chalicelib.domain.errors import Throttled
+from localcloud.clock import Clock
+from simulation.store import refused
+from simulation.story import Lie, Story
+from simulation.training import draw
+
+# Lies that answer a call of the service's with an error: (service, operations or none for all, error code).
+REFUSALS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
+    "s3_away": ("s3", (), "ServiceUnavailable"),
+    "listing_away": ("s3", ("ListObjectsV2",), "SlowDown"),
+    "sagemaker_away": ("sagemaker", (), "ServiceUnavailable"),
+    "sagemaker_throttled": ("sagemaker", (), "ThrottlingException"),
+    "create_throttled": ("sagemaker", ("CreateTrainingJob",), "ThrottlingException"),
+    "no_quota": ("sagemaker", ("CreateTrainingJob",), "ResourceLimitExceeded"),
+    "list_throttled": ("sagemaker", ("ListTrainingJobs",), "ThrottlingException"),
+    "metrics_away": ("cloudwatch", (), "InternalServiceFault"),
+}
+# What the others do:
+KINDS: Final[Mapping[str, str]] = {
+    **{
+        kind: f"{service} answers {', '.join(names) or 'every call'} with {code}"
+        for kind, (service, names, code) in REFUSALS.items()
+    },
+    "events_lost": "this share of the events of AWS and of the monitors never arrives",
+    "events_late": "this share of them arrives `by_s` late",
+    "events_doubled": "this share of them arrives twice, `by_s` apart",
+    "events_reordered": "each arrives up to `by_s` late",
+    "metrics_down": "no data point of these minutes ever arrives, for anybody",
+    "beats_frozen": "the run's heartbeat stays as it was when this began",
+    "beats_lost": "the run's heartbeat cannot be found",
+    "beats_late": "the run's heartbeat is the one of `by_s` ago",
+    "tables_throttled": "DynamoDB answers this share of the calls with Throttling",
+    "functions_throttled": "no function runs; what was to run does so afterwards",
+    "executions_lost": "all durable executions that run when this begins are lost",
+}
+
+
+class Lies:
+    """Asked by the world whenever the service looks or is spoken to."""
+
+    def __init__(self, story: Story, clock: Clock) -> None:
+        self._story = story
+        self._clock = clock
+        self._began_at = clock.now()
+        self._events = 0
+        self._calls = 0
+
+    def _now_s(self, moment: datetime | None = None) -> float:
+        return ((moment or self._clock.now()) - self._began_at).total_seconds()
+
+    def _active(self, *kinds: str, run: str = "", at: datetime | None = None) -> Iterator[tuple[int, Lie]]:
+        now_s = self._now_s(at)
+        for index, lie in enumerate(self._story.lies):
+            if lie.kind in kinds and lie.from_s <= now_s < lie.to_s and lie.run in ("", run):
+                yield index, lie
+
+    def _strikes(self, lie: Lie, *what: object) -> bool:
+        return lie.share >= 1.0 or draw(self._story.seed, lie.kind, *what) < lie.share
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def check(self, service: str, operation: str) -> None:
+        """Raises: ClientError where the story has this call of the service's refused."""
+        for _, lie in self._active(*REFUSALS):
+            of, operations, code = REFUSALS[lie.kind]
+            if of == service and (not operations or operation in operations):
+                self._calls += 1
+                if self._strikes(lie, operation, self._calls):
+                    raise refused(operation, code, status=503)
+
+    def check_tables(self, operation: str) -> None:
+        """Raises: Throttled."""
+        for _, lie in self._active("tables_throttled"):
+            self._calls += 1
+            if self._strikes(lie, operation, self._calls):
+                raise Throttled(f"{operation}: as the story has it")
+
+    # ---- events ----------------------------------------------------------------------------------------------------
+
+    def arrivals(self, event: Mapping[str, Any]) -> list[timedelta]:
+        """When the copies of an event arrive from now on; none where it is lost."""
+        del event
+        self._events += 1
+        number = self._events
+        delays = [1.0]
+        for _, lie in self._active("events_lost", "events_late", "events_doubled", "events_reordered"):
+            if not self._strikes(lie, number):
+                continue
+            if lie.kind == "events_lost":
+                return []
+            if lie.kind == "events_late":
+                delays = [delay + lie.by_s for delay in delays]
+            if lie.kind == "events_doubled":
+                delays.append(1.0 + lie.by_s)
+            if lie.kind == "events_reordered":
+                delays = [delay + lie.by_s * draw(self._story.seed, "order", number, delay) for delay in delays]
+        return [timedelta(seconds=delay) for delay in delays]
+
+    # ---- signs of life ---------------------------------------------------------------------------------------------
+
+    def seen_at(self, run: str, now: datetime) -> datetime | None:
+        """As of when the run's heartbeat is shown; None where it cannot be found."""
+        shown = now
+        for _, lie in self._active("beats_frozen", "beats_lost", "beats_late", run=run):
+            if lie.kind == "beats_lost":
+                return None
+            if lie.kind == "beats_frozen":
+                shown = min(shown, self._began_at + timedelta(seconds=lie.from_s))
+            if lie.kind == "beats_late":
+                shown = min(shown, now - timedelta(seconds=lie.by_s))
+        return shown
+
+    def hides_metric(self, run: str, minute: datetime) -> bool:
+        """No data point of this minute arrived."""
+        return any(True for _ in self._active("metrics_down", run=run, at=minute))
+
+    # ---- functions -------------------------------------------------------------------------------------------------
+
+    def hold(self) -> timedelta:
+        """For how long no function runs from now on."""
+        ends = [lie.to_s for _, lie in self._active("functions_throttled")]
+        return timedelta(seconds=max(ends) - self._now_s()) if ends else timedelta(0)
+
+    def losses(self) -> list[timedelta]:
+        """When all executions are lost, after the story's beginning."""
+        return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "executions_lost"]
+
+    def outage_until(self) -> datetime | None:
+        """The end of what keeps the service from seeing or acting now; None where nothing does."""
+        kinds = ("s3_away", "listing_away", "sagemaker_away", "sagemaker_throttled", "create_throttled", "no_quota")
+        ends = [lie.to_s for _, lie in self._active(*kinds, "tables_throttled", "functions_throttled")]
+        return self._began_at + timedelta(seconds=min(max(ends), 1e8)) if ends else None

@@ -1,0 +1,150 @@
+"""Stories made from a seed: a run, what goes wrong with it, some lies, at times a person who acts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from simulation.lies import REFUSALS
+from simulation.story import Deed, Lie, Run, Story, Trouble
+
+_CRASHES: Final = (
+    "RuntimeError: training failed",
+    "RuntimeError: NCCL communicator was aborted on rank 3",
+    "ValueError: batch 41 is empty",
+)
+
+
+def make(seed: int) -> Story:
+    """The story of this seed."""
+    draw = random.Random(seed)
+    is_fleet = draw.random() < 0.08
+    runs = tuple(
+        _run(draw, f"lm{number}" if is_fleet else "lm") for number in range(draw.randint(3, 5) if is_fleet else 1)
+    )
+    policy: dict[str, Any] = {"breaker_incidents": 2, "breaker_percent": 20} if is_fleet and draw.random() < 0.5 else {}
+    lies = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
+    deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.25 else ()
+    return Story(seed=seed, runs=runs, lies=lies, deeds=deeds, length_s=7200.0, policy=policy)
+
+
+def _run(draw: random.Random, name: str) -> Run:
+    step_s = draw.choice((6.0, 10.0, 20.0))
+    save_every = draw.choice((10, 20, 30))
+    troubles = tuple(_trouble(draw) for _ in range(draw.choice((0, 1, 1, 1, 1, 2, 2))))
+    return Run(
+        name=name,
+        step_s=step_s,
+        save_every=save_every,
+        steps=draw.choice((None, None, None, draw.randint(60, 150))),
+        upload_s=draw.choice((30.0, 600.0, 2400.0)),
+        plan=draw.choice(("obeyed",) * 8 + ("latest", "nothing")),
+        watch=draw.choice(("monitor",) * 24 + ("metrics",)),
+        refusals=draw.choice((0, 0, 0, 0, 1, 3)),
+        skew_s=draw.choice((0.0, 0.0, 0.0, 540.0, -540.0)),
+        instances=draw.choice((2, 4, 16)),
+        troubles=troubles,
+    )
+
+
+def _trouble(draw: random.Random) -> Trouble:
+    kind = draw.choice(
+        (
+            "crash",
+            "crash",
+            "oom",
+            "hang",
+            "hang",
+            "nan",
+            "nan",
+            "quiet_nan",
+            "blip",
+            "spike",
+            "torn_save",
+            "flipped_save",
+        )
+    )
+    step = draw.randint(15, 90)
+    hits = draw.choice((1, 1, 1, 2, 99))
+    match kind:
+        case "crash":
+            return Trouble(kind=kind, step=step, hits=hits, text=draw.choice(_CRASHES))
+        case "oom":
+            return Trouble(kind=kind, step=step, hits=hits)
+        case "hang":
+            return Trouble(
+                kind=kind, step=step, hits=min(hits, 2), after_s=draw.choice((None, None, 80.0, 100.0, 300.0))
+            )
+        case "nan":
+            is_data = draw.random() < 0.5
+            return Trouble(kind=kind, step=step, hits=99 if is_data else 1, in_data=is_data)
+        case "quiet_nan":  # at a save, where it matters
+            return Trouble(kind=kind, step=step // 30 * 30 + 30 if draw.random() < 0.7 else step)
+        case "spike":
+            return Trouble(kind=kind, step=step, heals=draw.choice((None, 5, 12)), hits=1)
+        case _:
+            return Trouble(kind=kind, step=step)
+
+
+def _lie(draw: random.Random, runs: tuple[Run, ...]) -> Lie:
+    kind = draw.choice(
+        (
+            "events_lost",
+            "events_lost",
+            "events_late",
+            "events_doubled",
+            "events_reordered",
+            "metrics_down",
+            "beats_frozen",
+            "beats_lost",
+            "beats_late",
+            "tables_throttled",
+            "functions_throttled",
+            "executions_lost",
+            *REFUSALS,
+        )
+    )
+    from_s = float(draw.randint(240, 1600))
+    to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
+    run = draw.choice(("", draw.choice(runs).name))
+    match kind:
+        case "events_lost":
+            return Lie(kind=kind, from_s=240.0, to_s=1e9, share=draw.choice((0.3, 1.0)))
+        case "events_late" | "events_reordered":
+            return Lie(
+                kind=kind,
+                from_s=240.0,
+                to_s=1e9,
+                share=draw.choice((0.3, 1.0)),
+                by_s=draw.choice((20.0, 300.0, 3600.0)),
+            )
+        case "events_doubled":
+            return Lie(
+                kind=kind, from_s=0.0, to_s=1e9, share=draw.choice((0.5, 1.0)), by_s=draw.choice((1.0, 600.0, 3600.0))
+            )
+        case "beats_frozen" | "beats_lost":
+            return Lie(kind=kind, from_s=from_s, to_s=to_s, run=run)
+        case "beats_late":
+            return Lie(kind=kind, from_s=0.0, to_s=1e9, run=run, by_s=draw.choice((30.0, 120.0, 600.0)))
+        case "tables_throttled" | "sagemaker_throttled":
+            return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.3, 0.7, 1.0)))
+        case "executions_lost":
+            return Lie(kind=kind, from_s=from_s, to_s=from_s + 1)
+        case _:
+            return Lie(kind=kind, from_s=from_s, to_s=to_s)
+
+
+def _deed(draw: random.Random, run: str) -> Deed:
+    what = draw.choice(("resubmit", "resubmit", "resubmit", "stop", "order_stop", "cancel"))
+    delay_s = draw.choice((0.5, 3.0, 20.0, 90.0, 400.0))
+    match what:
+        case "resubmit":
+            when = draw.choice(("dead", "dead", "resubmitting", "stopping"))
+            return Deed(what=what, when=when, delay_s=delay_s, run=run, tagged=draw.choice(("job", "policy", "none")))
+        case "stop" | "order_stop":
+            when = draw.choice(("incident", "checkpointing", "watching", "start"))
+            return Deed(what=what, when=when, delay_s=delay_s + (300 if when == "start" else 0), run=run)
+        case _:
+            return Deed(
+                what=what, when=draw.choice(("incident", "verifying", "checkpointing")), delay_s=delay_s, run=run
+            )

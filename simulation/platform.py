@@ -1,0 +1,132 @@
+"""SageMaker and CloudWatch in memory, at boto3's own level. The states of training jobs are `localcloud.sagemaker`'s.
+
+One client is one caller. What the service's clients are answered goes through the story's channels (`lies.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+from localcloud.aws_shapes import service_model
+from localcloud.sagemaker import AwsError, TrainingJobs
+from simulation.store import refused
+
+Check = Callable[[str, str], None]
+"""Called with an operation's name and what it is about; raises ClientError where the story says so."""
+
+
+class MemorySageMaker:
+    """A boto3 SageMaker client for training jobs.
+
+    `before` and `after` learn of each call that changes the world, the latter only where it was taken.
+    """
+
+    def __init__(
+        self,
+        jobs: TrainingJobs,
+        *,
+        check: Check,
+        before: Callable[[str, dict[str, Any]], None],
+        after: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._jobs = jobs
+        self._check = check
+        self._before = before
+        self._after = after
+        self.meta = SimpleNamespace(service_model=service_model("sagemaker"))
+
+    def describe_training_job(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("DescribeTrainingJob", self._jobs.describe_training_job, request)
+
+    def list_training_jobs(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("ListTrainingJobs", self._jobs.list_training_jobs, request)
+
+    def create_training_job(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("CreateTrainingJob", self._jobs.create_training_job, request)
+
+    def stop_training_job(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("StopTrainingJob", self._jobs.stop_training_job, request)
+
+    def list_tags(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        self._check("ListTags", request["ResourceArn"])
+        tags = self._jobs.tags_of(request["ResourceArn"]) or {}
+        return {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+
+    def _answer(
+        self, operation: str, method: Callable[[dict[str, Any]], dict[str, Any]], request: dict[str, Any]
+    ) -> dict[str, Any]:
+        self._check(operation, str(request.get("TrainingJobName", "")))
+        try:
+            if operation not in ("CreateTrainingJob", "StopTrainingJob"):
+                return method(request)
+            self._before(operation, request)
+            answer = method(request)
+            self._after(operation, request)
+        except AwsError as err:
+            raise refused(operation, err.code, err.message, err.status) from err
+        return answer
+
+
+Reading = Callable[[str, str, datetime, datetime], list[tuple[datetime, float]]]
+"""(metric, dimension's value, since, until) -> data points of whole minutes, oldest first."""
+
+
+class MemoryCloudWatch:
+    """A boto3 CloudWatch client for GetMetricData. `read` gives what has arrived by now."""
+
+    def __init__(self, read: Reading, check: Check) -> None:
+        self._read = read
+        self._check = check
+
+    def get_metric_data(
+        self, *, MetricDataQueries: list[Mapping[str, Any]], StartTime: datetime, EndTime: datetime, **_: Any
+    ) -> dict[str, Any]:
+        """See boto3; one page."""
+        self._check("GetMetricData", "")
+        results = []
+        for query in MetricDataQueries:
+            metric = query["MetricStat"]["Metric"]
+            points = self._read(metric["MetricName"], metric["Dimensions"][0]["Value"], StartTime, EndTime)
+            results.append(
+                {
+                    "Id": query["Id"],
+                    "StatusCode": "Complete",
+                    "Timestamps": [at for at, _ in points],
+                    "Values": [value for _, value in points],
+                }
+            )
+        return {"MetricDataResults": results}
+
+
+class NoAlarms:
+    """ports.AlarmBoard of an account without alarms of ours."""
+
+    def put(self, job: object) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+        """See the port."""
+        return ()
+
+    def put_shared(self) -> str:
+        """See the port."""
+        return "shared"
+
+    def remove(self, job_ids: object) -> None:
+        """See the port."""
+
+    def remove_shared(self) -> None:
+        """See the port."""
+
+    def listed(self, token: str) -> tuple[frozenset[str], str]:  # noqa: ARG002  the port's own name
+        """See the port."""
+        return frozenset(), ""
+
+    def tags_of(self, arn: str) -> Mapping[str, str]:  # noqa: ARG002  the port's own name
+        """See the port."""
+        return {}

@@ -1,0 +1,88 @@
+"""The shortest story that still shows the same: parts are left out one by one while the count is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, replace
+from typing import Any, Final
+
+from simulation.play import Break, play
+from simulation.story import Lie, Run, Story, Trouble
+
+MAX_PLAYS: Final = 250
+
+
+def shrink(story: Story, kind: str, *, broken: Break | None = None, max_plays: int = MAX_PLAYS) -> Story:
+    """A story from which nothing can be left out without losing the unsafe thing of this kind."""
+    plays = 0
+    shorter = True
+    while shorter:
+        shorter = False
+        for candidate in _shorter(story):
+            if plays >= max_plays:
+                return _cut(story, kind, broken)
+            plays += 1
+            if kind in play(candidate, broken=broken).kinds:
+                story, shorter = candidate, True
+                break
+    return _cut(story, kind, broken)
+
+
+def _cut(story: Story, kind: str, broken: Break | None) -> Story:
+    """It ends soon after the unsafe thing, where that is still one then."""
+    found = [one.at_s for one in play(story, broken=broken).unsafe if one.kind == kind]
+    if not found:
+        return story
+    cut = replace(story, length_s=float(round(min(found)) + 120))
+    return cut if cut.length_s < story.length_s and kind in play(cut, broken=broken).kinds else story
+
+
+def _shorter(story: Story) -> Iterator[Story]:
+    """Everything that is one part less, the largest parts first."""
+    for index in range(len(story.runs)):
+        if len(story.runs) > 1:
+            yield replace(story, runs=_without(story.runs, index))
+    for index in range(len(story.deeds)):
+        yield replace(story, deeds=_without(story.deeds, index))
+    for index in range(len(story.lies)):
+        yield replace(story, lies=_without(story.lies, index))
+    if story.policy:
+        yield replace(story, policy={})
+    for index, run in enumerate(story.runs):
+        for one in _shorter_run(run):
+            yield replace(story, runs=(*story.runs[:index], one, *story.runs[index + 1 :]))
+    for index, lie in enumerate(story.lies):
+        for lesser in _simpler_lie(lie):
+            yield replace(story, lies=(*story.lies[:index], lesser, *story.lies[index + 1 :]))
+
+
+def _shorter_run(run: Run) -> Iterator[Run]:
+    for index in range(len(run.troubles)):
+        yield replace(run, troubles=_without(run.troubles, index))
+    for spec in fields(run):
+        value = getattr(run, spec.name)
+        if spec.name not in ("name", "troubles") and spec.default is not MISSING and value != spec.default:
+            yield replace(run, **{spec.name: spec.default})
+    for index, trouble in enumerate(run.troubles):
+        for lesser in _simpler_trouble(trouble):
+            yield replace(run, troubles=(*run.troubles[:index], lesser, *run.troubles[index + 1 :]))
+
+
+def _simpler_trouble(trouble: Trouble) -> Iterator[Trouble]:
+    if trouble.hits > 1:
+        yield replace(trouble, hits=1)
+    if trouble.in_data:
+        yield replace(trouble, in_data=False)
+    if trouble.text != Trouble(kind="crash", step=0).text:
+        yield replace(trouble, text=Trouble(kind="crash", step=0).text)
+
+
+def _simpler_lie(lie: Lie) -> Iterator[Lie]:
+    if lie.share < 1.0:
+        yield replace(lie, share=1.0)
+    if lie.run:
+        yield replace(lie, run="")
+
+
+def _without(items: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    return items[:index] + items[index + 1 :]

@@ -1,0 +1,550 @@
+"""The training side: each attempt's trainer and its monitor, in few events. A backend for `localcloud.sagemaker`.
+
+A step is no event: where a run is follows from when it last changed. Events are what changes it (the next trouble,
+save, end) and what its monitor sends. The monitor writes with the one definition of the mailbox's format and does what
+`rekindle.monitor` does: three bad steps in a row are told with the first of them, a stall after its limit, a save while
+the weights may be poisoned is sealed as such, a request is answered, a superseded attempt no longer saves.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from localcloud.clock import Clock, Timer
+from localcloud.sagemaker import Phase, TrainingJob, TrainingJobs
+from localcloud.simulated_trouble import Fault, ranks_reports
+from rekindle.mailbox import (
+    ENV_ATTEMPT,
+    ENV_JOB_ID,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    LossState,
+    Manifest,
+    ManifestFile,
+    Place,
+    ReplyOutcome,
+    ResumePlan,
+    RunPhase,
+    SaveKind,
+    beat_key,
+    fence_key,
+    reply_key,
+)
+from rekindle.reports import ReportKind
+from simulation.store import MemoryObjects
+from simulation.story import Trouble
+from simulation.truth import Attempt, Saved, Stretch, TrueRun
+
+STARTING: Final = timedelta(seconds=40)
+DOWNLOADING: Final = timedelta(seconds=20)
+LOADING: Final = timedelta(seconds=30)
+STOPPING: Final = timedelta(seconds=30)
+SAVING: Final = timedelta(seconds=8)
+ANSWERING: Final = timedelta(seconds=5)
+STALL_LIMIT: Final = timedelta(seconds=60)
+BEAT_S: Final = 15.0
+CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.state.ACT_AFTER
+_WEIGHTS: Final = b"weights!"
+_FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
+_OOM: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+_CORRUPT: Final = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+_NO_ROOM: Final = "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML"
+
+Push = Callable[[str, dict[str, Any]], None]
+"""Called with a detail-type and a detail: what a monitor sends to the bus."""
+
+
+class Training:
+    """All attempts of all runs. `run_of` finds whose run a new training job is."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        jobs: TrainingJobs,
+        objects: MemoryObjects,
+        push: Push,
+        run_of: Callable[[TrainingJob], TrueRun | None],
+        seen_at: Callable[[str, datetime], datetime | None],
+    ) -> None:
+        self._clock = clock
+        self._jobs = jobs
+        self._objects = objects
+        self._push_out = push
+        self._run_of = run_of
+        self._seen_at = seen_at
+        self._timers: dict[tuple[str, str], Timer] = {}
+        self.attempts: dict[str, Attempt] = {}
+        self.is_ours = False  # set while the service's own client submits
+
+    # ---- the backend -----------------------------------------------------------------------------------------------
+
+    def launch(self, job: TrainingJob) -> None:
+        """See TrainingBackend."""
+        run = self._run_of(job)
+        if run is None:
+            return
+        plan = ResumePlan.from_env(job.environment)
+        attempt = Attempt(
+            job=job,
+            run=run,
+            number=int(job.environment.get(ENV_ATTEMPT) or 1),
+            plan=plan,
+            is_ours=self.is_ours,
+        )
+        self.attempts[job.name] = run.attempts[job.name] = attempt
+        if run.spec.watch == "monitor":
+            self._objects.living[f"{_prefix(run)}/{beat_key(job.name)}"] = lambda: self._beat(attempt)
+        if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
+            run.refused += 1
+            self._later(attempt, "life", STARTING, lambda: self._end(attempt, Phase.FAILED, _NO_ROOM))
+            return
+        self._later(
+            attempt,
+            "life",
+            STARTING if not job.reused_warm_pool else timedelta(seconds=5),
+            lambda: self._download(attempt),
+        )
+
+    def stop(self, job: TrainingJob) -> None:
+        """See TrainingBackend."""
+        attempt = self.attempts.get(job.name)
+        if attempt is None:
+            self._jobs.enter(job.name, Phase.STOPPED)
+            return
+        self._freeze_stretch(attempt, moves=False)
+        self._cancel_all(attempt)
+        self._later(attempt, "life", STOPPING, lambda: self._end(attempt, Phase.STOPPED, None))
+
+    # ---- the life of an attempt ------------------------------------------------------------------------------------
+
+    def _download(self, attempt: Attempt) -> None:
+        if self._jobs.enter(attempt.name, Phase.DOWNLOADING):
+            self._later(attempt, "life", DOWNLOADING, lambda: self._load(attempt))
+
+    def _load(self, attempt: Attempt) -> None:
+        if not self._jobs.enter(attempt.name, Phase.TRAINING):
+            return
+        attempt.trains_since = self._clock.now()
+        attempt.loaded = self._what_it_loads(attempt)
+        attempt.first_step = (attempt.loaded.step if attempt.loaded is not None else 0) + 1
+        self._enter(attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE)
+        self._push(attempt, "Rekindle Monitor Started", {})
+        if attempt.loaded is not None and not attempt.loaded.is_whole:
+            self._later(
+                attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _FAILED.format(text=_CORRUPT))
+            )
+            return
+        self._later(attempt, "life", LOADING, lambda: self._begin(attempt))
+
+    def _what_it_loads(self, attempt: Attempt) -> Saved | None:
+        run = attempt.run
+        if run.spec.plan == "nothing":
+            return None
+        if run.spec.plan == "obeyed" and (attempt.plan.uri is not None or attempt.is_ours):
+            return run.saved_at_root(attempt.plan.uri)
+        newest = [one for one in run.saved if one.attempt in run.attempts]
+        return max(newest, key=lambda one: (one.step, one.at), default=None)
+
+    def _begin(self, attempt: Attempt) -> None:
+        now = self._clock.now()
+        self._enter(
+            attempt, attempt.first_step - 1, moves=True, phase=RunPhase.TRAINING, loss=LossState.FINITE, health="ok"
+        )
+        if attempt.loaded is not None and attempt.loaded.is_poisoned:
+            self._poison(attempt, attempt.first_step - 1)
+            attempt.run.falls_ill("poisoned", now, reached=attempt.first_step - 1)
+        else:
+            attempt.run.is_well_again(now)
+        self._plan_next(attempt)
+
+    def _plan_next(self, attempt: Attempt) -> None:
+        """Wait for the next step at which anything changes."""
+        spec, stretch = attempt.run.spec, attempt.stretches[-1]
+        base = stretch.base
+        wanted = [(base // spec.save_every + 1) * spec.save_every]
+        wanted += [one.step for one in spec.troubles if one.step > base and self._may_strike(attempt, one)]
+        wanted += [
+            one.step + one.heals for one in spec.troubles if one.heals is not None and one.step + one.heals > base
+        ]
+        if attempt.first_bad_loss is not None:
+            wanted += [attempt.first_bad_loss, attempt.first_bad_loss + CONFIRMED_AFTER - 1]
+        wanted += [one.step + 1 for one in spec.troubles if one.kind == "blip"]
+        if spec.steps is not None:
+            wanted.append(spec.steps)
+        step = min(one for one in wanted if one > base)
+        self._later(
+            attempt, "life", timedelta(seconds=(step - base) * spec.step_s), lambda: self._at_step(attempt, step)
+        )
+
+    def _may_strike(self, attempt: Attempt, trouble: Trouble) -> bool:
+        if attempt.run.struck.get(trouble, 0) >= trouble.hits:
+            return False
+        return not (trouble.in_data and attempt.plan.should_skip(trouble.step))
+
+    def _at_step(self, attempt: Attempt, step: int) -> None:
+        run = attempt.run
+        here = [one for one in run.spec.troubles if one.step == step and self._may_strike(attempt, one)]
+        for trouble in here:
+            if trouble.kind in ("torn_save", "flipped_save"):
+                continue  # strikes the next save
+            run.struck[trouble] = run.struck.get(trouble, 0) + 1
+            if self._strikes(attempt, trouble, step):
+                return
+        self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))
+        if step % run.spec.save_every == 0:
+            self._save(attempt, step, SaveKind.PERIODIC, None)
+        if run.spec.steps is not None and step >= run.spec.steps:
+            self._finish(attempt)
+            return
+        self._plan_next(attempt)
+
+    def _strikes(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:
+        """What the trouble does; True where no step ends any more for now."""
+        run, now = attempt.run, self._clock.now()
+        match trouble.kind:
+            case "crash" | "oom":
+                self._enter(attempt, step - 1, moves=False)
+                text = _OOM if trouble.kind == "oom" else trouble.text
+                self._end(attempt, Phase.FAILED, _FAILED.format(text=text))
+                return True
+            case "hang":
+                self._enter(attempt, step - 1, moves=False)
+                attempt.is_frozen = True
+                run.falls_ill("hung", now, reached=step - 1)
+                self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+                if trouble.after_s is not None:
+                    self._later(attempt, "life", timedelta(seconds=trouble.after_s), lambda: self._thaws(attempt))
+                return True
+            case "nan" | "quiet_nan":
+                self._poison(attempt, step if trouble.kind == "quiet_nan" else step - 1, update=step)
+                run.falls_ill("poisoned", now, reached=step - 1)
+            case "spike":
+                self._enter(attempt, step, moves=True, health="spiking", onset=step)
+                self._tell_loss(
+                    attempt, "Rekindle Loss Spike", {"onset_step": step, "trouble": "loss_spike"}, rule=True
+                )
+                if trouble.heals is None:
+                    attempt.spikes_on = True
+                    run.falls_ill("spiking", now, reached=step - 1)
+        return False
+
+    def _poison(self, attempt: Attempt, last_good_loss: int, *, update: int | None = None) -> None:
+        """The weights are poisoned by `update`; the first bad loss is the one after `last_good_loss`."""
+        if attempt.is_poisoned:
+            return
+        attempt.is_poisoned = True
+        attempt.bad_update = last_good_loss if update is None else update
+        attempt.first_bad_loss = last_good_loss + 1
+
+    def _loss_at(self, attempt: Attempt, step: int, *, blips: bool) -> None:
+        """Bring the loss that is seen up to the step."""
+        stretch = attempt.stretches[-1]
+        first_bad = attempt.first_bad_loss
+        is_bad = blips or (first_bad is not None and step >= first_bad)
+        changes: dict[str, Any] = {"loss": LossState.NAN if is_bad else LossState.FINITE}
+        if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
+            changes |= {"health": "non_finite", "onset": first_bad}
+        elif is_bad and stretch.health == "ok":
+            changes["health"] = "watch"  # held back until it lasts, as the monitor's judge does
+        elif not is_bad and stretch.health == "watch":
+            changes["health"] = "ok"
+        heals = any(
+            one.kind == "spike" and one.heals and one.step + one.heals == step for one in attempt.run.spec.troubles
+        )
+        if heals and stretch.health == "spiking" and not attempt.spikes_on:
+            self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
+            self._tell_loss(
+                attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
+            )
+        else:
+            self._enter(attempt, step, moves=True, **changes)
+        if first_bad is not None and step == max(first_bad + CONFIRMED_AFTER - 1, attempt.first_step):
+            self._tell_bad(attempt, first_bad)
+
+    def _tell_bad(self, attempt: Attempt, first_bad: int) -> None:
+        if attempt.has_told_bad:
+            return
+        attempt.has_told_bad = True
+        detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
+        self._push(attempt, "Rekindle Non-Finite Loss", detail)
+        self._report(attempt, ReportKind.NON_FINITE, first_bad)
+
+    def _stalled(self, attempt: Attempt) -> None:
+        self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.STALLED)
+        limit_s = STALL_LIMIT.total_seconds()
+        self._report(attempt, ReportKind.STALL, attempt.stretches[-1].base, silent_s=limit_s)
+        stacks = {"0": 'File "train.py", line 1, in barrier'}
+        self._push(
+            attempt, "Rekindle Stall", {"phase": "training", "silent_s": limit_s, "limit_s": limit_s, "stacks": stacks}
+        )
+
+    def _thaws(self, attempt: Attempt) -> None:
+        was_told = attempt.stretches[-1].phase is RunPhase.STALLED
+        self._cancel(attempt, "stall")
+        attempt.is_frozen = False
+        base = attempt.stretches[-1].base
+        self._enter(attempt, base, moves=True, phase=RunPhase.TRAINING)
+        if attempt.is_poisoned:
+            attempt.run.falls_ill("poisoned", self._clock.now(), reached=base)
+        else:
+            attempt.run.is_well_again(self._clock.now())
+        if was_told:
+            self._push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})
+        self._plan_next(attempt)
+
+    def _finish(self, attempt: Attempt) -> None:
+        self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.FINISHED)
+        attempt.is_done = True
+        if attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.stretches[-1].base:
+            self._tell_bad(attempt, attempt.first_bad_loss)  # what is bad at the end is told, however short it was
+        self._push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
+        self._jobs.enter(attempt.name, Phase.UPLOADING)
+        wait = timedelta(seconds=attempt.run.spec.upload_s)
+        self._later(attempt, "life", wait, lambda: self._end(attempt, Phase.COMPLETED, None))
+
+    def _end(self, attempt: Attempt, phase: Phase, reason: str | None) -> None:
+        self._freeze_stretch(attempt, moves=False)
+        self._cancel_all(attempt)
+        attempt.is_frozen = False
+        self._jobs.enter(attempt.name, phase, failure_reason=reason)
+        run = attempt.run
+        if phase is Phase.COMPLETED:
+            run.is_finished = True
+            if not attempt.is_poisoned:
+                run.is_well_again(self._clock.now())
+        elif not run.live:
+            run.falls_ill("dead", self._clock.now(), reached=attempt.step_at(self._clock.now()))
+
+    # ---- saves and requests ----------------------------------------------------------------------------------------
+
+    def _save(self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None) -> Manifest | None:
+        run, now = attempt.run, self._clock.now()
+        if not self._may_write(attempt):
+            return None
+        torn = self._next_save_is(attempt, "torn_save", step)
+        flipped = self._next_save_is(attempt, "flipped_save", step)
+        poisoned = attempt.is_poisoned and attempt.bad_update is not None and step >= attempt.bad_update
+        saved = Saved(
+            step=step,
+            root=f"{run_mailbox(run)}/step-{step}.pt",
+            attempt=attempt.name,
+            at=now,
+            is_poisoned=poisoned or flipped,
+            is_whole=not torn,
+            looks_poisoned=False,
+        )
+        if run.spec.watch != "monitor":
+            body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
+            self._objects.put(f"{_prefix(run)}/step-{step}.pt", body)
+            run.saved = [*(one for one in run.saved if one.root != saved.root), saved]
+            return None
+        looks_poisoned = attempt.first_bad_loss is not None and step >= attempt.first_bad_loss
+        root = f"{run_mailbox(run)}/checkpoints/step-{step}-{attempt.name}"
+        manifest = Manifest(
+            job_id=attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
+            attempt=attempt.name,
+            attempt_number=attempt.number,
+            step=step,
+            kind=kind,
+            root=root,
+            files=(ManifestFile(path="model.bin", bytes=len(_WEIGHTS)),),
+            world_size=attempt.job.instance_count,
+            saved_at=self._host_time(run),
+            request_id=request_id,
+            loss=None if looks_poisoned else 2.0,
+            poisoned=looks_poisoned,
+        )
+        self._objects.put(f"{Place.parse(root).path}/model.bin", _WEIGHTS[:-3] if torn else _WEIGHTS)
+        self._objects.put(f"{_prefix(run)}/{manifest.key}", manifest.to_json())
+        run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
+        return manifest
+
+    def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
+        for one in attempt.run.spec.troubles:
+            if one.kind == kind and one.step <= step and self._may_strike(attempt, one):
+                attempt.run.struck[one] = attempt.run.struck.get(one, 0) + 1
+                return True
+        return False
+
+    def asked(self, key: str, name: str) -> None:
+        """A request lies in the mailbox: the attempt that it names finds it."""
+        del name
+        raw = self._objects.objects[key].body
+        request = CheckpointRequest.from_json(raw)
+        attempt = self.attempts.get(request.attempt)
+        if attempt is not None and attempt.run.spec.watch == "monitor" and attempt.is_training and not attempt.is_done:
+            self._later(attempt, f"asked {request.request_id}", ANSWERING, lambda: self._answer(attempt, request))
+
+    def _answer(self, attempt: Attempt, request: CheckpointRequest) -> None:
+        stretch = attempt.stretches[-1]
+        if not stretch.moves:
+            self._reply(attempt, request, ReplyOutcome.CANNOT, f"the training thread is in {stretch.phase.value}", None)
+        elif attempt.first_bad_loss is not None and attempt.step_at(self._clock.now()) >= attempt.first_bad_loss:
+            why = "the loss is not finite: a checkpoint now would keep the poisoned weights"
+            self._reply(attempt, request, ReplyOutcome.CANNOT, why, None)
+        else:
+            self._later(attempt, f"saves {request.request_id}", SAVING, lambda: self._saved(attempt, request))
+
+    def _saved(self, attempt: Attempt, request: CheckpointRequest) -> None:
+        if not attempt.stretches[-1].moves:
+            self._reply(attempt, request, ReplyOutcome.CANNOT, "the training thread stands still", None)
+            return
+        manifest = self._save(attempt, attempt.step_at(self._clock.now()), SaveKind.EMERGENCY, request.request_id)
+        outcome = ReplyOutcome.SAVED if manifest is not None else ReplyOutcome.CANNOT
+        self._reply(attempt, request, outcome, "" if manifest else "the fence names another attempt", manifest)
+
+    def _reply(
+        self, attempt: Attempt, request: CheckpointRequest, outcome: ReplyOutcome, why: str, manifest: Manifest | None
+    ) -> None:
+        reply = CheckpointReply(
+            request_id=request.request_id,
+            job_id=attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
+            attempt=attempt.name,
+            outcome=outcome,
+            why=why,
+            replied_at=self._host_time(attempt.run),
+            step=manifest.step if manifest else None,
+            manifest=manifest.key if manifest else None,
+            bytes=manifest.total_bytes if manifest else None,
+            took_s=SAVING.total_seconds() if manifest else None,
+        )
+        self._objects.put(f"{_prefix(attempt.run)}/{reply_key(request.request_id)}", reply.to_json())
+        self._push(attempt, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})
+
+    def _may_write(self, attempt: Attempt) -> bool:
+        found = self._objects.get(f"{_prefix(attempt.run)}/{fence_key()}")
+        return found is None or Fence.from_json(found.body).admits(attempt.name, attempt.number)
+
+    # ---- what the monitor shows ------------------------------------------------------------------------------------
+
+    def _beat(self, attempt: Attempt) -> tuple[bytes, datetime] | None:
+        began_at = attempt.trains_since
+        seen_at = self._seen_at(attempt.run.name, self._clock.now())
+        if began_at is None or seen_at is None or seen_at < began_at:
+            return None
+        if attempt.job.ended_at is not None:
+            seen_at = min(seen_at, attempt.job.ended_at)
+        written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // BEAT_S * BEAT_S)
+        stretch = attempt.at(written_at)
+        if stretch is None:
+            return None
+        step = attempt.step_at(written_at)
+        has_step = step >= attempt.first_step
+        beat = Beat(
+            job_id=attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
+            attempt=attempt.name,
+            attempt_number=attempt.number,
+            step=step if has_step else None,
+            first_step=attempt.first_step if has_step else None,
+            loss=2.0 if stretch.loss is LossState.FINITE and has_step else None,
+            loss_state=stretch.loss if has_step else LossState.NONE,
+            phase=stretch.phase,
+            step_s_median=attempt.run.spec.step_s,
+            rank=0,
+            world_size=attempt.job.instance_count,
+            at=written_at + timedelta(seconds=attempt.run.spec.skew_s),
+            loss_health=stretch.health,
+            onset_step=stretch.onset,
+            healed_step=stretch.healed,
+            judged_step=step if has_step else None,
+        )
+        return beat.to_json(), written_at
+
+    def _report(self, attempt: Attempt, kind: ReportKind, step: int, *, silent_s: float | None = None) -> None:
+        if attempt.run.spec.watch != "monitor":
+            return
+        hosts = tuple(f"{attempt.name}-algo-{number + 1}" for number in range(attempt.job.instance_count))
+        fault = Fault(kind="freeze", step=step, rank=None)
+        job_id = attempt.job.environment.get(ENV_JOB_ID) or attempt.name
+        at = self._host_time(attempt.run)
+        for one in ranks_reports(
+            kind, fault, job_id=job_id, attempt=attempt.name, hosts=hosts, step=step, at=at, silent_s=silent_s
+        ):
+            self._objects.put(f"{_prefix(attempt.run)}/{one.key}", one.to_json())
+
+    def _tell_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
+        figures = {"loss": 9.0, "baseline": 2.0, "rule": "as the story has it"} if rule else {"loss": 2.0}
+        self._push(attempt, name, detail | figures)
+
+    def _push(self, attempt: Attempt, detail_type: str, more: dict[str, Any]) -> None:
+        if attempt.run.spec.watch != "monitor":
+            return
+        step = attempt.step_at(self._clock.now())
+        detail = {
+            "v": 1,
+            "job_id": attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
+            "attempt": attempt.name,
+            "attempt_number": attempt.number,
+            "rank": 0,
+            "world_size": attempt.job.instance_count,
+            "step": step if step >= attempt.first_step else None,
+            "at": self._host_time(attempt.run).isoformat(),
+        }
+        self._push_out(detail_type, detail | more)
+
+    # ---- small parts -----------------------------------------------------------------------------------------------
+
+    def _host_time(self, run: TrueRun) -> datetime:
+        return self._clock.now() + timedelta(seconds=run.spec.skew_s)
+
+    def _enter(self, attempt: Attempt, base: int, **changes: Any) -> None:
+        """A new stretch from now on; what is not named stays as it was."""
+        now = self._clock.now()
+        if not attempt.stretches:
+            attempt.stretches.append(Stretch(at=now, base=base, **changes))
+            return
+        attempt.stretches.append(replace(attempt.stretches[-1], at=now, base=base, **changes))
+
+    def _freeze_stretch(self, attempt: Attempt, *, moves: bool) -> None:
+        if attempt.stretches and attempt.stretches[-1].moves:
+            self._enter(attempt, attempt.step_at(self._clock.now()), moves=moves)
+
+    def _later(self, attempt: Attempt, what: str, delay: timedelta, call: Callable[[], None]) -> None:
+        self._cancel(attempt, what)
+        self._timers[attempt.name, what] = self._clock.after(delay, call, label=f"{attempt.name} {what}")
+
+    def _cancel(self, attempt: Attempt, what: str) -> None:
+        timer = self._timers.pop((attempt.name, what), None)
+        if timer is not None:
+            timer.cancel()
+
+    def _cancel_all(self, attempt: Attempt) -> None:
+        for name, what in [key for key in self._timers if key[0] == attempt.name]:
+            del name
+            self._cancel(attempt, what)
+
+
+def _snapshot() -> bytes:
+    """A small file in the form of torch.save's: what the service's verifier opens."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("archive/version", b"3\n")
+    return held.getvalue()
+
+
+_SNAPSHOT: Final = _snapshot()
+
+
+def run_mailbox(run: TrueRun) -> str:
+    """Where the run's mailbox is."""
+    return f"s3://mail/{_prefix(run)}"
+
+
+def _prefix(run: TrueRun) -> str:
+    return f"jobs/{run.name}"
+
+
+def draw(*parts: object) -> float:
+    """A number in [0, 1) that is the same whenever the same is asked: no order of calls changes a story."""
+    return zlib.crc32("|".join(map(str, parts)).encode()) / 2**32

@@ -1,0 +1,178 @@
+"""What is true of the runs: attempts, steps, poisoned weights, checkpoints. The judge sees this and nothing else."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from localcloud.sagemaker import Phase, TrainingJob
+from rekindle.mailbox import LossState, ResumePlan, RunPhase
+from simulation.story import Run, Trouble
+
+MISSES_NOTHING = timedelta(seconds=60)
+"""What has been so for less than this, the service cannot be blamed for not knowing: its sources are that slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """One checkpoint as it truly is. `root` is its folder."""
+
+    step: int
+    root: str
+    attempt: str
+    at: datetime
+    is_poisoned: bool
+    is_whole: bool
+    looks_poisoned: bool  # its manifest says so
+
+    @property
+    def is_good(self) -> bool:
+        return self.is_whole and not self.is_poisoned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """How an attempt is from `at` on, until the next one: at step `base` then, and on if it `moves`."""
+
+    at: datetime
+    base: int
+    moves: bool
+    phase: RunPhase
+    loss: LossState = LossState.NONE
+    health: str = "unknown"
+    onset: int | None = None
+    healed: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Ill:
+    """Something that is wrong with a run, from `since` to `until`."""
+
+    kind: str  # dead, hung, poisoned, spiking
+    since: datetime
+    until: datetime | None = None
+    is_told: bool = False  # people were, with a warning or a page
+    is_counted: bool = False
+    reached: int = 0  # the step before it
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One training job as it truly is."""
+
+    job: TrainingJob
+    run: TrueRun
+    number: int
+    plan: ResumePlan
+    is_ours: bool
+    loaded: Saved | None = None
+    first_step: int = 1
+    trains_since: datetime | None = None
+    stretches: list[Stretch] = field(default_factory=list)
+    is_poisoned: bool = False
+    bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
+    first_bad_loss: int | None = None
+    is_frozen: bool = False
+    is_counted: bool = False
+    has_told_bad: bool = False
+    spikes_on: bool = False
+    is_done: bool = False  # its script has ended well
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    @property
+    def is_live(self) -> bool:
+        return not self.job.is_terminal
+
+    @property
+    def is_training(self) -> bool:
+        return self.job.phase is Phase.TRAINING
+
+    def at(self, moment: datetime) -> Stretch | None:
+        """How it was then; None before it trained."""
+        index = bisect_right(self.stretches, moment, key=lambda one: one.at)
+        return self.stretches[index - 1] if index else None
+
+    def step_at(self, moment: datetime) -> int:
+        """The newest finished step; `first_step - 1` before the first."""
+        stretch = self.at(moment)
+        if stretch is None:
+            return self.first_step - 1
+        if not stretch.moves:
+            return stretch.base
+        end = min(moment, self.job.ended_at) if self.job.ended_at is not None else moment
+        return stretch.base + int((end - stretch.at).total_seconds() / self.run.spec.step_s + 1e-6)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrueRun:
+    """One run over all its attempts."""
+
+    spec: Run
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    saved: list[Saved] = field(default_factory=list)
+    struck: dict[Trouble, int] = field(default_factory=dict)
+    refused: int = 0
+    owner_stopped: bool = False  # its owner wants it to stay stopped
+    is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
+    owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
+    is_finished: bool = False
+    ills: list[Ill] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def live(self) -> list[Attempt]:
+        """Attempts whose training job has not ended."""
+        return [one for one in self.attempts.values() if one.is_live]
+
+    @property
+    def ill(self) -> Ill | None:
+        """What is wrong now."""
+        return self.ills[-1] if self.ills and self.ills[-1].until is None else None
+
+    @property
+    def furthest(self) -> int:
+        """The furthest step that any attempt has made and that is not poisoned."""
+        ends = [
+            min(one.stretches[-1].base, (one.bad_update or 10**9) - 1)
+            for one in self.attempts.values()
+            if one.stretches
+        ]
+        return max(ends, default=0)
+
+    def best(self, *, before_step: int | None = None, by: datetime | None = None) -> Saved | None:
+        """The good checkpoint of the highest step."""
+        found = [
+            one
+            for one in self.saved
+            if one.is_good and (before_step is None or one.step < before_step) and (by is None or one.at <= by)
+        ]
+        return max(found, key=lambda one: one.step, default=None)
+
+    def saved_at_root(self, root: str | None) -> Saved | None:
+        """The checkpoint in that folder."""
+        return next((one for one in self.saved if root and one.root.rstrip("/") == root.rstrip("/")), None)
+
+    def falls_ill(self, kind: str, now: datetime, *, reached: int) -> None:
+        """Something is wrong from now on; what was wrong before is over with it."""
+        if self.owner_stopped or self.is_finished:
+            return
+        there = self.ill
+        if there is not None:
+            if there.kind == kind:
+                return
+            there.kind = kind  # one trouble leads to another: it is one illness until the run trains on
+            return
+        self.ills.append(Ill(kind=kind, since=now, reached=reached))
+
+    def is_well_again(self, now: datetime) -> None:
+        """Nothing is wrong any more."""
+        there = self.ill
+        if there is not None:
+            there.until = now

@@ -1,0 +1,556 @@
+"""The world of one story: the truth, the sources, and the real service between them, in virtual time."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Final
+
+from chalicelib.adapters.mailbox_s3 import S3Mailbox
+from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
+from chalicelib.adapters.saves_s3 import S3Saves
+from chalicelib.domain.errors import RecoveryError, Retryable
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.policy import Policy
+from chalicelib.domain.signals import Signal
+from chalicelib.ingress import Ingress
+from chalicelib.orchestrators.training_job import TrainingJobScheduler
+from chalicelib.ports import Entry, Joined, Notice, SweepMark
+from chalicelib.recovery.workflow import run_recovery
+from chalicelib.services.alarms import Alarms
+from chalicelib.services.intake import Intake
+from chalicelib.services.look import Look
+from chalicelib.services.orders import Orders
+from chalicelib.services.outcome import Outcome
+from chalicelib.services.perform import Perform
+from chalicelib.services.sweep import Sweep
+from localcloud.clock import SimClock
+from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
+from localcloud.replay_world import OnePolicy, ProtectedClusters
+from localcloud.sagemaker import Phase as JobPhase
+from localcloud.sagemaker import TrainingJob, TrainingJobs
+from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from simulation.durable import Context, MemoryExecutions
+from simulation.lies import Lies
+from simulation.platform import MemoryCloudWatch, MemorySageMaker, NoAlarms
+from simulation.store import MemoryObjects, MemoryS3
+from simulation.story import Deed, Run, Story
+from simulation.training import Training, draw, run_mailbox
+from simulation.truth import Attempt, TrueRun
+
+MINUTE: Final = timedelta(minutes=1)
+QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
+_REDELIVERED_AFTER: Final = (timedelta(seconds=60), timedelta(seconds=120))  # Lambda's two asynchronous retries
+_ACCOUNT: Final = "123456789012"
+_IMAGE: Final = f"{_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
+
+
+class Watcher:
+    """What the judge learns of what the service does, at the moment it does it. The base learns nothing."""
+
+    def stops(self, attempt: Attempt) -> None:
+        """The service stops it."""
+
+    def submitted(self, attempt: Attempt) -> None:
+        """The service has submitted it."""
+
+    def condemned(self, root: str) -> None:
+        """The service has marked a checkpoint as bad."""
+
+    def told(self, notice: Notice) -> None:
+        """The service has told people."""
+
+    def recorded(self, before: Incident | None, after: Incident) -> None:
+        """An Incident has opened, or stands elsewhere."""
+
+    def minute(self) -> None:
+        """A minute has passed, and the sweep has run."""
+
+
+class _Incidents(MemoryIncidents):
+    """The table of Incidents, which may be throttled, and tells what it takes."""
+
+    def __init__(self, books: Books, world: World) -> None:
+        super().__init__(books)
+        self._world = world
+
+    def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
+        self._world.lies.check_tables("open")
+        entry = super().open(incident, signal, now=now)
+        if entry.outcome is Joined.OPENED:
+            self._world.incident_moves(None, self.load(entry.incident_id).incident)
+        return entry
+
+    def look(self, incident_id: str, **more: Any) -> Any:
+        self._world.lies.check_tables("look")
+        return super().look(incident_id, **more)
+
+    def record(self, incident: Incident, **more: Any) -> Incident:
+        self._world.lies.check_tables("record")
+        before = self.load(incident.incident_id).incident
+        after = super().record(incident, **more)
+        self._world.incident_moves(before, after)
+        return after
+
+
+class _Marks:
+    """ports.SweepMarks in memory."""
+
+    def __init__(self) -> None:
+        self._mark = SweepMark()
+
+    def load(self) -> SweepMark:
+        return self._mark
+
+    def save(self, mark: SweepMark) -> None:
+        self._mark = mark
+
+
+class _People:
+    """ports.Announcer: what people are told."""
+
+    def __init__(self, watcher: Callable[[], Watcher]) -> None:
+        self._watcher = watcher
+        self.notices: list[Notice] = []
+
+    def announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self._watcher().told(notice)
+
+
+class _Reported:
+    """The service's own outcomes; nothing is kept of them."""
+
+    def __call__(self, outcome: Outcome) -> None:
+        del outcome
+
+
+class _NoQuarantine:
+    """ports.Quarantine: nothing that this world sends is unreadable, so what lands here is a defect of the world's."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def put(self, *, raw: str, function: str, error: str, field: str, at: datetime) -> None:
+        del function, field, at
+        self.kept.append(f"{error}: {raw[:300]}")
+
+    def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
+        del limit
+        return ()
+
+    def take(self, *, limit: int) -> Any:
+        del limit
+        return iter(())
+
+    def drop(self, receipt: str) -> None:
+        del receipt
+
+
+class World:
+    """One story's world. `watcher` is the judge. A test breaks a part by replacing it before `play`."""
+
+    def __init__(self, story: Story, watcher: Watcher | None = None) -> None:
+        self.story = story
+        self.watcher = watcher or Watcher()
+        self.clock = SimClock()
+        self.began_at = self.clock.now()
+        self.lies = Lies(story, self.clock)
+        self.objects = MemoryObjects(self.clock, "mail", on_put=self._written)
+        self.jobs = TrainingJobs(clock=self.clock, publish=self._publish)
+        self.runs = {run.name: TrueRun(spec=run) for run in story.runs}
+        self.training = Training(
+            clock=self.clock,
+            jobs=self.jobs,
+            objects=self.objects,
+            push=lambda kind, detail: self._publish("rekindle.monitor", kind, detail, []),
+            run_of=self.run_of,
+            seen_at=self.lies.seen_at,
+        )
+        self.jobs.backend = self.training
+        self.policy = Policy.from_wire({"name": "default", **story.policy})
+        self.books = Books()
+        self.store = _Incidents(self.books, self)
+        self.registry = MemoryJobs(self.books)
+        self.people = _People(lambda: self.watcher)
+        self.quarantine = _NoQuarantine()
+        self.reported = _Reported()
+        self.defects: list[str] = []
+        self._deeds: list[Deed] = list(story.deeds)
+        self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
+        self._handed = 0
+        self._under_way = 0  # deeds whose moment has come
+        self._quiet_since: datetime | None = None
+
+    # ---- the real service ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def s3(self) -> MemoryS3:
+        """The service's own client."""
+        return MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation))
+
+    @cached_property
+    def scheduler(self) -> Any:
+        client = MemorySageMaker(
+            self.jobs,
+            check=lambda operation, _name: self.lies.check("sagemaker", operation),
+            before=self._service_calls,
+            after=self._service_called,
+        )
+        return TrainingJobScheduler(client)
+
+    @cached_property
+    def mailbox(self) -> Any:
+        return S3Mailbox(self.s3)
+
+    @cached_property
+    def executions(self) -> MemoryExecutions:
+        return MemoryExecutions(self.clock, self._recover, self.lies.hold)
+
+    @cached_property
+    def intake(self) -> Intake:
+        return Intake(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clusters=ProtectedClusters(self.policy.name),
+            executions=self.executions,
+            clock=self.clock,
+            announcer=self.people,
+        )
+
+    @cached_property
+    def alarms(self) -> Alarms:
+        return Alarms(
+            board=NoAlarms(), registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock
+        )
+
+    @cached_property
+    def ingress(self) -> Ingress:
+        return Ingress(
+            intake=self.intake,
+            alarms=self.alarms,
+            clusters=ProtectedClusters(self.policy.name),
+            quarantine=self.quarantine,
+            clock=self.clock,
+            report=self.reported,
+        )
+
+    @cached_property
+    def look(self) -> Look:
+        return Look(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            policies=OnePolicy(self.policy),
+            clock=self.clock,
+        )
+
+    @cached_property
+    def perform(self) -> Perform:
+        return Perform(
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            announcer=self.people,
+            clock=self.clock,
+            intake=self.intake,
+        )
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        client = MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation))
+        return Sweep(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            listing=self.scheduler,
+            mailbox=self.mailbox,
+            metrics=CloudWatchMetrics(client),
+            saves=S3Saves(self.s3),
+            marks=_Marks(),
+            alarms=self.alarms,
+            executions=self.executions,
+            intake=self.intake,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def orders(self) -> Orders:
+        return Orders(
+            intake=self.intake,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            policies=OnePolicy(self.policy),
+            alarms=self.alarms,
+            clock=self.clock,
+        )
+
+    def _recover(self, payload: dict[str, Any], context: Context) -> object:
+        durable: Any = context
+        return run_recovery(payload, durable, look=self.look, perform=self.perform, report=self.reported)
+
+    # ---- playing ---------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """The whole story, up to its length or until nothing is left to happen."""
+        try:
+            for run in self.story.runs:
+                self.submit(run, run.name, tags=self._tags(run))
+            for delay in self.lies.losses():
+                self.clock.after(delay, self._lose_executions, label="executions are lost")
+            self.clock.after(MINUTE, self._minute, label="the sweep")
+            self._moment("start", None)
+            self.clock.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
+            self.defects += [
+                f"{one.name}: {type(one.failed).__name__}: {one.failed}"
+                for one in self.executions.all.values()
+                if one.failed is not None and not isinstance(one.failed, RecoveryError)
+            ]
+            self.defects += self.quarantine.kept
+        finally:
+            self.executions.close()
+            self.clock.close()
+
+    def _is_over(self) -> bool:
+        """Every trouble and lie is behind, nothing is open, and all has been quiet for a while."""
+        if self._quiet_since is None:
+            return False
+        return self.clock.now() - self._quiet_since > QUIET
+
+    def _minute(self) -> None:
+        self.clock.after(MINUTE, self._minute, label="the sweep")
+        self._measure()
+        if self.lies.hold() <= timedelta(0):
+            try:
+                self.sweep.run()
+            except RecoveryError as err:
+                self.reported(_said(err))
+        self.watcher.minute()
+        is_quiet = not self._is_something_to_come() and not any(True for _ in self.store.list_open())
+        self._quiet_since = (self._quiet_since or self.clock.now()) if is_quiet else None
+
+    def _is_something_to_come(self) -> bool:
+        now_s = (self.clock.now() - self.began_at).total_seconds()
+        if self._under_way or (self._deeds and now_s < 600):
+            return True
+        if any(now_s < min(lie.to_s, self.story.length_s) and lie.to_s < 1e8 for lie in self.story.lies):
+            return True
+        for run in self.runs.values():
+            if run.owner_stopped or run.is_finished:
+                continue
+            if run.ill is not None and not run.ill.is_counted and not run.ill.is_told:
+                return True
+            reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)
+            if reached is not None and any(
+                one.step >= reached and run.struck.get(one, 0) < (one.hits if one.hits < 50 else 1)
+                for one in run.spec.troubles
+            ):
+                return True
+            if run.live and run.spec.steps is not None:
+                return True
+        return False
+
+    def _lose_executions(self) -> None:
+        for execution in self.executions.all.values():
+            execution.kill()
+
+    # ---- the platform ----------------------------------------------------------------------------------------------
+
+    def submit(self, run: Run, name: str, *, tags: Mapping[str, str]) -> None:
+        """A person submits a training job of the run."""
+        mailbox = run_mailbox(self.runs[run.name])
+        environment = {ENV_MAILBOX: mailbox, ENV_JOB_ID: run.name} if run.watch == "monitor" else {}
+        self.jobs.create_training_job(
+            {
+                "TrainingJobName": name,
+                "AlgorithmSpecification": {"TrainingImage": _IMAGE, "TrainingInputMode": "File"},
+                "RoleArn": f"arn:aws:iam::{_ACCOUNT}:role/training",
+                "OutputDataConfig": {"S3OutputPath": "s3://mail/out"},
+                "ResourceConfig": {
+                    "InstanceType": "ml.p5.48xlarge",
+                    "InstanceCount": run.instances,
+                    "VolumeSizeInGB": 500,
+                    "KeepAlivePeriodInSeconds": 1800,
+                },
+                "StoppingCondition": {"MaxRuntimeInSeconds": 5 * 86400},
+                "CheckpointConfig": {"S3Uri": mailbox},
+                "Environment": environment,
+                "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+            }
+        )
+
+    def _tags(self, run: Run) -> dict[str, str]:
+        own = {"rekindle:loss-metric": "loss", "rekindle:step-metric": "step"} if run.watch == "metrics" else {}
+        return {"rekindle:policy": self.policy.name, **own}
+
+    def run_of(self, job: TrainingJob) -> TrueRun | None:
+        """Whose run a training job is: that of its mailbox."""
+        mailbox = str((job.request.get("CheckpointConfig") or {}).get("S3Uri", "")).rstrip("/")
+        return next((run for run in self.runs.values() if run_mailbox(run) == mailbox), None)
+
+    def run_of_job(self, job_id: str | None) -> TrueRun | None:
+        """The run that one of the service's Jobs is about."""
+        attempt = self.training.attempts.get(job_id or "")
+        return self.runs.get(job_id or "") or (attempt.run if attempt is not None else None)
+
+    def _service_calls(self, operation: str, request: dict[str, Any]) -> None:
+        if operation == "CreateTrainingJob":
+            self.training.is_ours = True
+            return
+        attempt = self.training.attempts.get(request["TrainingJobName"])
+        if attempt is not None:
+            self.watcher.stops(attempt)
+
+    def _service_called(self, operation: str, request: dict[str, Any]) -> None:
+        self.training.is_ours = False
+        if operation == "CreateTrainingJob":
+            attempt = self.training.attempts.get(request["TrainingJobName"])
+            if attempt is not None:
+                self.watcher.submitted(attempt)
+
+    def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
+        """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
+        run = self.run_of_job(job_id)
+        if run is None:
+            return []
+        until = min(until, self.clock.now() - MINUTE)  # the newest minute has not arrived yet
+        points = self._points.get(run.name, [])
+        first = bisect_left(points, since, key=lambda one: one[0])
+        found = [one for one in points[first:] if one[0] < until]
+        match name:
+            case "Step" | "step":
+                return [(one[0], one[1]) for one in found]
+            case "loss":  # a loss that is no number cannot be sent
+                return [(one[0], 2.0) for one in found if not one[2]]
+            case _:
+                return [(one[0], one[2]) for one in found]
+
+    def _measure(self) -> None:
+        """Keep the minute's data points, as far as they ever arrive."""
+        now = self.clock.now()
+        for run in self.runs.values():
+            if self.lies.hides_metric(run.name, now - MINUTE):
+                continue
+            moved = [one for one in run.attempts.values() if one.step_at(now) > one.step_at(now - MINUTE)]
+            if moved:
+                newest = moved[-1].at(now)
+                is_bad = newest is not None and newest.loss is LossState.NAN
+                self._points.setdefault(run.name, []).append(
+                    (now - MINUTE, float(moved[-1].step_at(now)), float(is_bad))
+                )
+
+    # ---- events ----------------------------------------------------------------------------------------------------
+
+    def _written(self, key: str, size: int) -> None:
+        if "/quarantine/" in key:
+            self.watcher.condemned(str(json.loads(self.objects.objects[key].body)["root"]))
+        parsed = parse_key(key)
+        if parsed is None:
+            return
+        if parsed.kind is KeyKind.REQUEST:
+            self.training.asked(key, parsed.name or "")
+        elif parsed.kind in (KeyKind.REPLY, KeyKind.MANIFEST):
+            item = {"key": key, "size": size, "etag": self.objects.objects[key].etag.strip('"'), "sequencer": "1"}
+            detail = {"version": "0", "bucket": {"name": "mail"}, "object": item, "reason": "PutObject"}
+            self._publish("aws.s3", "Object Created", detail, ["arn:aws:s3:::mail"])
+
+    def _publish(self, source: str, detail_type: str, detail: dict[str, Any], resources: list[str]) -> None:
+        event = {
+            "version": "0",
+            "id": f"{self._handed:08x}",
+            "detail-type": detail_type,
+            "source": source,
+            "account": _ACCOUNT,
+            "time": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "region": "us-west-2",
+            "resources": resources,
+            "detail": detail,
+        }
+        self._handed += 1
+        for delay in self.lies.arrivals(event):
+            self.clock.after(delay, lambda: self._deliver(event, 0), label=detail_type)
+        if source == "aws.sagemaker":
+            self.clock.after(timedelta(0), self._deaths, label="who is dead")
+
+    def _deliver(self, event: dict[str, Any], tried: int) -> None:
+        hold = self.lies.hold()
+        if hold > timedelta(0):
+            self.clock.after(hold + timedelta(seconds=5), lambda: self._deliver(event, tried), label="after throttling")
+            return
+        try:
+            self.ingress.take("event", event)
+        except Retryable:
+            if tried < len(_REDELIVERED_AFTER):
+                self.clock.after(_REDELIVERED_AFTER[tried], lambda: self._deliver(event, tried + 1), label="again")
+
+    # ---- people ----------------------------------------------------------------------------------------------------
+
+    def incident_moves(self, before: Incident | None, after: Incident) -> None:
+        """Called by the table."""
+        self.watcher.recorded(before, after)
+        if before is None:
+            self._moment("incident", self.run_of_job(after.job_id))
+        elif before.phase is not after.phase:
+            self._moment(after.phase.value, self.run_of_job(after.job_id))
+
+    def _deaths(self) -> None:
+        for run in self.runs.values():
+            if run.attempts and not run.live:
+                self._moment("dead", run)
+
+    def _moment(self, when: str, run: TrueRun | None) -> None:
+        for deed in [one for one in self._deeds if one.when == when and (run is None or one.run == run.name)]:
+            self._deeds.remove(deed)
+            self._under_way += 1
+            self.clock.after(
+                timedelta(seconds=deed.delay_s),
+                lambda deed=deed: self._do(deed),  # type: ignore[misc]
+                label=f"a person: {deed.what}",
+            )
+
+    def _do(self, deed: Deed) -> None:
+        self._under_way -= 1
+        self._quiet_since = None
+        run = self.runs[deed.run]
+        match deed.what:
+            case "resubmit" if not run.live:
+                tags = {} if deed.tagged == "none" else self._tags(run.spec)
+                if deed.tagged == "job":
+                    tags["rekindle:job"] = run.name
+                run.owner_took_it = True
+                run.is_unprotected = deed.tagged == "none"
+                self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
+            case "stop":
+                for attempt in run.live:
+                    if attempt.job.phase is not JobPhase.STOPPING:  # else the platform cannot tell who wanted it first
+                        run.owner_stopped = True
+                        self.jobs.stop_training_job({"TrainingJobName": attempt.name})
+                if run.owner_stopped:
+                    run.is_well_again(self.clock.now())
+            case "order_stop":
+                run.owner_stopped = True
+                with suppress(RecoveryError):
+                    self.orders.stop(run.name, who="ada", key=f"stop-{run.name}", checkpoint=False)
+                run.is_well_again(self.clock.now())
+            case "cancel":
+                for incident, _ in list(self.store.list_open()):
+                    if self.run_of_job(incident.job_id) is run:
+                        run.owner_took_it = True
+                        self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
+
+    def share(self, *what: object) -> float:
+        """A number in [0, 1) of this story's."""
+        return draw(self.story.seed, *what)
+
+
+def _said(err: Exception) -> Outcome:
+    from chalicelib.services.outcome import What
+
+    return Outcome(what=What.DROPPED, reason=f"the sweep: {err}"[:200])

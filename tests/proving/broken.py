@@ -1,0 +1,132 @@
+"""Services with one mechanism switched off, and sources that say what is not so: what the judge must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from localcloud.replay_world import OnePolicy
+from simulation.world import World
+
+
+class Over:
+    """A part with some of its methods replaced; all else is the part's own."""
+
+    def __init__(self, part: Any, **methods: Callable[..., Any]) -> None:
+        self._part = part
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+def _described(world: World, change: Callable[[AttemptView], AttemptView]) -> None:
+    part = world.scheduler
+    world.scheduler = Over(part, describe=lambda name: change(part.describe(name)))
+
+
+def _beating(world: World, change: Callable[[AttemptView], AttemptView]) -> None:
+    part = world.mailbox
+    world.mailbox = Over(part, beat=lambda job, attempt: change(part.beat(job, attempt)))
+
+
+def stopping_is_taken_for_stopped(world: World) -> None:
+    """A new attempt no longer waits for the end of the old one, nor looks for one that lives."""
+
+    def change(view: AttemptView) -> AttemptView:
+        is_stopping = view.status is AttemptStatus.STOPPING
+        return replace(view, status=AttemptStatus.STOPPED, ended_at=world.clock.now()) if is_stopping else view
+
+    _described(world, change)
+    world.scheduler.siblings = lambda job, **_: ()
+
+
+def every_run_is_said_to_be_stalled(world: World) -> None:
+    _beating(world, lambda view: replace(view, work="stalled") if view.beat_at is not None else view)
+
+
+def the_breaker_does_not_count(world: World) -> None:
+    world.registry = Over(world.registry, will_act=lambda *_, **__: 1)
+
+
+def checkpoints_are_not_verified(world: World) -> None:
+    part = world.mailbox
+
+    def checkpoints(job: Any, attempts: Any, **more: Any) -> Known[Any]:
+        found = part.checkpoints(job, attempts, **more).value
+        return Known(tuple(replace(one, problems=(), fenced=False) for one in found))
+
+    world.mailbox = Over(part, checkpoints=checkpoints)
+
+
+def the_newest_checkpoint_is_not_listed(world: World) -> None:
+    part = world.mailbox
+
+    def checkpoints(job: Any, attempts: Any, **more: Any) -> Known[Any]:
+        return Known(part.checkpoints(job, attempts, **more).value[1:])
+
+    world.mailbox = Over(part, checkpoints=checkpoints)
+
+
+def every_crash_is_read_as_a_corrupt_checkpoint(world: World) -> None:
+    corrupt = "AlgorithmError: PytorchStreamReader failed reading zip archive: failed finding central directory"
+    _described(world, lambda view: replace(view, failure_reason=corrupt) if view.failure_reason else view)
+
+
+def the_heartbeats_of_our_attempts_are_well_and_far(world: World) -> None:
+    def change(view: AttemptView) -> AttemptView:
+        attempt = world.training.attempts.get(view.name)
+        if attempt is None or not attempt.is_ours or not isinstance(view.last_step, Known):
+            return view
+        far = Known(view.last_step.value + 500)
+        return replace(view, last_step=far, loss_state="finite", work="training", loss_health="ok")
+
+    _beating(world, change)
+
+
+def the_sweep_does_nothing(world: World) -> None:
+    world.sweep = Over(world.sweep, run=lambda: None)
+
+
+def a_heartbeat_says_diverging(world: World) -> None:
+    def change(view: AttemptView) -> AttemptView:
+        if view.beat_at is None or not isinstance(view.last_step, Known) or view.last_step.value < 30:
+            return view
+        return replace(view, loss_health="diverging", onset_step=25)
+
+    _beating(world, change)
+
+
+def the_budget_is_boundless(world: World) -> None:
+    policy = replace(world.policy, max_no_progress=20, max_attempts=100)
+    world.look = replace(world.look, policies=OnePolicy(policy))
+
+
+def an_owners_stop_is_read_as_a_failure(world: World) -> None:
+    def change(view: AttemptView) -> AttemptView:
+        if view.status is not AttemptStatus.STOPPED:
+            return view
+        return replace(view, status=AttemptStatus.FAILED, failure_reason="InternalServerError: try again")
+
+    _described(world, change)
+
+
+def a_defect_in_reading_checkpoints(world: World) -> None:
+    def checkpoints(*_: Any, **__: Any) -> Known[Any]:
+        raise ZeroDivisionError("a defect")
+
+    world.mailbox = Over(world.mailbox, checkpoints=checkpoints)
+
+
+def the_first_step_is_not_looked_at(world: World) -> None:
+    def change(view: AttemptView) -> AttemptView:
+        attempt = world.training.attempts.get(view.name)
+        if attempt is None or attempt.plan.step is None or not isinstance(view.last_step, Known):
+            return view
+        far = max(view.last_step.value, attempt.plan.step + 1)
+        return replace(view, first_step=Known(attempt.plan.step + 1), last_step=Known(far))
+
+    _beating(world, change)

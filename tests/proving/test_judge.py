@@ -1,0 +1,89 @@
+"""For each count of the judge a service, or a world, in which one thing is broken: the judge says so, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from simulation.findings import explanation, open_findings
+from simulation.judge import COUNTS
+from simulation.play import play
+from simulation.story import Deed, Lie, Run, Story, Trouble
+from simulation.world import World
+from tests.proving import broken
+
+
+def story(*troubles: Trouble, lies: tuple[Lie, ...] = (), deeds: tuple[Deed, ...] = (), **run: object) -> Story:
+    return Story(seed=1, runs=(Run(troubles=troubles, **run),), lies=lies, deeds=deeds, length_s=7200.0)  # type: ignore[arg-type]
+
+
+CRASH = Trouble(kind="crash", step=42)
+HANG = Trouble(kind="hang", step=42)
+NO_EVENTS = Lie(kind="events_lost", from_s=240.0)
+FLEET = Story(
+    seed=1,
+    runs=tuple(Run(name=f"lm{number}", troubles=(CRASH,)) for number in range(4)),
+    policy={"breaker_incidents": 2, "breaker_percent": 20},
+    length_s=3600.0,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str
+    breaks: Callable[[World], None]
+    story: Story
+
+
+CASES = (
+    Case("two_live_attempts", broken.stopping_is_taken_for_stopped, story(HANG)),
+    Case("healthy_stopped", broken.every_run_is_said_to_be_stalled, story(steps=200)),
+    Case("too_many_at_once", broken.the_breaker_does_not_count, FLEET),
+    Case(
+        "resumed_from_bad",
+        broken.checkpoints_are_not_verified,
+        story(Trouble(kind="torn_save", step=31), Trouble(kind="crash", step=65)),
+    ),
+    Case(
+        "good_condemned",
+        broken.every_crash_is_read_as_a_corrupt_checkpoint,
+        story(Trouble(kind="crash", step=61, hits=2)),
+    ),
+    Case("passed_over", broken.the_newest_checkpoint_is_not_listed, story(Trouble(kind="crash", step=80))),
+    Case(
+        "rewound_untold", broken.the_first_step_is_not_looked_at, story(Trouble(kind="crash", step=65), plan="nothing")
+    ),
+    Case(
+        "false_recovery",
+        broken.the_heartbeats_of_our_attempts_are_well_and_far,
+        story(Trouble(kind="flipped_save", step=30), CRASH, lies=(NO_EVENTS,)),
+    ),
+    Case("dead_unwatched", broken.the_sweep_does_nothing, story(CRASH, lies=(NO_EVENTS,))),
+    Case("paged_for_nothing", broken.a_heartbeat_says_diverging, story(steps=200)),
+    Case("budget_exceeded", broken.the_budget_is_boundless, story(Trouble(kind="hang", step=42, hits=20))),
+    Case(
+        "owner_undone",
+        broken.an_owners_stop_is_read_as_a_failure,
+        story(lies=(NO_EVENTS,), deeds=(Deed(what="stop", when="start", delay_s=400.0),)),
+    ),
+    Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+def test_a_broken_service_is_caught(case: Case) -> None:
+    verdict = play(case.story, broken=case.breaks)
+    assert case.kind in verdict.kinds, verdict
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+def test_the_same_story_with_nothing_broken_is_not_held_against_the_service(case: Case) -> None:
+    verdict = play(case.story)
+    is_open = explanation(case.kind, case.story, open_findings()) is not None
+    assert case.kind not in verdict.kinds or is_open, verdict
+
+
+def test_every_count_has_a_broken_service() -> None:
+    assert {case.kind for case in CASES} == set(COUNTS)
