@@ -156,6 +156,7 @@ class Incident:
     `seen_as` is the state that the attempt was last seen in, `seen_since` when it was first seen so; `unseen_since` is
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
+    `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest attempt's first one was decided.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
     `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name in Slurm; `repair` is
     what such a one remembers.
@@ -210,6 +211,7 @@ class Incident:
     ask: CheckpointAsk | None = None
     asks: int = 0
     stop_asked_at: datetime | None = None
+    stop_begun_at: datetime | None = None
     stopped_attempts: tuple[str, ...] = ()
     tries: tuple[Try, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -394,6 +396,7 @@ class Incident:
             "ask": _ask_to_wire(self.ask),
             "asks": self.asks,
             "stop_asked_at": _at(self.stop_asked_at),
+            "stop_begun_at": _at(self.stop_begun_at),
             "stopped_attempts": list(self.stopped_attempts),
             "tries": [_try_to_wire(item) for item in self.tries],
             "failures": [
@@ -457,6 +460,7 @@ class Incident:
             ask=_ask_from_wire(wire["ask"]),
             asks=int(wire["asks"]),
             stop_asked_at=_from_at(wire["stop_asked_at"]),
+            stop_begun_at=_from_at(wire.get("stop_begun_at")),
             stopped_attempts=tuple(wire["stopped_attempts"]),
             tries=tuple(_try_from_wire(item) for item in wire["tries"]),
             failures=tuple(

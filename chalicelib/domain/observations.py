@@ -59,6 +59,7 @@ class AttemptView:
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
+    `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
     `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
     Slurm tells.
     """
@@ -68,6 +69,7 @@ class AttemptView:
     detail: str = ""
     failure_reason: str = ""
     ended_at: datetime | None = None
+    stopping_since: datetime | None = None
     first_step: Maybe[int] = Unknown("no heartbeat")
     last_step: Maybe[int] = Unknown("no heartbeat")
     beat_at: datetime | None = None
@@ -111,6 +113,7 @@ class AttemptView:
             "detail": self.detail,
             "failure_reason": self.failure_reason,
             "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "stopping_since": self.stopping_since.isoformat() if self.stopping_since else None,
             "first_step": maybe_to_wire(self.first_step),
             "last_step": maybe_to_wire(self.last_step),
             "beat_at": self.beat_at.isoformat() if self.beat_at else None,
@@ -136,6 +139,7 @@ class AttemptView:
             detail=wire["detail"],
             failure_reason=wire["failure_reason"],
             ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
+            stopping_since=datetime.fromisoformat(wire["stopping_since"]) if wire.get("stopping_since") else None,
             first_step=maybe_from_wire(wire["first_step"]),
             last_step=maybe_from_wire(wire["last_step"]),
             beat_at=datetime.fromisoformat(wire["beat_at"]) if wire["beat_at"] else None,
@@ -225,6 +229,7 @@ class Observation:
     the Incident holds to be broken, as Slurm shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
     breaker while it is open. `gpus`, `node_count`: how big the run is.
+    `sibling` is an attempt of the Job that lives and that nobody has registered, looked for while a submission waits.
     """
 
     observed_at: datetime
@@ -246,6 +251,7 @@ class Observation:
     node: Maybe[NodeView] = Unknown("not about a node")
     shadow: str = ""
     breaker: Breaker | None = None
+    sibling: Maybe[str] = Unknown("none that is known")
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
 
@@ -281,6 +287,7 @@ class Observation:
             "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
             "shadow": self.shadow,
             "breaker": self.breaker.to_wire() if self.breaker else None,
+            "sibling": maybe_to_wire(self.sibling),
             "gpus": maybe_to_wire(self.gpus),
             "node_count": maybe_to_wire(self.node_count),
         }
@@ -319,6 +326,7 @@ class Observation:
             node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
             shadow=str(wire.get("shadow") or ""),
             breaker=Breaker.from_wire(wire["breaker"]) if wire.get("breaker") else None,
+            sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
             gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
             node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),
         )

@@ -17,6 +17,7 @@ from chalicelib.domain.rollback import account_rollback, first_onset, rewind_ste
 
 # Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
+_ATTEMPT = re.compile(r".*-r(?P<number>[1-9][0-9]{0,5})(?:x(?P<salt>[1-9][0-9]{0,2}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,5 +199,16 @@ def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Att
 def attempt_name(job_name: str, number: int, salt: int) -> str:
     """The deterministic platform name of attempt `number`; `salt` counts names found taken by somebody else."""
     suffix = f"-r{number}" if not salt else f"-r{number}x{salt}"
-    base = re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"
-    return base[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix
+    return _base(job_name)[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix
+
+
+def is_attempt_name(name: str, job_name: str) -> bool:
+    """`name` is one that `attempt_name` makes for the Job, or the Job's own."""
+    parts = _ATTEMPT.fullmatch(name)
+    return name == job_name or (
+        parts is not None and name == attempt_name(job_name, int(parts["number"]), int(parts["salt"] or 0))
+    )
+
+
+def _base(job_name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"

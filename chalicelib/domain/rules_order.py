@@ -24,7 +24,7 @@ from chalicelib.domain.verdict import Decision, Look, result, span_word, why
 
 STOPPED_BY_ORDER: Final = "order.stop"  # the outcome of an Incident that stopped its run for good
 _BEFORE: Final = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
-_NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN)
+_NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN, Done.SIBLING)
 
 
 def decide_order(look: Look) -> Decision | None:
@@ -136,6 +136,7 @@ def _send_stop(look: Look, attempt: AttemptView, reason: str) -> Decision:
         *_registered(look, attempt),
         *actions,
         stop_asked_at=look.now,
+        stop_begun_at=look.now,
         stop_hold=False,
         stopped_attempts=(*others, attempt.name),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from chalicelib.domain.actions import Done, QuarantineCheckpoint, ResubmitJob
+from chalicelib.domain.actions import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.incidents import Incident, Phase, Try
-from chalicelib.domain.known import Known
+from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.resume import choose_resume_point, left_in_doubt
 from chalicelib.domain.rules_ended import back_off_for_capacity
 from chalicelib.domain.slurm import Submission
@@ -29,7 +29,7 @@ def decide_resubmitting(look: Look) -> Decision:
             "resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING, *left_behind(incident.pending)
         )
         return dataclasses.replace(begun, look_again_in=look.policy.look_max)  # it has to start first
-    answered = _refusals(look)
+    answered = _sibling_lives(look) or _refusals(look)
     if answered is not None:
         return answered
     is_taken = result(look, "ResubmitJob", Done.NAME_TAKEN) is not None
@@ -60,6 +60,58 @@ def _has_started(look: Look, pending: Try) -> bool:
     if result(look, "ResubmitJob", Done.DONE, Done.ALREADY) is not None:
         return True
     return look.seen.next_number > pending.number
+
+
+def _sibling_lives(look: Look) -> Decision | None:
+    """Somebody else has started the run: that attempt is watched, and no other is made."""
+    found = result(look, "ResubmitJob", Done.SIBLING)
+    if found is not None:
+        look = dataclasses.replace(look, incident=undo_try(look.incident))
+        if not found.attempt:
+            reason = f"{found.detail}: it was started by hand, and nothing is started beside it"
+            return look.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
+        return adopt_sibling(look, found.attempt)
+    if look.incident.pending is None and isinstance(look.seen.sibling, Known):
+        return adopt_sibling(look, look.seen.sibling.value)
+    return None
+
+
+def adopt_sibling(look: Look, name: str) -> Decision:
+    """Take `name`, an attempt that others have submitted, for the new attempt, and verify it.
+
+    It is recorded as theirs: what it resumes from was their choice, and it is not stopped for that.
+    """
+    incident = look.incident
+    number = max(look.seen.next_number, incident.attempt_number + 1)
+    if look.seen.current == name:
+        number = look.seen.next_number - 1
+    theirs = Try(
+        number=number,
+        name=name,
+        clone_of=incident.attempt or "",
+        at=look.now,
+        resume_step=Unknown("it was submitted by hand"),
+        is_theirs=True,
+    )
+    old = incident.attempt
+    return look.changed(
+        tries=(*incident.tries, theirs),
+        attempt=name,
+        attempt_number=number,
+        seen_as="",
+        seen_since=None,
+        not_before=None,
+        capacity_since=None,
+        needs=(),
+        needs_since=None,
+        evidence_since=None,
+        **unwatched(),
+    ).move(
+        "resubmit.sibling",
+        f"{story(look)} {name} was submitted by hand in place of {old}: it is watched, and no other is started.",
+        Phase.VERIFYING,
+        AdoptAttempt(name=name, number=number, clone_of=old or "", why="submitted by hand"),
+    )
 
 
 def _refusals(look: Look) -> Decision | None:

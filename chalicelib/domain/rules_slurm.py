@@ -188,6 +188,8 @@ def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
         return look.stay("adopt.again", f"{attempt.name} is not registered yet; trying again", again)
     if attempt.name in look.incident.stopped_attempts:
         return None
+    if last.how is not Submission.REQUEUE:
+        return None  # a person has started it, from where they chose
     if look.incident.is_poisoned:
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
         return roll_back(look, attempt, "adopt.poisoned", reason)

@@ -209,6 +209,7 @@ def decide_stopping(look: Look) -> Decision:
             Phase.RECOVERED,
             severity=Severity.INFO,
         )
+    look = _whose_stop(look, attempt)
     if attempt is not None and look.has_ended(attempt):
         return _cancelled_meanwhile(look, attempt) or prepare_resubmit(look)
     refused = result(look, "StopJob", Done.REFUSED)
@@ -248,16 +249,31 @@ def decide_stopping(look: Look) -> Decision:
     return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
 
 
+def _whose_stop(look: Look, attempt: AttemptView | None) -> Look:
+    """The look with our stop taken back where the run was being stopped before it: its owner was quicker.
+
+    The platform must say both: that our order found it stopping, and that this began before we decided. A stop of ours
+    whose answer was lost is found under way as well, but began later.
+    """
+    begun_at = look.incident.stop_begun_at
+    if attempt is None or begun_at is None or attempt.stopping_since is None or look.incident.order is not None:
+        return look
+    if result(look, "StopJob", Done.ALREADY) is None or attempt.stopping_since >= begun_at:
+        return look
+    return look.changed(stopped_attempts=tuple(one for one in look.incident.stopped_attempts if one != attempt.name))
+
+
 def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
-    """Its own user was quicker: a job that was cancelled by its user is left alone, whatever we were about to do."""
+    """Its own user was quicker: a run that was stopped by its user is left alone, whatever we were about to do."""
     slurm = attempt.slurm
-    if slurm is None or attempt.status is not AttemptStatus.STOPPED or slurm.ended_by is not EndedBy.USER:
+    if attempt.status is not AttemptStatus.STOPPED or attempt.successor is not None or look.incident.order is not None:
         return None
-    if attempt.successor is not None or look.incident.order is not None:
+    is_by_user = slurm is not None and slurm.ended_by is EndedBy.USER
+    if not is_by_user and (slurm is not None or stop_is_ours(look, attempt)):
         return None
     return look.close(
         "stop.owner_stopped",
-        f"{attempt.name} was cancelled by its user before our stop reached it: it is left alone",
+        f"{attempt.name} was stopped by its user before our stop reached it: it is left alone",
         Phase.STOPPED,
         severity=Severity.INFO,
     )

@@ -111,6 +111,7 @@ class Look:
             next_number=job.attempt_number + 1,
             current=job.current_attempt,
             successor=self._successor(job, attempt),
+            sibling=self._sibling(job, incident),
             nodes=self._nodes(incident, attempt),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
@@ -136,6 +137,21 @@ class Look:
         if not isinstance(seen, Known) or seen.value.successor is None:
             return Unknown("none that is known")
         return self._attempt(job, seen.value.successor)
+
+    def _sibling(self, job: Job, incident: Incident) -> Maybe[str]:
+        """An attempt that somebody else has started while ours waits; right before ours is sent it is looked for again.
+
+        Only what no Job has registered: what another Job protects is not this Incident's to take over.
+        """
+        if incident.phase is not Phase.RESUBMITTING or incident.pending is not None:
+            return Unknown("nothing waits to be submitted")
+        try:
+            for name in self.scheduler.siblings(job, besides={incident.attempt or job.current_attempt}):
+                if self.registry.job_of_attempt(name) is None:
+                    return Known(name)
+        except RecoveryError as err:
+            return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
+        return Unknown("none that is known")
 
     def _nodes(self, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[tuple[NodeFacts, ...]]:
         """The nodes that matter to the Incident, read once one of them may be to blame."""
