@@ -12,6 +12,7 @@ from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.resume import choose_resume_point
+from chalicelib.domain.rollback import is_of_its_checkpoint
 
 # What may be a checkpoint's doing. A broken node, want of capacity or of memory at the start is not.
 _MAY_BE_THE_LOAD = frozenset({FaultClass.SOFTWARE_CRASH, FaultClass.BAD_CHECKPOINT, FaultClass.UNCLEAR})
@@ -76,6 +77,9 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     A failure that says "corrupt" needs fewer of them, but only where an older checkpoint exists: where there is none,
     a failed download deserves its second chance. Two checkpoints in a row that kill alike are left to the budgets.
     """
+    poisoned = _poisoned(incident)
+    if poisoned is not None:
+        return poisoned
     if not incident.tries or not incident.tries[-1].died_at_load:
         return None
     last = incident.tries[-1]
@@ -98,6 +102,19 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     how = "could not be loaded" if is_told_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
     return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}")
+
+
+def _poisoned(incident: Incident) -> Condemned | None:
+    """At once, and whatever older ones there are: the weights of such a checkpoint never give a finite loss again."""
+    last = incident.tries[-1] if incident.tries else None
+    if last is None or last.resume_manifest is None or last.resume_manifest in incident.excluded_checkpoints:
+        return None
+    onset = next((one for one in incident.onsets if one.attempt == last.name), None)
+    if onset is None or not is_of_its_checkpoint(incident, onset):
+        return None
+    step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
+    why = f"poisoned: {last.name} resumed from step {step} and was not finite from its first step on"
+    return Condemned(key=last.resume_manifest, root=last.resume_root, why=why)
 
 
 def _has_older(incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> bool:

@@ -6,14 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from chalicelib.domain.evidence import FORENSIC
+from chalicelib.domain.evidence import FORENSIC, newest_before
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.loss import marked_bad
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.policy import Policy
-from chalicelib.domain.rollback import account_rollback, first_onset, rewind_steps
+from chalicelib.domain.rollback import account_rollback, first_onset, resumed_at_last, rewind_steps
 
 # Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
@@ -95,8 +96,11 @@ def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
         limits.append((int(order["from_step"]), "resume.ordered"))
     onset = first_onset(incident)
     if incident.is_poisoned and isinstance(onset, Known):
-        # A checkpoint of step n holds the state after n, and the bad batch was applied at the onset itself.
-        limits.append((onset.value - max(rewind_steps(incident, policy), 1), "resume.before_onset"))
+        newest = newest_before(onset.value) if incident.onset_fault is FaultClass.NON_FINITE else onset.value - 1
+        limits.append((min(newest, onset.value - rewind_steps(incident, policy)), "resume.before_onset"))
+        used = resumed_at_last(incident, policy)
+        if used is not None:
+            limits.append((used - 1, "resume.before_onset"))
     return min(limits) if limits else (None, "resume.newest")
 
 

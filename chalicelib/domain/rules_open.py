@@ -120,13 +120,9 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if moves_again is not None:
         return moves_again
     row = look.policy.playbook(look.incident.fault)
-    bout = look.incident.bout
-    if look.incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
-        return healed(look, attempt)
-    if row.response is Response.TELL:
-        return _tell(look)
-    if row.response is Response.WATCH_THEN_ROLL_BACK and look.incident.fault in LOSS_FAULTS:
-        return watch_loss(look, attempt)
+    watched = _left_training(look, attempt, row.response)
+    if watched is not None:
+        return watched
     if row.response is Response.HAND_OVER:
         return look.hand_over("playbook.hand_over", story(look))
     if look.policy.shadow:
@@ -142,6 +138,34 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
         return begin_checkpoint(look, attempt)
     return _confirm_then_stop(look, attempt)
+
+
+def _left_training(look: Look, attempt: AttemptView, response: Response) -> Decision | None:
+    """What is told or watched while the run goes on; None where something is to be done about it."""
+    bout = look.incident.bout
+    is_loss = look.incident.fault in LOSS_FAULTS
+    if is_loss and bout is not None and bout.healed_step is not None:
+        return healed(look, attempt)
+    if response is Response.TELL:
+        return _tell(look)
+    if look.incident.fault is FaultClass.NON_FINITE and not look.incident.is_poisoned:
+        return _single_value(look, attempt)
+    return watch_loss(look, attempt) if is_loss and response is Response.WATCH_THEN_ROLL_BACK else None
+
+
+def _single_value(look: Look, attempt: AttemptView) -> Decision:
+    """A value that was not finite, once: watched until it lasts or is over, and told either way."""
+    reason = f"{story(look)} One value that is not finite may be a skipped step; {attempt.name} is watched"
+    if look.incident.phase in _UNTOLD:
+        return look.move("nan.watching", reason, Phase.HOLDING)
+    if look.in_phase < look.policy.tell_open:
+        return look.stay("nan.watching", reason)
+    return look.close(
+        "nan.passed",
+        f"{story(look)} Nothing has borne it out for {span_word(look.in_phase)}: {attempt.name} was left training",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
 
 
 def _came_back_from_repair(look: Look, attempt: AttemptView) -> bool:

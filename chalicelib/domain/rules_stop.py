@@ -101,7 +101,11 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
     """The picture has changed while the run was asked to save."""
     incident = look.incident
     bout = incident.bout
-    if incident.fault is FaultClass.NON_FINITE and look.policy.playbook(incident.fault).response in ROLL_BACKS:
+    if (
+        incident.fault is FaultClass.NON_FINITE
+        and incident.is_poisoned
+        and look.policy.playbook(incident.fault).response in ROLL_BACKS
+    ):
         reason = f"{story(look)} What it would save could not be resumed from."
         return roll_back(look, attempt, "checkpoint.poisoned", reason)
     if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:

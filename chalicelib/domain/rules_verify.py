@@ -153,6 +153,8 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
         return False
     if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
         return False
+    if signal.fault is FaultClass.NON_FINITE and not look.incident.is_poisoned:
+        return False  # one value, which nothing bears out: diagnosis.is_borne_out
     if signal.fault in LOSS_FAULTS and look.policy.playbook(signal.fault).response is not Response.TELL:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if look.incident.repaired_at is not None and signal.occurred_at < look.incident.repaired_at:
