@@ -94,10 +94,11 @@ def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
     return dataclasses.replace(
         incident,
         unseen_since=None,
+        paged_for="",
         seen_since=incident.seen_since and min(incident.seen_since + away, now),
         watch_at=incident.watch_at and min(incident.watch_at + away, now),
         phase_entered_at=min(incident.phase_entered_at + away, now)
-        if incident.phase in _WEIGHING
+        if incident.phase in (*_WEIGHING, Phase.STOPPING, Phase.VERIFYING)
         else incident.phase_entered_at,
     )
 

@@ -155,6 +155,7 @@ class Incident:
     `onset_step` is the first bad step of `onset_attempt`, once poisoned; what replaces it must resume before that.
     `seen_as` is the state that the attempt was last seen in, `seen_since` when it was first seen so; `unseen_since` is
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
+    `paged_for` is the rule that has paged for something that cannot be read, until the attempt is seen again.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
     `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest attempt's first one was decided.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
@@ -205,6 +206,7 @@ class Incident:
     seen_as: str = ""
     seen_since: datetime | None = None
     unseen_since: datetime | None = None
+    paged_for: str = ""
     repaired_at: datetime | None = None
     watch_step: Maybe[int] = Unknown("not watched yet")
     watch_at: datetime | None = None
@@ -341,7 +343,7 @@ class Incident:
         for attempt in reversed(self.tries):
             if attempt.gained:
                 break
-            count += attempt.ended and attempt.gained is False
+            count += attempt.ended and attempt.gained is False and not attempt.no_room
         return count
 
     @property
@@ -390,6 +392,7 @@ class Incident:
             "seen_as": self.seen_as,
             "seen_since": _at(self.seen_since),
             "unseen_since": _at(self.unseen_since),
+            "paged_for": self.paged_for,
             "repaired_at": _at(self.repaired_at),
             "watch_step": maybe_to_wire(self.watch_step),
             "watch_at": _at(self.watch_at),
@@ -454,6 +457,7 @@ class Incident:
             seen_as=wire["seen_as"],
             seen_since=_from_at(wire["seen_since"]),
             unseen_since=_from_at(wire["unseen_since"]),
+            paged_for=wire.get("paged_for", ""),
             repaired_at=_from_at(wire["repaired_at"]),
             watch_step=maybe_from_wire(wire["watch_step"]),
             watch_at=_from_at(wire["watch_at"]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Try
-from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.resume import choose_resume_point
@@ -96,12 +96,30 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
     if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
         limit = min(limit, policy.corrupt_loads_before_quarantine)
-    if deaths < limit:
+    if deaths < limit or not _is_to_blame(incident, key, checkpoints, is_told_corrupt=is_told_corrupt):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
     how = "could not be loaded" if is_told_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
     return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}")
+
+
+def _is_to_blame(
+    incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], *, is_told_corrupt: bool
+) -> bool:
+    """The error says that what was loaded is damaged, and this was what was loaded; or another one does load.
+
+    A bug in the first batch after a checkpoint kills at the same place as the checkpoint would, and a trainer that
+    loads its own newest, whatever it is told, dies of that one.
+    """
+    if not is_told_corrupt:
+        return any(
+            item.ended and item.resume_manifest not in (None, key) and not item.died_at_load for item in incident.tries
+        )
+    step = next((item.resume_step for item in incident.tries if item.resume_manifest == key), Unknown("not tried"))
+    if not isinstance(checkpoints, Known) or not isinstance(step, Known):
+        return True
+    return not any(item.problems and item.step > step.value for item in checkpoints.value)
 
 
 def _poisoned(incident: Incident) -> Condemned | None:

@@ -42,6 +42,7 @@ class AttemptStatus(StrEnum):
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.mailbox.RunPhase)
+FINISHED = "finished"  # and for one whose training has ended by itself
 
 _ENDED = frozenset(
     {AttemptStatus.STOPPED, AttemptStatus.EXPIRED, AttemptStatus.FAILED, AttemptStatus.COMPLETED, AttemptStatus.GONE}
@@ -84,6 +85,11 @@ class AttemptView:
     hears: str = ""
     successor: str | None = None
     slurm: SlurmView | None = None
+
+    @property
+    def is_finishing(self) -> bool:
+        """Its training is over: its own heartbeat says so, or SageMaker uploads what its script has left."""
+        return self.work == FINISHED or self.detail.startswith("InProgress/Uploading")
 
     @property
     def judged_at(self) -> Maybe[int]:
@@ -224,6 +230,9 @@ class Observation:
     `fruitless_before` how many attempts in a row, the newest of them included, ended without passing what had been
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
+    `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
+    known. `had_checkpoints`: an attempt of the Job has resumed from one, or has
+    answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
@@ -244,6 +253,8 @@ class Observation:
     next_number: int = 1
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
+    resumed_at: tuple[int | None, ...] = ()
+    had_checkpoints: bool = False
     current: str = ""
     successor: Maybe[AttemptView] = Unknown("none that is known")
     nodes: Maybe[tuple[NodeFacts, ...]] = Unknown("not needed")
@@ -277,6 +288,8 @@ class Observation:
             "next_number": self.next_number,
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
+            "resumed_at": list(self.resumed_at),
+            "had_checkpoints": self.had_checkpoints,
             "current": self.current,
             "successor": maybe_to_wire(
                 Known(self.successor.value.to_wire()) if isinstance(self.successor, Known) else self.successor
@@ -317,6 +330,8 @@ class Observation:
             next_number=int(wire["next_number"]),
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
+            resumed_at=tuple(wire.get("resumed_at", ())),
+            had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),
             successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,
             nodes=Known(tuple(NodeFacts.from_reader(Reader(node)) for node in nodes.value))

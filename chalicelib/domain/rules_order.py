@@ -59,9 +59,7 @@ def _stop(look: Look) -> Decision | None:
     attempt = look.attempt
     if attempt is None:
         reason = f"{who_ordered(incident)} ordered a stop, and the attempt cannot be read: {why(look.seen.attempt)}"
-        if look.unseen_for >= look.policy.stop_limit:
-            return look.hand_over("order.stop_unseen", f"{reason}, for {span_word(look.unseen_for)}")
-        return look.stay("order.stop_unseen_yet", reason)
+        return look.unread("order.stop_unseen", "order.stop_unseen_limit", reason, look.unseen_for)
     if look.has_ended(attempt):
         # Where Slurm has put it back, or an earlier stop of ours has, that start is the run now, and is stopped too.
         again = (platform_restarted(look) or adopt_held(look, attempt)) if attempt.successor is not None else None

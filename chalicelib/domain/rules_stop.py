@@ -10,10 +10,11 @@ from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.diagnosis import stalled_at
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.finishing import decide_finishing
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
-from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
@@ -110,6 +111,9 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
         return roll_back(look, attempt, "checkpoint.poisoned", reason)
     if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
         return _healed_meanwhile(look, attempt)
+    finishing = decide_finishing(look, attempt, group="checkpoint")
+    if finishing is not None:
+        return finishing
     if attempt.status is AttemptStatus.REPAIRING:
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move(
@@ -119,7 +123,8 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
         )
     if not look.incident.tries:
         return heal(look, attempt)
-    if look.incident.fault is FaultClass.HANG and has_passed(attempt.last_step, stalled_at(look.incident)):
+    is_past = has_passed(attempt.last_step, stalled_at(look.incident)) and attempt.work != STALLED
+    if look.incident.fault is FaultClass.HANG and is_past:
         return look.changed(**unwatched()).move(
             "verify.moves_again",
             f"{attempt.name} moves again: step {step_word(attempt.last_step)}",
@@ -184,7 +189,7 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
                 severity=Severity.INFO,
             )
         if not attempt.status.has_ended:
-            changed = _may_still_heal(look, attempt)
+            changed = _no_longer_needed(look, attempt) or _may_still_heal(look, attempt)
             if changed is not None:
                 return changed
     if look.policy.playbook(look.incident.fault).response in (
@@ -228,12 +233,8 @@ def decide_stopping(look: Look) -> Decision:
     if refused is not None:
         return look.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
     if attempt is None:
-        if look.in_phase >= look.policy.stop_limit:
-            return look.hand_over(
-                "stop.unseen",
-                f"whether it stopped cannot be told: {why(look.seen.attempt)}; a second one could double the run",
-            )
-        return look.stay("stop.unseen", f"the attempt cannot be read: {why(look.seen.attempt)}")
+        reason = f"whether it stopped cannot be told: {why(look.seen.attempt)}; a second one could double the run"
+        return look.unread("stop.unseen", "stop.unseen_limit", reason, look.in_phase)
     if look.in_phase >= look.policy.stop_limit:
         return look.hand_over(
             "stop.stuck",

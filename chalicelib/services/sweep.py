@@ -16,6 +16,7 @@ from typing import Final
 
 from chalicelib.domain.alert_word import left_by_alerts_alone
 from chalicelib.domain.errors import RecoveryError, Skip, VersionConflict
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, execution_name
 from chalicelib.domain.jobs import AlarmMode, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
@@ -278,9 +279,8 @@ class Sweep:
             view = self.scheduler.describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
                 return signal_from_state(job, view, now=self.clock.now())
-        if _is_uploading(view) or self._is_with_a_person(job):
-            return None
-        return signal
+        is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
+        return None if is_over or self._is_with_a_person(job) else signal
 
     def _sign_of_trouble(
         self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
@@ -369,8 +369,3 @@ def _chunks(jobs: Iterable[Job], size: int) -> Iterator[list[Job]]:
     rest = iter(jobs)
     while chunk := list(islice(rest, size)):
         yield chunk
-
-
-def _is_uploading(view: AttemptView) -> bool:
-    """Its script has ended, and SageMaker copies what it left: no metric comes any more, and none is missed."""
-    return view.detail.startswith("InProgress/Uploading")
