@@ -19,6 +19,7 @@ from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules_slurm import suspended, waiting_in_queue
 from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.silence import silent_only
 from chalicelib.domain.verdict import (
     Decision,
     Look,
@@ -156,7 +157,9 @@ def _left_training(look: Look, attempt: AttemptView, response: Response) -> Deci
         return _tell(look)
     if look.incident.fault is FaultClass.NON_FINITE and not look.incident.is_poisoned:
         return _single_value(look, attempt)
-    return watch_loss(look, attempt) if is_loss and response is Response.WATCH_THEN_ROLL_BACK else None
+    if is_loss and response is Response.WATCH_THEN_ROLL_BACK:
+        return watch_loss(look, attempt)
+    return silent_only(look, attempt)
 
 
 def _single_value(look: Look, attempt: AttemptView) -> Decision:

@@ -24,6 +24,7 @@ from chalicelib.domain.rules_ended import attempt_died
 from chalicelib.domain.rules_loss import roll_back
 from chalicelib.domain.rules_slurm import adopted_trouble, superfluous_exclusion, suspended, waiting_in_queue
 from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.silence import is_silence
 from chalicelib.domain.sizes import smaller
 from chalicelib.domain.verdict import (
     Decision,
@@ -197,6 +198,8 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
     if signal.attempt != attempt.name or not signal.triggers or signal.fault is None:
         return False
     if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
+        return False
+    if is_silence(signal) and attempt.work != STALLED:
         return False
     if signal.fault is FaultClass.NON_FINITE and not look.incident.is_poisoned:
         return False  # one value, which nothing bears out: diagnosis.is_borne_out
