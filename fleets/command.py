@@ -45,8 +45,16 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--gpus", type=_gpus, required=True, metavar="N", help="of the run; whole instances")
-    parser.add_argument("--instance", type=_instance, default=DEFAULT_INSTANCE, metavar="TYPE", help=DEFAULT_INSTANCE)
+    parser.add_argument(
+        "--gpus", type=_gpus, required=True, metavar="N", help="of the run; a multiple of one instance's"
+    )
+    parser.add_argument(
+        "--instance",
+        type=_instance,
+        default=DEFAULT_INSTANCE,
+        metavar="TYPE",
+        help=f"of the run (default: {DEFAULT_INSTANCE})",
+    )
     parser.add_argument(
         "--mtbf",
         type=number(0.01, 100_000.0, "hours"),
@@ -67,7 +75,11 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--spares", type=_spares, metavar="N", help="spare nodes (default: as many as pay)")
     parser.add_argument(
-        "--days", type=number(0.1, 3660.0, "days"), default=DEFAULT_DAYS, metavar="N", help="how long it runs (30)"
+        "--days",
+        type=number(0.1, 3660.0, "days"),
+        default=DEFAULT_DAYS,
+        metavar="N",
+        help="how long it runs (default: 30)",
     )
     parser.add_argument(
         "--usd-per-hour",
@@ -75,7 +87,7 @@ def register(subparsers: Any) -> None:
         metavar="USD",
         help="price of one instance (default: the ledger's table)",
     )
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the drawn failures (0)")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the drawn failures (default: 0)")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--plot", metavar="FILE.svg", help="draw it")
     parser.set_defaults(run=run)

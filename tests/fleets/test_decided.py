@@ -66,9 +66,10 @@ def test_a_playbook_that_hands_over_is_played_so() -> None:
 
 
 def test_a_save_that_outlasts_its_deadline_is_not_resumed_from_and_a_policy_may_give_it_longer() -> None:
+    short = _with(FaultClass.PLANNED_END, deadline=Deadline.SHORT)
     patient = _with(FaultClass.PLANNED_END, deadline=Deadline.FULL)
     long_save = replace(STAGES, save_s=60.0)
-    assert not played(Shows.NOTICE, long_save, monitored=True).is_saved
+    assert not played(Shows.NOTICE, long_save, monitored=True, policy=short).is_saved
     assert played(Shows.NOTICE, long_save, monitored=True, policy=patient).is_saved
 
 
