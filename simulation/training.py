@@ -2,8 +2,8 @@
 
 A step is no event: where a run is follows from when it last changed. Events are what changes it (the next trouble,
 save, end) and what its monitor sends. The monitor writes with the one definition of the mailbox's format and does what
-`rekindle.monitor` does: three bad steps in a row are told with the first of them, a stall after its limit, a save while
-the weights may be poisoned is sealed as such, a request is answered, a superseded attempt no longer saves.
+`rekindle.monitor` does: three bad steps in a row are reported with the first of them, a stall after its limit, a save
+while the weights may be poisoned is sealed as such, a request is answered, a superseded attempt no longer saves.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Training:
                 run.falls_ill("poisoned", now, reached=step - 1)
             case "spike":
                 self._enter(attempt, step, moves=True, health="spiking", onset=step)
-                self._tell_loss(
+                self._push_loss(
                     attempt, "Rekindle Loss Spike", {"onset_step": step, "trouble": "loss_spike"}, rule=True
                 )
                 if trouble.heals is None:
@@ -263,18 +263,18 @@ class Training:
         )
         if heals and stretch.health == "spiking" and not attempt.spikes_on:
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
-            self._tell_loss(
+            self._push_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
             )
         else:
             self._enter(attempt, step, moves=True, **changes)
         if first_bad is not None and step == max(first_bad + CONFIRMED_AFTER - 1, attempt.first_step):
-            self._tell_bad(attempt, first_bad)
+            self._push_bad(attempt, first_bad)
 
-    def _tell_bad(self, attempt: Attempt, first_bad: int) -> None:
-        if attempt.has_told_bad:
+    def _push_bad(self, attempt: Attempt, first_bad: int) -> None:
+        if attempt.has_pushed_bad:
             return
-        attempt.has_told_bad = True
+        attempt.has_pushed_bad = True
         detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
         self._push(attempt, "Rekindle Non-Finite Loss", detail)
         self._report(attempt, ReportKind.NON_FINITE, first_bad)
@@ -289,7 +289,7 @@ class Training:
         )
 
     def _thaws(self, attempt: Attempt) -> None:
-        was_told = attempt.stretches[-1].phase is RunPhase.STALLED
+        was_pushed = attempt.stretches[-1].phase is RunPhase.STALLED
         self._cancel(attempt, "stall")
         attempt.is_frozen = False
         base = attempt.stretches[-1].base
@@ -298,7 +298,7 @@ class Training:
             attempt.run.falls_ill("poisoned", self._clock.now(), reached=base)
         else:
             attempt.run.is_well_again(self._clock.now())
-        if was_told:
+        if was_pushed:
             self._push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})
         self._plan_next(attempt)
 
@@ -306,7 +306,7 @@ class Training:
         self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.FINISHED)
         attempt.is_done = True
         if attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.stretches[-1].base:
-            self._tell_bad(attempt, attempt.first_bad_loss)  # what is bad at the end is told, however short it was
+            self._push_bad(attempt, attempt.first_bad_loss)  # what is bad at the end is reported, however short it was
         self._push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(attempt.name, Phase.UPLOADING)
         wait = timedelta(seconds=attempt.run.spec.upload_s)
@@ -472,7 +472,7 @@ class Training:
         ):
             self._objects.put(f"{_prefix(attempt.run)}/{one.key}", one.to_json())
 
-    def _tell_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
+    def _push_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
         figures = {"loss": 9.0, "baseline": 2.0, "rule": "as the story has it"} if rule else {"loss": 2.0}
         self._push(attempt, name, detail | figures)
 

@@ -61,8 +61,8 @@ class Watcher:
     def condemned(self, root: str) -> None:
         """The service has marked a checkpoint as bad."""
 
-    def told(self, notice: Notice) -> None:
-        """The service has told people."""
+    def notified(self, notice: Notice) -> None:
+        """The service has notified people."""
 
     def recorded(self, before: Incident | None, after: Incident) -> None:
         """An Incident has opened, or stands elsewhere."""
@@ -72,7 +72,7 @@ class Watcher:
 
 
 class _Incidents(MemoryIncidents):
-    """The table of Incidents, which may be throttled, and tells what it takes."""
+    """The table of Incidents, which may be throttled, and reports what it takes."""
 
     def __init__(self, books: Books, world: World) -> None:
         super().__init__(books)
@@ -111,7 +111,7 @@ class _Marks:
 
 
 class _People:
-    """ports.Announcer: what people are told."""
+    """ports.Announcer: keeps the notices."""
 
     def __init__(self, watcher: Callable[[], Watcher]) -> None:
         self._watcher = watcher
@@ -119,7 +119,7 @@ class _People:
 
     def announce(self, notice: Notice) -> None:
         self.notices.append(notice)
-        self._watcher().told(notice)
+        self._watcher().notified(notice)
 
 
 class _Reported:
@@ -345,7 +345,7 @@ class World:
         for run in self.runs.values():
             if run.owner_stopped or run.is_finished:
                 continue
-            if run.ill is not None and not run.ill.is_counted and not run.ill.is_told:
+            if run.ill is not None and not run.ill.is_counted and not run.ill.is_notified:
                 return True
             reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)
             if reached is not None and any(
@@ -529,7 +529,9 @@ class World:
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 for attempt in run.live:
-                    if attempt.job.phase is not JobPhase.STOPPING:  # else the platform cannot tell who wanted it first
+                    if (
+                        attempt.job.phase is not JobPhase.STOPPING
+                    ):  # else the platform does not show who wanted it first
                         run.owner_stopped = True
                         self.jobs.stop_training_job({"TrainingJobName": attempt.name})
                 if run.owner_stopped:
