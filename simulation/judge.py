@@ -16,8 +16,9 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.ports import Notice, NoticeKind
 from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
+from simulation.memory import Watcher
 from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueRun
-from simulation.world import Watcher, World
+from simulation.world import World
 
 COUNTS: Final[Mapping[str, str]] = {
     "two_live_attempts": "the service submitted an attempt while another one of the run was live",
