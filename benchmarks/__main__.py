@@ -18,6 +18,7 @@ PARTS = {
     "detectors": "benchmarks.detectors",
     "healthy": "benchmarks.healthy",
     "signatures": "benchmarks.signatures",
+    "fleet": "benchmarks.fleet",
 }
 
 

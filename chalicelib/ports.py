@@ -6,7 +6,7 @@ its docstring names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -320,8 +320,20 @@ class Scheduler(Protocol):
         """
         ...
 
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+        """Attempts of the Job that have not ended, `besides` left out: what a submission would run beside.
+
+        An attempt is a sibling by its job tag, by its mailbox, or by a name that Rekindle gives to attempts of the Job
+        while nothing says that it is another run's. Whoever submitted it, and whether or not it is registered.
+
+        Raises:
+            RecoveryError: whether there is one cannot be told now.
+        """
+        ...
+
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
-        """Start the clone. DONE; ALREADY (a job of this name with our tags exists); NAME_TAKEN; CAPACITY; REFUSED;
+        """Start the clone. DONE; ALREADY (a job of this name with our tags exists); SIBLING (the name is that of a
+        living attempt of the Job); NAME_TAKEN (by another run, or by one that has ended); CAPACITY; REFUSED;
         PENDING (Slurm: ordered, not answered; asked again it is the same order).
         """
         ...
@@ -622,6 +634,14 @@ class HeadNodes(Protocol):
 
         Raises:
             DependencyUnavailable: the agent is silent, has not read Slurm of late, or its document cannot be used.
+        """
+        ...
+
+    def newest_attempts(self, cluster: str, *, limit: int) -> tuple[str, ...]:
+        """The attempts of the cluster that the agent has written of last, newest first, however old that is.
+
+        Raises:
+            DependencyUnavailable: they cannot be listed.
         """
         ...
 

@@ -12,7 +12,7 @@ event moves its steps. What Rekindle orders has never happened in the recording,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -200,6 +200,10 @@ class RecordedWorld:
             return ActionResult(action="StopJob", done=Done.ALREADY, detail=f"it is {run.status}")
         run.status, run.ended_at, run.ours = AttemptStatus.STOPPED, self.clock.now(), True
         return ActionResult(action="StopJob", done=Done.DONE)
+
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+        """Nobody but the service starts anything in a replay; what the recording started itself is met by its name."""
+        return ()
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002  the port's own names
         """Started at once; from then on the recording's own events move it, where it has any."""

@@ -9,11 +9,12 @@ given before 1 GET more; the queue's URL is asked for once per process and clust
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.adapters.s3_objects import S3Objects
-from chalicelib.domain.errors import DependencyUnavailable, Permanent, RecoveryError, Throttled
+from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent, RecoveryError, Throttled
 from chalicelib.domain.headnodes import why_unknown
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.ports import Clock
@@ -22,7 +23,9 @@ from rekindle.headnode.names import (
     agent_key,
     answer_key,
     attempt_key,
+    attempts_prefix,
     check_cluster,
+    is_slurm,
     nodes_key,
     order_key,
     parse_attempt,
@@ -92,6 +95,16 @@ class S3HeadNodes:
         except MailboxError as err:
             raise DependencyUnavailable(f"what the whiteboard says of {name} cannot be used: {err}"[:300]) from err
         return doc
+
+    def newest_attempts(self, cluster: str, *, limit: int) -> tuple[str, ...]:
+        """See ports.HeadNodes: one listing."""
+        try:
+            listed = list(self._objects.below(self._place(attempts_prefix(cluster)), folder=True))
+        except (MailboxError, NotAuthorized) as err:
+            raise DependencyUnavailable(f"the attempts of {cluster!r} cannot be listed: {err}"[:300]) from err
+        listed.sort(key=lambda item: item.modified_at, reverse=True)
+        names = (item.key.rsplit("/", 1)[-1].removesuffix(".json") for item in listed)
+        return tuple(islice((name for name in names if is_slurm(name)), limit))
 
     def nodes(self, cluster: str) -> Maybe[NodesDoc]:
         """See ports.HeadNodes."""

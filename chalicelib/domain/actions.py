@@ -194,26 +194,33 @@ class Done(StrEnum):
     REFUSED = "refused"  # a reason that trying again cannot change
     CAPACITY = "capacity"  # no room now
     NAME_TAKEN = "name_taken"  # the new attempt's name belongs to somebody else
+    SIBLING = "sibling"  # another attempt of the Job lives: nothing was started
     PENDING = "pending"  # ordered, and not answered yet: the same order sent again is the same order
     UNAVAILABLE = "unavailable"  # could not be reached; whether it took effect is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """What one Action answered; read by the next look."""
+    """What one Action answered; read by the next look. `attempt` names the sibling that lives (SIBLING)."""
 
     action: str
     done: Done
     detail: str = ""
+    attempt: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form, the step's result."""
-        return {"action": self.action, "done": self.done.value, "detail": self.detail}
+        return {"action": self.action, "done": self.done.value, "detail": self.detail, "attempt": self.attempt}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> ActionResult:
         """Inverse of `to_wire`."""
-        return cls(action=wire["action"], done=Done(wire["done"]), detail=wire["detail"])
+        return cls(
+            action=wire["action"],
+            done=Done(wire["done"]),
+            detail=wire["detail"],
+            attempt=wire.get("attempt", ""),
+        )
 
 
 def action_name(action: Action) -> str:

@@ -26,9 +26,7 @@ def _unseen(look: Look) -> Decision | None:
     if look.attempt is not None:
         return None
     reason = f"{look.incident.attempt} cannot be read: {why(look.seen.attempt)}; it is not stopped blindly"
-    if look.unseen_for >= look.policy.stop_limit:
-        return look.hand_over("stop.blind_limit", f"{reason}; for {span_word(look.unseen_for)} now")
-    return look.stay("stop.blind", reason)
+    return look.unread("stop.blind", "stop.blind_limit", reason, look.unseen_for)
 
 
 def _no_way_back(look: Look) -> Decision | None:

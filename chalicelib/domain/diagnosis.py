@@ -6,15 +6,16 @@ import dataclasses
 import re
 from datetime import datetime
 
-from chalicelib.domain.evidence import MAX_SUSPICIONS, Suspicion, SuspicionKind
+from chalicelib.domain.evidence import MAX_SUSPICIONS, Stretch, Suspicion, SuspicionKind, newest_before
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, SkipWindow, best_step
 from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.loss import bad_fault, ends_open_stretches, follow
+from chalicelib.domain.loss import bad_fault, ends_open_stretches, follow, with_stretch
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.playbooks import FAULT_RANK
 from chalicelib.domain.signals import Signal, SignalKind
+from rekindle.detectors import Health
 from rekindle.headnode.documents import SlurmState
 
 _ORDERS = {
@@ -93,10 +94,11 @@ def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
     return dataclasses.replace(
         incident,
         unseen_since=None,
+        paged_for="",
         seen_since=incident.seen_since and min(incident.seen_since + away, now),
         watch_at=incident.watch_at and min(incident.watch_at + away, now),
         phase_entered_at=min(incident.phase_entered_at + away, now)
-        if incident.phase in _WEIGHING
+        if incident.phase in (*_WEIGHING, Phase.STOPPING, Phase.VERIFYING)
         else incident.phase_entered_at,
     )
 
@@ -263,7 +265,11 @@ def _poison(incident: Incident, view: AttemptView | None) -> Incident:
     Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
     out of order the news come, its checkpoints from the onset on are worth nothing.
     """
-    bad = [signal for signal in incident.signals if signal.fault is FaultClass.NON_FINITE]
+    bad = [
+        signal
+        for signal in incident.signals
+        if signal.fault is FaultClass.NON_FINITE and is_borne_out(signal, incident, view)
+    ]
     late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.onset_attempt]
     incident = _lower_onset(incident, late)
     own = [signal for signal in bad if concerns(signal, incident)]
@@ -292,11 +298,70 @@ def _poison(incident: Incident, view: AttemptView | None) -> Incident:
     if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
         # It went from bad to worse: its state was bent from the spike's onset on.
         incident = _lower_onset_to(incident, bout.first_bad)
-    if isinstance(incident.onset_step, Unknown) and view is not None and view.name == incident.attempt:
-        incident = dataclasses.replace(
-            incident, onset_step=view.last_step if isinstance(view.last_step, Known) else incident.onset_step
-        )
-    return incident
+    if view is not None and view.name == incident.attempt:
+        incident = _lower_onset_to(incident, _onset_in(view, incident))
+    return _kept_from(incident)
+
+
+# What counts or prints single values that are not finite. A step that a loss scaler skips, or one bad batch, is news:
+# weights that are poisoned stay so. The monitor's own event says that it lasted (rekindle/monitor/state.py).
+_SINGLE_VALUES = frozenset({SignalKind.TRAINING_LOG, SignalKind.ALARM, SignalKind.STATE_REREAD})
+_LASTS = 3  # steps; a claim that names none counts by its minute
+
+
+def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -> bool:
+    """A claim of a loss that is not finite is more than one value: the run's own judgement, or repetition, bears it
+    out. Of a run that has died of something else it counts as well, unless a later value was finite.
+    """
+    if signal.kind not in _SINGLE_VALUES or incident.onset_attempt == signal.attempt:
+        return True
+    if view is None or view.name != signal.attempt:
+        return False
+    if view.loss_state in _BAD_LOSS or signal.evidence.get("loss_state") in _BAD_LOSS:
+        return True
+    step = signal_step(signal)
+    is_later = view.beat_at is not None and view.beat_at >= signal.occurred_at
+    if isinstance(step, Known) and isinstance(view.judged_at, Known):
+        is_later = is_later or view.judged_at.value > step.value
+    if view.loss_state == "finite" and is_later:
+        return False
+    if view.status is AttemptStatus.FAILED:
+        return True
+    if signal.kind is not SignalKind.TRAINING_LOG:
+        return view.beat_at is None  # a count over minutes, of a run that has no judgement of its own
+    same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
+    marks = {_mark(one) for one in same if one.attempt == signal.attempt}
+    return len(marks) >= _LASTS
+
+
+def _mark(signal: Signal) -> object:
+    step = signal_step(signal)
+    return step.value if isinstance(step, Known) else signal.occurred_at.replace(second=0, microsecond=0)
+
+
+def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
+    """The onset as the heartbeat has it: what an event said that got lost. Where it does not say, its newest step is
+    the latest that the onset can be, and counts only where nothing else is known.
+    """
+    if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
+        return Known(view.onset_step)
+    return view.last_step if isinstance(incident.onset_step, Unknown) else incident.onset_step
+
+
+def _kept_from(incident: Incident) -> Incident:
+    """What it saved since is not resumed from in later Incidents either, whoever starts the Job anew."""
+    onset = incident.onset_step
+    if incident.onset_attempt is None or incident.onset_fault is not FaultClass.NON_FINITE:
+        return incident
+    if not isinstance(onset, Known):
+        return incident
+    first = newest_before(onset.value) + 1
+    known = [
+        one.from_step for one in incident.stretches if one.attempt == incident.onset_attempt and one.to_step is None
+    ]
+    if known and min(known) <= first:
+        return incident
+    return with_stretch(incident, Stretch(attempt=incident.onset_attempt, from_step=first))
 
 
 def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:

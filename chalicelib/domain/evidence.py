@@ -41,6 +41,15 @@ HEALABLE = DEADLY | {FaultClass.HANG}
 FORENSIC = "forensic"
 
 
+def newest_before(onset: int) -> int:
+    """The newest step whose checkpoint holds nothing of a non-finite loss that was first seen at step `onset`.
+
+    A checkpoint of step n holds the weights after update n. The loss of `onset` was computed from the weights after
+    update `onset - 1`, which may be what made it so: that one is left out as well.
+    """
+    return onset - 2
+
+
 class Need(StrEnum):
     """What the next look must read besides the run itself, because it costs calls that most looks can save."""
 

@@ -78,6 +78,7 @@ def begin_stop(look: Look, rule: str, reason: str) -> Decision:
         Phase.STOPPING,
         StopJob(attempt=name, why=f"{look.incident.fault}: {rule}", hold=hold),
         stop_asked_at=look.now,
+        stop_begun_at=look.now,
         stop_hold=hold,
         stopped_attempts=(*(one for one in look.incident.stopped_attempts if one != name), name),
     )

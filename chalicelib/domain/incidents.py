@@ -155,7 +155,9 @@ class Incident:
     `onset_step` is the first bad step of `onset_attempt`, once poisoned; what replaces it must resume before that.
     `seen_as` is the state that the attempt was last seen in, `seen_since` when it was first seen so; `unseen_since` is
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
+    `paged_for` is the rule that has paged for something that cannot be read, until the attempt is seen again.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
+    `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest attempt's first one was decided.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
     `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name in Slurm; `repair` is
     what such a one remembers.
@@ -204,12 +206,14 @@ class Incident:
     seen_as: str = ""
     seen_since: datetime | None = None
     unseen_since: datetime | None = None
+    paged_for: str = ""
     repaired_at: datetime | None = None
     watch_step: Maybe[int] = Unknown("not watched yet")
     watch_at: datetime | None = None
     ask: CheckpointAsk | None = None
     asks: int = 0
     stop_asked_at: datetime | None = None
+    stop_begun_at: datetime | None = None
     stopped_attempts: tuple[str, ...] = ()
     tries: tuple[Try, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -339,7 +343,7 @@ class Incident:
         for attempt in reversed(self.tries):
             if attempt.gained:
                 break
-            count += attempt.ended and attempt.gained is False
+            count += attempt.ended and attempt.gained is False and not attempt.no_room
         return count
 
     @property
@@ -388,12 +392,14 @@ class Incident:
             "seen_as": self.seen_as,
             "seen_since": _at(self.seen_since),
             "unseen_since": _at(self.unseen_since),
+            "paged_for": self.paged_for,
             "repaired_at": _at(self.repaired_at),
             "watch_step": maybe_to_wire(self.watch_step),
             "watch_at": _at(self.watch_at),
             "ask": _ask_to_wire(self.ask),
             "asks": self.asks,
             "stop_asked_at": _at(self.stop_asked_at),
+            "stop_begun_at": _at(self.stop_begun_at),
             "stopped_attempts": list(self.stopped_attempts),
             "tries": [_try_to_wire(item) for item in self.tries],
             "failures": [
@@ -451,12 +457,14 @@ class Incident:
             seen_as=wire["seen_as"],
             seen_since=_from_at(wire["seen_since"]),
             unseen_since=_from_at(wire["unseen_since"]),
+            paged_for=wire.get("paged_for", ""),
             repaired_at=_from_at(wire["repaired_at"]),
             watch_step=maybe_from_wire(wire["watch_step"]),
             watch_at=_from_at(wire["watch_at"]),
             ask=_ask_from_wire(wire["ask"]),
             asks=int(wire["asks"]),
             stop_asked_at=_from_at(wire["stop_asked_at"]),
+            stop_begun_at=_from_at(wire.get("stop_begun_at")),
             stopped_attempts=tuple(wire["stopped_attempts"]),
             tries=tuple(_try_from_wire(item) for item in wire["tries"]),
             failures=tuple(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Try
-from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.resume import choose_resume_point
+from chalicelib.domain.rollback import is_of_its_checkpoint
 
 # What may be a checkpoint's doing. A broken node, want of capacity or of memory at the start is not.
 _MAY_BE_THE_LOAD = frozenset({FaultClass.SOFTWARE_CRASH, FaultClass.BAD_CHECKPOINT, FaultClass.UNCLEAR})
@@ -76,6 +77,9 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     A failure that says "corrupt" needs fewer of them, but only where an older checkpoint exists: where there is none,
     a failed download deserves its second chance. Two checkpoints in a row that kill alike are left to the budgets.
     """
+    poisoned = _poisoned(incident)
+    if poisoned is not None:
+        return poisoned
     if not incident.tries or not incident.tries[-1].died_at_load:
         return None
     last = incident.tries[-1]
@@ -92,12 +96,43 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
     if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
         limit = min(limit, policy.corrupt_loads_before_quarantine)
-    if deaths < limit:
+    if deaths < limit or not _is_to_blame(incident, key, checkpoints, is_told_corrupt=is_told_corrupt):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
     how = "could not be loaded" if is_told_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
     return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}")
+
+
+def _is_to_blame(
+    incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], *, is_told_corrupt: bool
+) -> bool:
+    """The error says that what was loaded is damaged, and this was what was loaded; or another one does load.
+
+    A bug in the first batch after a checkpoint kills at the same place as the checkpoint would, and a trainer that
+    loads its own newest, whatever it is told, dies of that one.
+    """
+    if not is_told_corrupt:
+        return any(
+            item.ended and item.resume_manifest not in (None, key) and not item.died_at_load for item in incident.tries
+        )
+    step = next((item.resume_step for item in incident.tries if item.resume_manifest == key), Unknown("not tried"))
+    if not isinstance(checkpoints, Known) or not isinstance(step, Known):
+        return True
+    return not any(item.problems and item.step > step.value for item in checkpoints.value)
+
+
+def _poisoned(incident: Incident) -> Condemned | None:
+    """At once, and whatever older ones there are: the weights of such a checkpoint never give a finite loss again."""
+    last = incident.tries[-1] if incident.tries else None
+    if last is None or last.resume_manifest is None or last.resume_manifest in incident.excluded_checkpoints:
+        return None
+    onset = next((one for one in incident.onsets if one.attempt == last.name), None)
+    if onset is None or not is_of_its_checkpoint(incident, onset):
+        return None
+    step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
+    why = f"poisoned: {last.name} resumed from step {step} and was not finite from its first step on"
+    return Condemned(key=last.resume_manifest, root=last.resume_root, why=why)
 
 
 def _has_older(incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> bool:

@@ -120,13 +120,17 @@ class ClusterView:
 class Load:
     """How much of the cluster is in repair. `ahead`: nodes in repair, or in the queue for it before this one.
 
-    `group_ahead`, `group_last_day`: the same among the nodes of its own instance group; None where that is not known.
+    `last_day`: repairs within the last 24 hours. `booked`: those ahead that have ordered none yet, and will be among
+    the day's once they have. `group_ahead`, `group_last_day`, `group_booked`: the same among the nodes of its own
+    instance group; None where that is not known.
     """
 
     ahead: int
     last_day: int
     group_ahead: int | None = None
     group_last_day: int | None = None
+    booked: int = 0
+    group_booked: int = 0
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
@@ -135,6 +139,8 @@ class Load:
             "last_day": self.last_day,
             "group_ahead": self.group_ahead,
             "group_last_day": self.group_last_day,
+            "booked": self.booked,
+            "group_booked": self.group_booked,
         }
 
 
@@ -164,6 +170,7 @@ class NodeView:
     cluster    Known(None): there is no HyperPod cluster of this name
     instance   Known(None): no list names an instance for it, as between two attempts of a replacement
     total      nodes that Slurm has
+    down       how many of them Slurm cannot reach, as far as it shows now
     group_total   those of the node's own instance group; None where the group is not known
     records       what its hardware has had before; read at the Incident's begin, and once it was replaced
     load       read only while a repair is wanted and not begun
@@ -175,6 +182,7 @@ class NodeView:
     cluster: Maybe[ClusterView | None] = Unknown("not looked at")
     instance: Maybe[InstanceView | None] = Unknown("not looked at")
     total: int = 0
+    down: int = 0
     load: Maybe[Load] = Unknown("not needed yet")
     past: tuple[PastRepair, ...] = ()
     group_total: int | None = None
@@ -208,6 +216,7 @@ class NodeView:
             "cluster": _maybe_to_wire(self.cluster),
             "instance": _maybe_to_wire(self.instance),
             "total": self.total,
+            "down": self.down,
             "load": _maybe_to_wire(self.load),
             "past": [one.to_wire() for one in self.past],
             "group_total": self.group_total,
@@ -227,6 +236,7 @@ class NodeView:
             cluster=_maybe_from_wire(wire["cluster"], ClusterView.from_wire),
             instance=_maybe_from_wire(wire["instance"], InstanceView.from_wire),
             total=int(wire["total"]),
+            down=int(wire.get("down", 0)),
             load=_maybe_from_wire(wire["load"], lambda one: Load(**one)),
             past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
             group_total=wire.get("group_total"),

@@ -37,10 +37,18 @@ def no_room(look: Look, load: Load) -> tuple[str, str] | None:
     if load.ahead >= room:
         reason = f"{load.ahead} nodes are before it, and the policy allows {room} of {view.total} at once"
         return "node.full", reason
+    if load.last_day + load.booked >= policy.max_repairs_per_day:
+        reason = f"{load.last_day} repairs in this cluster within 24 h, and {load.booked} are booked before it"
+        return "node.full", f"{reason}: the policy allows {policy.max_repairs_per_day}"
     if load.group_ahead is None or view.group_total is None:
         return None
     room = room_for(view.group_total, policy.max_group_in_repair_percent)
     if load.group_ahead < room:
-        return None
+        if (load.group_last_day or 0) + load.group_booked < policy.max_group_repairs_per_day:
+            return None
+        reason = (
+            f"{load.group_last_day} repairs in group {group} within 24 h, and {load.group_booked} are booked before"
+        )
+        return "node.group_full", f"{reason} it: the policy allows {policy.max_group_repairs_per_day}"
     reason = f"{load.group_ahead} nodes of group {group} are before it, and the policy allows {room} of "
     return "node.group_full", f"{reason}{view.group_total} at once"

@@ -6,17 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from chalicelib.domain.evidence import FORENSIC
+from chalicelib.domain.evidence import FORENSIC, newest_before
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.loss import marked_bad
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.policy import Policy
-from chalicelib.domain.rollback import account_rollback, first_onset, rewind_steps
+from chalicelib.domain.rollback import account_rollback, first_onset, resumed_at_last, rewind_steps
 
 # Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
+_ATTEMPT = re.compile(r".*-r(?P<number>[1-9][0-9]{0,5})(?:x(?P<salt>[1-9][0-9]{0,2}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +96,11 @@ def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
         limits.append((int(order["from_step"]), "resume.ordered"))
     onset = first_onset(incident)
     if incident.is_poisoned and isinstance(onset, Known):
-        # A checkpoint of step n holds the state after n, and the bad batch was applied at the onset itself.
-        limits.append((onset.value - max(rewind_steps(incident, policy), 1), "resume.before_onset"))
+        newest = newest_before(onset.value) if incident.onset_fault is FaultClass.NON_FINITE else onset.value - 1
+        limits.append((min(newest, onset.value - rewind_steps(incident, policy)), "resume.before_onset"))
+        used = resumed_at_last(incident, policy)
+        if used is not None:
+            limits.append((used - 1, "resume.before_onset"))
     return min(limits) if limits else (None, "resume.newest")
 
 
@@ -198,5 +203,16 @@ def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Att
 def attempt_name(job_name: str, number: int, salt: int) -> str:
     """The deterministic platform name of attempt `number`; `salt` counts names found taken by somebody else."""
     suffix = f"-r{number}" if not salt else f"-r{number}x{salt}"
-    base = re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"
-    return base[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix
+    return _base(job_name)[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix
+
+
+def is_attempt_name(name: str, job_name: str) -> bool:
+    """`name` is one that `attempt_name` makes for the Job, or the Job's own."""
+    parts = _ATTEMPT.fullmatch(name)
+    return name == job_name or (
+        parts is not None and name == attempt_name(job_name, int(parts["number"]), int(parts["salt"] or 0))
+    )
+
+
+def _base(job_name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"

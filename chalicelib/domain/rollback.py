@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from chalicelib.domain.diagnosis import merge_windows
-from chalicelib.domain.evidence import LOSS_FAULTS, SuspicionKind
+from chalicelib.domain.evidence import LOSS_FAULTS, Onset, SuspicionKind
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, SkipWindow
 from chalicelib.domain.known import Known, Maybe, Unknown
@@ -30,6 +30,8 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     )
     incident = dataclasses.replace(incident, conclusion=_concluded(incident))
     skipped = data_rollbacks(incident, policy)
+    if is_of_its_checkpoint(incident, onset):
+        return incident  # its data are not to blame: none are left out for it
     if skipped < 1 or not isinstance(first_onset(incident), Known):
         return incident
     window = skip_window(incident, policy)
@@ -52,9 +54,32 @@ def data_rollbacks(incident: Incident, policy: Policy) -> int:
     by it. So does every later one while one host alone goes bad, each time somewhere else. A spike's data are skipped
     at once, for it has had its second chance while it was watched.
     """
+    of_data = incident.rollbacks - sum(is_of_its_checkpoint(incident, one) for one in incident.onsets)
     if incident.onset_fault in LOSS_FAULTS:
-        return incident.rollbacks
-    return 0 if host_to_blame(incident) else incident.rollbacks - policy.same_data_retries
+        return of_data
+    return 0 if host_to_blame(incident) else of_data - policy.same_data_retries
+
+
+def is_of_its_checkpoint(incident: Incident, onset: Onset) -> bool:
+    """Non-finite from the first step after its resume on: what it resumed from was poisoned already."""
+    started = next((one for one in incident.tries if one.name == onset.attempt), None)
+    if started is None or started.is_theirs or onset.fault is not FaultClass.NON_FINITE:
+        return False
+    if not isinstance(onset.step, Known) or not isinstance(started.resume_step, Known):
+        return False
+    return onset.step.value <= started.resume_step.value + 1
+
+
+def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
+    """The step that the newest attempt which left data out resumed at, once it went bad all the same.
+
+    Each further roll-back begins before it: a distance of zero that grows by a factor stays zero.
+    """
+    if data_rollbacks(incident, policy) < 2:
+        return None
+    started = next((one for one in reversed(incident.tries) if one.name == incident.onset_attempt), None)
+    step = started.resume_step if started is not None else None
+    return step.value if isinstance(step, Known) else None
 
 
 def rewind_steps(incident: Incident, policy: Policy) -> int:

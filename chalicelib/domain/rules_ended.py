@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from chalicelib.domain.actions import QuarantineCheckpoint, Severity
 from chalicelib.domain.diagnosis import died_at, died_at_most, failure_signature
+from chalicelib.domain.evidence import FORENSIC
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import shadow
@@ -14,7 +15,7 @@ from chalicelib.domain.incidents import Failure, Incident, Phase, best_step
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.loads import condemned, settle_load
 from chalicelib.domain.loss import marked_bad
-from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.observations import FINISHED, AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.playbooks import Response
 from chalicelib.domain.rollback import account_rollback, has_skipped_enough
 from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story, whole_story
@@ -29,7 +30,7 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
     incident = look.incident
     if incident.fault in _ADVISORY:
         incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
-    untouched = left_alone(look, attempt)
+    untouched = left_alone(look, attempt) or _had_finished(look, attempt)
     if untouched is not None:
         return untouched
     row = look.policy.playbook(incident.fault)
@@ -65,6 +66,18 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
     return prepare_resubmit(look)
 
 
+def _had_finished(look: Look, attempt: AttemptView) -> Decision | None:
+    """Its own heartbeat says that training had ended: what failed came after, and training again would not mend it."""
+    if attempt.work != FINISHED or attempt.status is not AttemptStatus.FAILED or look.incident.is_poisoned:
+        return None
+    return look.hand_over(
+        "ended.finished",
+        f"{attempt.name} had finished its training at step {step_word(attempt.last_step)}, and failed afterwards: "
+        f"{attempt.failure_reason[:300] or 'no reason given'}. It is not trained again",
+        severity=Severity.WARNING,
+    )
+
+
 def left_alone(look: Look, attempt: AttemptView) -> Decision | None:
     """Ends that are nobody's to undo: a sibling of a federation runs instead, or the job's own deadline has passed."""
     if attempt.slurm is None:
@@ -93,9 +106,9 @@ def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | N
 
 def _no_room(look: Look, attempt: AttemptView) -> Decision:
     """Accepted by the platform, then failed for want of capacity before it ran: waited for like a refusal."""
-    incident = settle_try(look.incident, attempt)
+    incident = settle_try(look.incident, attempt, look.seen.checkpoints)
     if incident.tries and incident.tries[-1].name == attempt.name:
-        settled = dataclasses.replace(incident.tries[-1], no_room=True)
+        settled = dataclasses.replace(incident.tries[-1], no_room=True, gained=None)
         incident = dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
     return back_off_for_capacity(dataclasses.replace(look, incident=incident), attempt.failure_reason[:200])
 
@@ -123,7 +136,7 @@ def prepare_resubmit(look: Look) -> Decision:
     if look.attempt is not None and look.attempt.status is AttemptStatus.GONE:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
-    incident = settle_load(settle_try(look.incident, look.attempt), look.attempt)
+    incident = settle_load(settle_try(look.incident, look.attempt, look.seen.checkpoints), look.attempt)
     before = incident
     incident = account_rollback(incident, look.policy)
     incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
@@ -171,8 +184,10 @@ def _prepared(look: Look, incident: Incident) -> Decision:
     )
 
 
-def settle_try(incident: Incident, attempt: AttemptView | None) -> Incident:
-    """Close the books on the attempt that has just ended: did it gain a step over the best there was?"""
+def settle_try(
+    incident: Incident, attempt: AttemptView | None, checkpoints: Maybe[tuple[CheckpointView, ...]]
+) -> Incident:
+    """Close the books on the attempt that has just ended: did it gain anything over what there was?"""
     if attempt is None:
         return incident
     ended_at_step = died_at(incident, attempt)
@@ -180,17 +195,35 @@ def settle_try(incident: Incident, attempt: AttemptView | None) -> Incident:
     target = best_step(incident.target_step, died_at_most(incident, attempt))
     if not incident.tries or incident.tries[-1].name != attempt.name or incident.tries[-1].ended:
         return dataclasses.replace(incident, target_step=target)
-    settled = dataclasses.replace(
-        incident.tries[-1],
-        ended=True,
-        last_step=ended_at_step,
-        gained=_gained(ended_at_step, incident.target_step),
-    )
+    last = incident.tries[-1]
+    gained = _gained(ended_at_step, incident.target_step)
+    if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):
+        has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
+        gained = has_saved and (gained is not False or not last.went_back)
+    settled = dataclasses.replace(last, ended=True, last_step=ended_at_step, gained=gained)
     return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled), target_step=target)
 
 
+def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident, *, of: str | None = None) -> int:
+    """The step of the newest checkpoint that may be resumed from, of one attempt or of any; -1 where there is none."""
+    onset = incident.onset_step
+    return max(
+        (
+            item.step
+            for item in checkpoints
+            if of in (None, item.attempt)
+            and not item.problems
+            and not item.fenced
+            and item.kind != FORENSIC
+            and not any(one.holds(item.attempt, item.step) for one in incident.stretches)
+            and not (item.attempt == incident.onset_attempt and isinstance(onset, Known) and item.step >= onset.value)
+        ),
+        default=-1,
+    )
+
+
 def _gained(last: Maybe[int], target: Maybe[int]) -> bool | None:
-    """None where it cannot be told: Unknown is never "no progress"."""
+    """By steps, where no checkpoint tells. None where it cannot be told: Unknown is never "no progress"."""
     if isinstance(last, Known) and isinstance(target, Known):
         return last.value > target.value
     return None
@@ -229,9 +262,27 @@ def fruitless_of_job(look: Look) -> int:
         return 0  # this Incident's own tries are counted by themselves
     reached = died_at_most(look.incident, look.attempt)
     best = look.seen.best_before
-    if not isinstance(reached, Known) or not isinstance(best, Known) or reached.value > best.value:
+    by_steps = 0
+    if isinstance(reached, Known) and isinstance(best, Known) and reached.value <= best.value:
+        by_steps = look.seen.fruitless_before + 1
+    return max(by_steps, _without_a_checkpoint(look))
+
+
+def _without_a_checkpoint(look: Look) -> int:
+    """The Job's newest attempts in a row that resumed where the next one would: none of them has saved anything new.
+
+    A step more each time is no progress that lasts, and must not renew the budget in every new Incident.
+    """
+    checkpoints = look.seen.checkpoints
+    newest = newest_verified(checkpoints.value, look.incident) if isinstance(checkpoints, Known) else -1
+    if newest < 0:
         return 0
-    return look.seen.fruitless_before + 1
+    count = 0
+    for step in reversed(look.seen.resumed_at):
+        if step is None or step < newest:
+            break
+        count += 1
+    return count
 
 
 def backoff(steps: tuple[timedelta, ...], index: int) -> timedelta:

@@ -144,9 +144,8 @@ def _look_for_a_place(look: Look, reason: str) -> Decision:
         return replace(looking, look_again_in=timedelta(0))
     since = incident.needs_since or look.now
     unread = f"{reason} But the checkpoints cannot be read: {why(look.seen.checkpoints)}"
-    if look.now - since >= look.policy.stop_limit:
-        return look.hand_over("rollback.unseen_limit", f"{unread}; the run is left as it is")
-    return look.stay("rollback.unseen", f"{unread}; nothing is stopped before there is a place to go", **_since(look))
+    reason = f"{unread}; nothing is stopped before there is a place to go"
+    return look.unread("rollback.unseen", "rollback.unseen_limit", reason, look.now - since, **_since(look))
 
 
 def _since(look: Look) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from chalicelib.domain.nodes import (
     is_marked,
     is_rebooting,
 )
-from chalicelib.domain.repair_budget import day_spent, no_room
+from chalicelib.domain.repair_budget import day_spent, no_room, room_for
 from chalicelib.domain.rules_lemon import lemon_said, with_lemon
 from chalicelib.domain.rules_node_repair import checking, draining, repairing, returning
 from chalicelib.domain.signals import SignalKind
@@ -55,6 +55,7 @@ from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, span_word
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
 TICKET_AGE = timedelta(seconds=10)
+MANY_DOWN = 3  # fewer may well be down by chance
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",
@@ -85,7 +86,7 @@ def decide_node(look: Look) -> Decision:
             theirs = others_at_work(look)
             if theirs is not None:
                 return _leave_to_them(look, theirs)
-            return draining(look)
+            return _back_untouched(look) or draining(look)
         case Phase.REPAIRING:
             return repairing(look)
         case Phase.CHECKING:
@@ -128,7 +129,7 @@ def _begin(look: Look) -> Decision:
     theirs = others_at_work(look)
     if theirs is not None:
         return _leave_to_them(look, theirs)
-    return _of_itself(look) or _deferred(look) or _allowed(look) or _queued(look) or _cordon(look)
+    return _of_itself(look) or _many_down(look) or _deferred(look) or _allowed(look) or _queued(look) or _cordon(look)
 
 
 def _leave_to_them(look: Look, theirs: str) -> Decision:
@@ -186,6 +187,40 @@ def _of_itself(look: Look) -> Decision | None:
             return _left_cordoned(look, what)
         return give_back(look, rule, f"{what}; it is well, and our drain is lifted")
     return None
+
+
+def _back_untouched(look: Look) -> Decision | None:
+    """What was found against it no longer holds when its turn comes: our drain is lifted, and nothing else is done."""
+    lead = leading(findings_about_now(look))
+    is_over = lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED)
+    is_cleared = lead is None and repair_of(look).cleared
+    if not (is_over or is_cleared) or waiting_order(look) is not None or is_of_an_earlier_incident(look):
+        return None
+    if not (has_our_drain(look) and is_well(look, after_reboot=True)):
+        return None
+    return give_back(look, "node.untouched", "it is well by every view before anything was done; our drain is lifted")
+
+
+def _many_down(look: Look) -> Decision | None:
+    """Slurm cannot reach a good part of its nodes at once: the network, or slurmctld, is at fault until HyperPod says
+    the same of this one. Nothing is cordoned for it, and people are told by the runs' own Incidents.
+    """
+    view, instance = view_of(look), instance_seen(look)
+    lead = leading(findings_about_now(look))
+    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(look) is not None:
+        return None
+    room = room_for(view.total, look.policy.max_nodes_in_repair_percent)
+    if view.down < MANY_DOWN or view.down <= room:
+        return None
+    if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
+        return None
+    reason = (
+        f"{view.down} of {view.total} nodes are down for Slurm at once: the network or the controller is suspected, "
+        "and no single node before HyperPod says the same of it"
+    )
+    if look.in_phase >= look.policy.node_stuck_limit and look.incident.phase is Phase.HOLDING:
+        return look.hand_over("node.many_down_limit", f"{story_of(look)} {reason}. {state_of_the_node(look)}")
+    return wait(look, "node.many_down", reason, phase=Phase.HOLDING)
 
 
 def _left_cordoned(look: Look, what: str) -> Decision:

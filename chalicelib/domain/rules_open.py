@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Final
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.evidence import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.finishing import decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules_slurm import suspended, waiting_in_queue
 from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.silence import silent_only
 from chalicelib.domain.verdict import (
     Decision,
     Look,
@@ -30,6 +33,9 @@ from chalicelib.domain.verdict import (
 )
 from chalicelib.domain.watch import watch
 
+# A monitor writes its heartbeat every 15 s (rekindle/monitor/settings.py). Each is dated by the store.
+TWO_BEATS: Final = timedelta(seconds=30)
+BEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 _UNTOLD = (Phase.OPEN, Phase.WATCHING)  # nobody has been told anything yet
 _HEALED_BY_REPAIR = HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
 
@@ -39,9 +45,7 @@ def decide_open(look: Look) -> Decision:
     attempt = look.attempt
     if attempt is None:
         reason = f"the attempt cannot be read: {why(look.seen.attempt)}; nothing is assumed"
-        if look.unseen_for >= look.policy.stop_limit:
-            return look.hand_over("open.unseen_limit", f"{reason} for {span_word(look.unseen_for)}")
-        return look.stay("open.unseen", reason)
+        return look.unread("open.unseen", "open.unseen_limit", reason, look.unseen_for)
     if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
         return look.stay("open.gone", f"the platform does not know {attempt.name}; asking once more")
     if look.ordered is not None and attempt.status.has_ended:
@@ -65,6 +69,9 @@ def decide_open(look: Look) -> Decision:
         return _defer(look, attempt)
     if attempt.status.has_ended:
         return attempt_died(look, attempt)
+    finishing = decide_finishing(look, attempt, group="open")
+    if finishing is not None:
+        return finishing
     if look.ordered is not None and attempt.slurm is not None and attempt.slurm.is_queued:
         return _ordered_in_queue(look, attempt)
     at_rest = waiting_in_queue(look, attempt, group="open") or suspended(look, attempt)
@@ -120,13 +127,9 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if moves_again is not None:
         return moves_again
     row = look.policy.playbook(look.incident.fault)
-    bout = look.incident.bout
-    if look.incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
-        return healed(look, attempt)
-    if row.response is Response.TELL:
-        return _tell(look)
-    if row.response is Response.WATCH_THEN_ROLL_BACK and look.incident.fault in LOSS_FAULTS:
-        return watch_loss(look, attempt)
+    watched = _left_training(look, attempt, row.response)
+    if watched is not None:
+        return watched
     if row.response is Response.HAND_OVER:
         return look.hand_over("playbook.hand_over", story(look))
     if look.policy.shadow:
@@ -142,6 +145,36 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
         return begin_checkpoint(look, attempt)
     return _confirm_then_stop(look, attempt)
+
+
+def _left_training(look: Look, attempt: AttemptView, response: Response) -> Decision | None:
+    """What is told or watched while the run goes on; None where something is to be done about it."""
+    bout = look.incident.bout
+    is_loss = look.incident.fault in LOSS_FAULTS
+    if is_loss and bout is not None and bout.healed_step is not None:
+        return healed(look, attempt)
+    if response is Response.TELL:
+        return _tell(look)
+    if look.incident.fault is FaultClass.NON_FINITE and not look.incident.is_poisoned:
+        return _single_value(look, attempt)
+    if is_loss and response is Response.WATCH_THEN_ROLL_BACK:
+        return watch_loss(look, attempt)
+    return silent_only(look, attempt)
+
+
+def _single_value(look: Look, attempt: AttemptView) -> Decision:
+    """A value that was not finite, once: watched until it lasts or is over, and told either way."""
+    reason = f"{story(look)} One value that is not finite may be a skipped step; {attempt.name} is watched"
+    if look.incident.phase in _UNTOLD:
+        return look.move("nan.watching", reason, Phase.HOLDING)
+    if look.in_phase < look.policy.tell_open:
+        return look.stay("nan.watching", reason)
+    return look.close(
+        "nan.passed",
+        f"{story(look)} Nothing has borne it out for {span_word(look.in_phase)}: {attempt.name} was left training",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
 
 
 def _came_back_from_repair(look: Look, attempt: AttemptView) -> bool:
@@ -230,8 +263,13 @@ def heal(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(look, attempt):
         return None
-    if not has_passed(attempt.last_step, look.incident.target_step) or _beat_is_older(look, attempt):
+    if not has_passed(attempt.last_step, look.incident.target_step) or attempt.work == STALLED:
         return None
+    claimed_at = _claimed_at(look)
+    if attempt.beat_at is not None and claimed_at is not None and attempt.beat_at < claimed_at + TWO_BEATS:
+        # One beat may have been on its way, and of a process that has died since.
+        is_young = look.now < claimed_at + TWO_BEATS + BEATS_LATE
+        return _confirm_heal(look, attempt) if attempt.beat_at >= claimed_at and is_young else None
     by_whom = "by its own auto-resume" if look.incident.deferred_since is not None else "by itself"
     return look.close(
         "healed",
@@ -242,13 +280,21 @@ def heal(look: Look, attempt: AttemptView) -> Decision | None:
     )
 
 
-def _beat_is_older(look: Look, attempt: AttemptView) -> bool:
-    """The steps seen are from before the repair or the claim (a restart goes back): no sign that it moves now."""
-    if attempt.beat_at is None:
-        return False
+def _claimed_at(look: Look) -> datetime | None:
+    """When the newest claim against the run was made, or when it came back from a repair, if that is later."""
     claims = [signal.occurred_at for signal in look.incident.signals if signal.fault is look.incident.fault]
     since = [*claims, *([look.incident.repaired_at] if look.incident.repaired_at else [])]
-    return bool(since) and attempt.beat_at < max(since)
+    return min(max(since), look.now) if since else None
+
+
+def _confirm_heal(look: Look, attempt: AttemptView) -> Decision:
+    """It moves, and is not stopped; whether it goes on is told by its next heartbeats."""
+    reason = (
+        f"{story(look)} But {attempt.name} is at step {step_word(attempt.last_step)}: waiting for its next heartbeat"
+    )
+    if look.incident.phase in _UNTOLD:
+        return look.move("heal.confirm", reason, Phase.HOLDING)
+    return look.stay("heal.confirm", reason)
 
 
 def _tell(look: Look) -> Decision:

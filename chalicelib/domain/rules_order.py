@@ -24,7 +24,7 @@ from chalicelib.domain.verdict import Decision, Look, result, span_word, why
 
 STOPPED_BY_ORDER: Final = "order.stop"  # the outcome of an Incident that stopped its run for good
 _BEFORE: Final = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
-_NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN)
+_NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN, Done.SIBLING)
 
 
 def decide_order(look: Look) -> Decision | None:
@@ -59,9 +59,7 @@ def _stop(look: Look) -> Decision | None:
     attempt = look.attempt
     if attempt is None:
         reason = f"{who_ordered(incident)} ordered a stop, and the attempt cannot be read: {why(look.seen.attempt)}"
-        if look.unseen_for >= look.policy.stop_limit:
-            return look.hand_over("order.stop_unseen", f"{reason}, for {span_word(look.unseen_for)}")
-        return look.stay("order.stop_unseen_yet", reason)
+        return look.unread("order.stop_unseen", "order.stop_unseen_limit", reason, look.unseen_for)
     if look.has_ended(attempt):
         # Where Slurm has put it back, or an earlier stop of ours has, that start is the run now, and is stopped too.
         again = (platform_restarted(look) or adopt_held(look, attempt)) if attempt.successor is not None else None
@@ -136,6 +134,7 @@ def _send_stop(look: Look, attempt: AttemptView, reason: str) -> Decision:
         *_registered(look, attempt),
         *actions,
         stop_asked_at=look.now,
+        stop_begun_at=look.now,
         stop_hold=False,
         stopped_attempts=(*others, attempt.name),
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from chalicelib.domain.actions import Done, QuarantineCheckpoint, ResubmitJob
+from chalicelib.domain.actions import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.incidents import Incident, Phase, Try
-from chalicelib.domain.known import Known
+from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.resume import choose_resume_point, left_in_doubt
 from chalicelib.domain.rules_ended import back_off_for_capacity
 from chalicelib.domain.slurm import Submission
 from chalicelib.domain.starts import again, left_behind, old_unseen, requeue_refused, way_to_start
-from chalicelib.domain.verdict import Decision, Look, detail, result, span_word, story, why
+from chalicelib.domain.verdict import Decision, Look, detail, result, story, why
 from chalicelib.domain.watch import unwatched
 
 # Each name asked for is taken by somebody else's job: that is no chance, and asking on would go on for ever.
@@ -29,7 +29,7 @@ def decide_resubmitting(look: Look) -> Decision:
             "resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING, *left_behind(incident.pending)
         )
         return dataclasses.replace(begun, look_again_in=look.policy.look_max)  # it has to start first
-    answered = _refusals(look)
+    answered = _sibling_lives(look) or _refusals(look)
     if answered is not None:
         return answered
     is_taken = result(look, "ResubmitJob", Done.NAME_TAKEN) is not None
@@ -62,6 +62,58 @@ def _has_started(look: Look, pending: Try) -> bool:
     return look.seen.next_number > pending.number
 
 
+def _sibling_lives(look: Look) -> Decision | None:
+    """Somebody else has started the run: that attempt is watched, and no other is made."""
+    found = result(look, "ResubmitJob", Done.SIBLING)
+    if found is not None:
+        look = dataclasses.replace(look, incident=undo_try(look.incident))
+        if not found.attempt:
+            reason = f"{found.detail}: it was started by hand, and nothing is started beside it"
+            return look.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
+        return adopt_sibling(look, found.attempt)
+    if look.incident.pending is None and isinstance(look.seen.sibling, Known):
+        return adopt_sibling(look, look.seen.sibling.value)
+    return None
+
+
+def adopt_sibling(look: Look, name: str) -> Decision:
+    """Take `name`, an attempt that others have submitted, for the new attempt, and verify it.
+
+    It is recorded as theirs: what it resumes from was their choice, and it is not stopped for that.
+    """
+    incident = look.incident
+    number = max(look.seen.next_number, incident.attempt_number + 1)
+    if look.seen.current == name:
+        number = look.seen.next_number - 1
+    theirs = Try(
+        number=number,
+        name=name,
+        clone_of=incident.attempt or "",
+        at=look.now,
+        resume_step=Unknown("it was submitted by hand"),
+        is_theirs=True,
+    )
+    old = incident.attempt
+    return look.changed(
+        tries=(*incident.tries, theirs),
+        attempt=name,
+        attempt_number=number,
+        seen_as="",
+        seen_since=None,
+        not_before=None,
+        capacity_since=None,
+        needs=(),
+        needs_since=None,
+        evidence_since=None,
+        **unwatched(),
+    ).move(
+        "resubmit.sibling",
+        f"{story(look)} {name} was submitted by hand in place of {old}: it is watched, and no other is started.",
+        Phase.VERIFYING,
+        AdoptAttempt(name=name, number=number, clone_of=old or "", why="submitted by hand"),
+    )
+
+
 def _refusals(look: Look) -> Decision | None:
     incident = look.incident
     refused = result(look, "ResubmitJob", Done.REFUSED)
@@ -72,13 +124,12 @@ def _refusals(look: Look) -> Decision | None:
         return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {refused.detail}")
     if result(look, "ResubmitJob", Done.UNAVAILABLE) is not None:
         since = incident.pending.at if incident.pending else incident.phase_entered_at
-        if look.now - since >= look.policy.stop_limit:
-            return look.hand_over(
-                "resubmit.unreachable",
-                f"the platform could not be reached for {span_word(look.now - since)} ({detail(look)}); whether "
-                f"{incident.attempt} was started is not known",
-            )
-        return look.stay("resubmit.unavailable", f"the platform cannot be reached ({detail(look)}); trying again")
+        reason = (
+            f"the platform cannot be reached ({detail(look)}); trying again. Whether {incident.attempt} was started"
+        )
+        return look.unread(
+            "resubmit.unavailable", "resubmit.unavailable_limit", f"{reason} is not known", look.now - since
+        )
     if result(look, "ResubmitJob", Done.CAPACITY) is not None:
         return back_off_for_capacity(dataclasses.replace(look, incident=undo_try(incident)), detail(look))
     return None
@@ -113,6 +164,12 @@ def _resubmit(look: Look) -> Decision:
     checkpoints = look.seen.checkpoints
     if not isinstance(checkpoints, Known):
         return _checkpoints_unseen(look, resent)
+    if not checkpoints.value and look.seen.had_checkpoints and not _is_fresh_order(incident):
+        return look.hand_over(
+            "resume.gone",
+            f"{story(look)} There were checkpoints, and none is found any more: it would begin at step 0. What "
+            "has become of them, and whether to begin anew, is for a person to say; an order to resubmit begins anew",
+        )
     point = choose_resume_point(checkpoints.value, incident, look.policy)
     if point is None and not checkpoints.value:
         return look.hand_over(
@@ -182,6 +239,10 @@ def _resubmit(look: Look) -> Decision:
     )
 
 
+def _is_fresh_order(incident: Incident) -> bool:
+    return incident.order is not None and not incident.tries
+
+
 def _quarantine_again(look: Look) -> tuple[QuarantineCheckpoint, ...]:
     """The mark could not be written. It is tried once more; this Incident does not resume from there in any case."""
     if result(look, "QuarantineCheckpoint", Done.UNAVAILABLE) is None:
@@ -196,8 +257,6 @@ def _checkpoints_unseen(look: Look, resent: Try | None) -> Decision:
     reason = f"the checkpoints cannot be read: {why(look.seen.checkpoints)}"
     # `not_before` is when the last back-off ended: waiting for capacity is no failure to read.
     since = resent.at if resent else look.incident.not_before or look.incident.phase_entered_at
-    if look.now - since >= look.policy.stop_limit:
-        return look.hand_over("resume.unseen", f"{reason}; starting from nothing is not ours to choose")
     if resent is not None:  # it stays on record: under this name it may have started
         look = dataclasses.replace(
             look,
@@ -208,4 +267,9 @@ def _checkpoints_unseen(look: Look, resent: Try | None) -> Decision:
                 attempt_number=resent.number,
             ),
         )
-    return look.stay("resume.unseen", reason)
+    return look.unread(
+        "resume.unseen",
+        "resume.unseen_limit",
+        f"{reason}; starting from nothing is not ours to choose",
+        look.now - since,
+    )

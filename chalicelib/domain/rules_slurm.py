@@ -89,7 +89,7 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
     number = look.seen.next_number - 1 if look.seen.current == name else look.seen.next_number
     number = max(number, 1)
     carried = look.incident.fruitless_before if look.incident.tries else fruitless_of_job(look)
-    incident = dataclasses.replace(_books_closed(look.incident, attempt), fruitless_before=carried)
+    incident = dataclasses.replace(_books_closed(look, attempt), fruitless_before=carried)
     theirs = Try(
         number=number,
         name=name,
@@ -150,14 +150,15 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
     )
 
 
-def _books_closed(incident: Incident, attempt: AttemptView) -> Incident:
-    """The old attempt has ended, whoever ended it: how far it came, and whether it gained a step."""
+def _books_closed(look: Look, attempt: AttemptView) -> Incident:
+    """The old attempt has ended, whoever ended it: how far it came, and whether it gained anything."""
+    incident = look.incident
     failure = Failure(
         attempt=attempt.name, signature=failure_signature(attempt.failure_reason), step=died_at(incident, attempt)
     )
     others = tuple(item for item in incident.failures if item.attempt != attempt.name)
     incident = marked_bad(dataclasses.replace(incident, failures=(*others, failure)))
-    return settle_load(settle_try(incident, attempt), attempt)
+    return settle_load(settle_try(incident, attempt, look.seen.checkpoints), attempt)
 
 
 def zombies(look: Look, attempt: AttemptView) -> str:
@@ -188,6 +189,8 @@ def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
         return look.stay("adopt.again", f"{attempt.name} is not registered yet; trying again", again)
     if attempt.name in look.incident.stopped_attempts:
         return None
+    if last.how is not Submission.REQUEUE:
+        return None  # a person has started it, from where they chose
     if look.incident.is_poisoned:
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
         return roll_back(look, attempt, "adopt.poisoned", reason)

@@ -10,10 +10,11 @@ from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.diagnosis import stalled_at
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.finishing import decide_finishing
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
-from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
@@ -101,11 +102,18 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
     """The picture has changed while the run was asked to save."""
     incident = look.incident
     bout = incident.bout
-    if incident.fault is FaultClass.NON_FINITE and look.policy.playbook(incident.fault).response in ROLL_BACKS:
+    if (
+        incident.fault is FaultClass.NON_FINITE
+        and incident.is_poisoned
+        and look.policy.playbook(incident.fault).response in ROLL_BACKS
+    ):
         reason = f"{story(look)} What it would save could not be resumed from."
         return roll_back(look, attempt, "checkpoint.poisoned", reason)
     if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
         return _healed_meanwhile(look, attempt)
+    finishing = decide_finishing(look, attempt, group="checkpoint")
+    if finishing is not None:
+        return finishing
     if attempt.status is AttemptStatus.REPAIRING:
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move(
@@ -115,7 +123,8 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
         )
     if not look.incident.tries:
         return heal(look, attempt)
-    if look.incident.fault is FaultClass.HANG and has_passed(attempt.last_step, stalled_at(look.incident)):
+    is_past = has_passed(attempt.last_step, stalled_at(look.incident)) and attempt.work != STALLED
+    if look.incident.fault is FaultClass.HANG and is_past:
         return look.changed(**unwatched()).move(
             "verify.moves_again",
             f"{attempt.name} moves again: step {step_word(attempt.last_step)}",
@@ -180,7 +189,7 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
                 severity=Severity.INFO,
             )
         if not attempt.status.has_ended:
-            changed = _may_still_heal(look, attempt)
+            changed = _no_longer_needed(look, attempt) or _may_still_heal(look, attempt)
             if changed is not None:
                 return changed
     if look.policy.playbook(look.incident.fault).response in (
@@ -209,6 +218,7 @@ def decide_stopping(look: Look) -> Decision:
             Phase.RECOVERED,
             severity=Severity.INFO,
         )
+    look = _whose_stop(look, attempt)
     if attempt is not None and look.has_ended(attempt):
         return _cancelled_meanwhile(look, attempt) or prepare_resubmit(look)
     refused = result(look, "StopJob", Done.REFUSED)
@@ -223,12 +233,8 @@ def decide_stopping(look: Look) -> Decision:
     if refused is not None:
         return look.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
     if attempt is None:
-        if look.in_phase >= look.policy.stop_limit:
-            return look.hand_over(
-                "stop.unseen",
-                f"whether it stopped cannot be told: {why(look.seen.attempt)}; a second one could double the run",
-            )
-        return look.stay("stop.unseen", f"the attempt cannot be read: {why(look.seen.attempt)}")
+        reason = f"whether it stopped cannot be told: {why(look.seen.attempt)}; a second one could double the run"
+        return look.unread("stop.unseen", "stop.unseen_limit", reason, look.in_phase)
     if look.in_phase >= look.policy.stop_limit:
         return look.hand_over(
             "stop.stuck",
@@ -248,16 +254,31 @@ def decide_stopping(look: Look) -> Decision:
     return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
 
 
+def _whose_stop(look: Look, attempt: AttemptView | None) -> Look:
+    """The look with our stop taken back where the run was being stopped before it: its owner was quicker.
+
+    The platform must say both: that our order found it stopping, and that this began before we decided. A stop of ours
+    whose answer was lost is found under way as well, but began later.
+    """
+    begun_at = look.incident.stop_begun_at
+    if attempt is None or begun_at is None or attempt.stopping_since is None or look.incident.order is not None:
+        return look
+    if result(look, "StopJob", Done.ALREADY) is None or attempt.stopping_since >= begun_at:
+        return look
+    return look.changed(stopped_attempts=tuple(one for one in look.incident.stopped_attempts if one != attempt.name))
+
+
 def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
-    """Its own user was quicker: a job that was cancelled by its user is left alone, whatever we were about to do."""
+    """Its own user was quicker: a run that was stopped by its user is left alone, whatever we were about to do."""
     slurm = attempt.slurm
-    if slurm is None or attempt.status is not AttemptStatus.STOPPED or slurm.ended_by is not EndedBy.USER:
+    if attempt.status is not AttemptStatus.STOPPED or attempt.successor is not None or look.incident.order is not None:
         return None
-    if attempt.successor is not None or look.incident.order is not None:
+    is_by_user = slurm is not None and slurm.ended_by is EndedBy.USER
+    if not is_by_user and (slurm is not None or stop_is_ours(look, attempt)):
         return None
     return look.close(
         "stop.owner_stopped",
-        f"{attempt.name} was cancelled by its user before our stop reached it: it is left alone",
+        f"{attempt.name} was stopped by its user before our stop reached it: it is left alone",
         Phase.STOPPED,
         severity=Severity.INFO,
     )

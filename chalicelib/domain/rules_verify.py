@@ -5,24 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.bad_nodes import to_exclude
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.finishing import decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
-from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import FAULT_RANK, ROLL_BACKS, Response
 from chalicelib.domain.rollback import concluded_on_recovery
 from chalicelib.domain.rules_ended import attempt_died
 from chalicelib.domain.rules_loss import roll_back
 from chalicelib.domain.rules_slurm import adopted_trouble, superfluous_exclusion, suspended, waiting_in_queue
 from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.silence import is_silence
 from chalicelib.domain.sizes import smaller
 from chalicelib.domain.verdict import (
     Decision,
@@ -38,6 +40,9 @@ from chalicelib.domain.verdict import (
 )
 from chalicelib.domain.watch import watch
 
+# A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
+FAR_BELOW_STEPS: Final = 10
+USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -46,9 +51,7 @@ def decide_verifying(look: Look) -> Decision:
     attempt = look.attempt
     if attempt is None:
         reason = f"the new attempt cannot be read: {why(look.seen.attempt)}"
-        if look.unseen_for >= look.policy.stop_limit:
-            return look.hand_over("verify.unseen_limit", f"{reason} for {span_word(look.unseen_for)}")
-        return look.stay("verify.unseen", reason)
+        return look.unread("verify.unseen", "verify.unseen_limit", reason, look.unseen_for)
     if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
         return look.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
     if attempt.status is AttemptStatus.COMPLETED:
@@ -63,12 +66,35 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status.has_ended:  # however far it came: a dead run is not a recovered one
         return attempt_died(look, attempt)
     look = dataclasses.replace(look, incident=marked_healed(look.incident))
+    ignored = _plan_ignored(look, attempt)
+    if ignored is not None:
+        return ignored
     trouble = adopted_trouble(look, attempt) or _trouble(look, attempt) or _loss_again(look, attempt)
     if trouble is not None:
         return trouble
+    finishing = decide_finishing(look, attempt, group="verify")
+    if finishing is not None:
+        return finishing
     if attempt.status in _ALIVE and _has_passed_all(look, attempt):
         return _passed(look, attempt)
     return _waiting(look, attempt)
+
+
+def _plan_ignored(look: Look, attempt: AttemptView) -> Decision | None:
+    """It began far below the step that it was told to resume at: what was trained since is trained again."""
+    last = look.incident.tries[-1] if look.incident.tries else None
+    if last is None or last.name != attempt.name or look.incident.order is not None:
+        return None
+    if not isinstance(last.resume_step, Known) or not isinstance(attempt.first_step, Known):
+        return None
+    if attempt.first_step.value >= last.resume_step.value - FAR_BELOW_STEPS:
+        return None
+    return look.hand_over(
+        "verify.plan_ignored",
+        f"{attempt.name} was to resume at step {last.resume_step.value}, and began at step {attempt.first_step.value}: "
+        "it does not read its resume plan, or could not load the checkpoint. It is left running, and does again what "
+        "was done; whether it shall is for a person to say",
+    )
 
 
 def _has_passed_all(look: Look, attempt: AttemptView) -> bool:
@@ -87,6 +113,9 @@ def _passed(look: Look, attempt: AttemptView) -> Decision:
         if look.in_state < look.policy.verify_blind:
             return look.stay("verify.loss_unseen", reason)
         return look.hand_over("verify.loss_unseen_limit", reason, severity=Severity.WARNING)
+    slow = _still_slow(look, attempt)
+    if slow is not None:
+        return slow
     look = dataclasses.replace(look, incident=concluded_on_recovery(incident))
     return look.close(
         "verify.passed",
@@ -94,6 +123,23 @@ def _passed(look: Look, attempt: AttemptView) -> Decision:
         Phase.RECOVERED,
         severity=Severity.INFO,
     )
+
+
+def _still_slow(look: Look, attempt: AttemptView) -> Decision | None:
+    """A run that was restarted for being slow has recovered once its steps are as fast as they used to be."""
+    incident = look.incident
+    if incident.fault is not FaultClass.THROUGHPUT_DROP:
+        return None
+    usual = [item.evidence.get("baseline_s") for item in incident.signals if item.fault is FaultClass.THROUGHPUT_DROP]
+    known = [float(one) for one in usual if isinstance(one, int | float) and one > 0]
+    if known and attempt.step_s is not None and attempt.step_s <= min(known) * USUAL_PACE:
+        return None
+    told = f"{attempt.step_s:.3g} s a step" if attempt.step_s is not None else "an unknown time a step"
+    was = f"{min(known):.3g} s was usual" if known else "what was usual is not known"
+    reason = f"{attempt.name} takes {told}, {was}: that it moves does not show that its speed is back"
+    if look.in_state < look.policy.verify_blind:
+        return look.stay("verify.slow", reason)
+    return look.hand_over("verify.slow_limit", reason, severity=Severity.WARNING)
 
 
 def _loss_again(look: Look, attempt: AttemptView) -> Decision | None:
@@ -153,12 +199,16 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
         return False
     if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
         return False
+    if is_silence(signal) and attempt.work != STALLED:
+        return False
+    if signal.fault is FaultClass.NON_FINITE and not look.incident.is_poisoned:
+        return False  # one value, which nothing bears out: diagnosis.is_borne_out
     if signal.fault in LOSS_FAULTS and look.policy.playbook(signal.fault).response is not Response.TELL:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if look.incident.repaired_at is not None and signal.occurred_at < look.incident.repaired_at:
         return False
     is_beat_older = attempt.beat_at is not None and attempt.beat_at < signal.occurred_at
-    if signal.kind is SignalKind.STALL and not is_beat_older:
+    if signal.kind is SignalKind.STALL and not is_beat_older and attempt.work != STALLED:
         step = signal_step(signal)
         if isinstance(attempt.last_step, Known) and (isinstance(step, Unknown) or attempt.last_step.value > step.value):
             return False

@@ -38,9 +38,7 @@ def old_unseen(look: Look) -> Decision | None:
     since = incident.not_before or incident.phase_entered_at
     if old is not None and look.in_state >= look.policy.look_max:
         return look.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(look)}")
-    if look.now - since >= look.policy.stop_limit:
-        return look.hand_over("resubmit.old_unseen_limit", reason)
-    return look.stay("resubmit.old_unseen", reason)
+    return look.unread("resubmit.old_unseen", "resubmit.old_unseen_limit", reason, look.now - since)
 
 
 def way_to_start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from chalicelib.domain.actions import ActionResult, ResubmitJob
@@ -37,6 +38,10 @@ class Schedulers:
     def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
         """See ports.Scheduler."""
         return self._of(attempt).stop(attempt, hold=hold, incident_id=incident_id)
+
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+        """See ports.Scheduler."""
+        return self._of(job.current_attempt).siblings(job, besides=besides)
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
         """See ports.Scheduler."""

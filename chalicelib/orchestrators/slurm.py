@@ -7,7 +7,7 @@ result is PENDING, and asking again sends the same order, because its token is m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -43,6 +43,7 @@ START_VALID: Final = timedelta(minutes=30)
 # be on its way.
 ANSWER_LATE: Final = timedelta(minutes=5)
 MAX_TRIES: Final = 5
+MAX_SIBLINGS: Final = 8  # starts of a cluster that were written of last; each costs two GETs
 # What an earlier resubmission of ours left in the environment that the new one starts from, and must not speak again.
 _STALE: Final = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
 
@@ -132,6 +133,22 @@ class SlurmScheduler:
             )
 
         return self._answered("StopJob", self._give(doc.cluster, _stem(verb.value, attempt), make))
+
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+        """See ports.Scheduler: the newest starts on the cluster's whiteboard whose comment names the Job.
+
+        Runs of other Jobs in the same mailbox are links of a chain, and services.one_mailbox sees to them.
+        """
+        cluster = parse_attempt(job.current_attempt).cluster
+        ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}
+        found = []
+        for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
+            if parse_attempt(name).base in ours:
+                continue  # another start of the same Slurm job: its own documents tell of each other
+            doc = self._head_nodes.attempt(name)
+            if doc is not None and doc.job_id == job.job_id and not status_of(doc.state).has_ended and not doc.held:
+                found.append(name)
+        return tuple(found)
 
     # ---- starting --------------------------------------------------------------------------------------------------
 

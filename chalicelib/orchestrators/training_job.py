@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,6 +22,7 @@ from chalicelib.domain.jobs import AlarmMode, Job, WatchPlan, is_metric_name
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import Policy
+from chalicelib.domain.resume import is_attempt_name
 from chalicelib.orchestrators.clone import clone_request, instance_count, instances, limit_of
 from chalicelib.ports import Discovered
 from rekindle.mailbox import (
@@ -50,6 +51,8 @@ _INVALID: Final = "ValidationException"
 _TAKEN: Final = "ResourceInUse"
 _MAX_DETAIL_CHARS: Final = 300
 _MAX_LIST_PAGES: Final = 20
+# Living jobs, of the whole account, that are looked at before a submission: two calls each at most.
+MAX_LIVING: Final = 200
 _MAX_TAG_PAGES: Final = 10  # a resource has at most 50 tags
 
 # Secondary statuses while the job is in progress. One that is not here is new to us: it counts as STARTING, the state
@@ -151,12 +154,11 @@ class TrainingJobScheduler:
         tags = self._tags(described["TrainingJobArn"])
         environment = described.get("Environment") or {}
         own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
-        mailbox = environment.get(ENV_MAILBOX) or own
         return Discovered(
             name=attempt,
             policy_name=tags.get(TAG_POLICY, ""),
             job_id=tags.get(TAG_JOB),
-            mailbox=mailbox,
+            mailbox=_mailbox_of(described),
             instance_count=instance_count(described),
             created_at=_at(described["CreationTime"]),
             checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
@@ -194,6 +196,53 @@ class TrainingJobScheduler:
             return _result("StopJob", Done.REFUSED, str(refused))
         return _result("StopJob", Done.DONE, f"{attempt} was {before.status}")
 
+    # ---- siblings --------------------------------------------------------------------------------------------------
+
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+        """See ports.Scheduler: the jobs in progress that are younger than the Job, each described; those whose name and
+        mailbox decide nothing are told by their tags.
+
+        The listing lags by seconds: what it does not show yet is told by its name when that is asked for.
+        """
+        found = []
+        for name in self._living(job.created_at):
+            described = self._describe(name) if name not in besides else None
+            if described is None or view_of(name, described).status.has_ended:
+                continue
+            if self._is_sibling(name, described, job):
+                found.append(name)
+        return tuple(found)
+
+    def _living(self, since: datetime) -> list[str]:
+        """Raises: RecoveryError. More than a few thousand are not read; the newest come first."""
+        request: dict[str, Any] = {
+            "StatusEquals": "InProgress",
+            "CreationTimeAfter": since,
+            "SortBy": "CreationTime",
+            "SortOrder": "Descending",
+            "MaxResults": 100,
+        }
+        names: list[str] = []
+        for status in ("InProgress", "Stopping"):
+            request |= {"StatusEquals": status}
+            request.pop("NextToken", None)
+            for _ in range(_MAX_LIST_PAGES):
+                page = call(self._client.list_training_jobs, **request)
+                names += [entry["TrainingJobName"] for entry in page.get("TrainingJobSummaries", ())]
+                if not page.get("NextToken"):
+                    break
+                request["NextToken"] = page["NextToken"]
+        return list(dict.fromkeys(names))[:MAX_LIVING]
+
+    def _is_sibling(self, name: str, described: Mapping[str, Any], job: Job) -> bool:
+        mailbox = _mailbox_of(described).rstrip("/")
+        if mailbox and mailbox == job.mailbox.rstrip("/"):
+            return True
+        owner = self._tags(described["TrainingJobArn"]).get(TAG_JOB)
+        if owner is not None:
+            return owner == job.job_id
+        return not mailbox and is_attempt_name(name, job.name)
+
     # ---- resubmitting ----------------------------------------------------------------------------------------------
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
@@ -216,11 +265,11 @@ class TrainingJobScheduler:
             call(self._client.create_training_job, expect=(_TAKEN, _INVALID, _NOT_FOUND), **request)
         except AwsRefusal as refusal:
             done = Done.NAME_TAKEN if refusal.code == _TAKEN else Done.REFUSED
-            return self._refused(action, incident_id, done, refusal.message, request)
+            return self._refused(action, job, incident_id, done, refusal.message, request)
         except CapacityUnavailable as refused:
-            return self._refused(action, incident_id, Done.CAPACITY, str(refused), request)
+            return self._refused(action, job, incident_id, Done.CAPACITY, str(refused), request)
         except Permanent as refused:
-            return self._refused(action, incident_id, Done.REFUSED, str(refused), request)
+            return self._refused(action, job, incident_id, Done.REFUSED, str(refused), request)
         return _result("ResubmitJob", Done.DONE, f"{action.name} from {action.clone_of}")
 
     def _request(
@@ -270,24 +319,32 @@ class TrainingJobScheduler:
         return None
 
     def _refused(
-        self, action: ResubmitJob, incident_id: str, done: Done, text: str, request: Mapping[str, Any]
+        self, action: ResubmitJob, job: Job, incident_id: str, done: Done, text: str, request: Mapping[str, Any]
     ) -> ActionResult:
-        if self._is_ours(action, incident_id):
-            return _result("ResubmitJob", Done.ALREADY, f"{action.name} was submitted before")
-        return _result("ResubmitJob", done, redact(text, request))
-
-    def _is_ours(self, action: ResubmitJob, incident_id: str) -> bool:
+        """Whose the name is counts before the words of the refusal: ours by a lost answer, or a sibling that lives."""
         described = self._describe_quietly(action.name)
-        if described is None:
-            return False
-        tags = self._tags(described["TrainingJobArn"])
-        return tags.get(TAG_INCIDENT) == incident_id and tags.get(TAG_ATTEMPT) == str(action.number)
+        if described is not None:
+            tags = self._tags(described["TrainingJobArn"])
+            if tags.get(TAG_INCIDENT) == incident_id and tags.get(TAG_ATTEMPT) == str(action.number):
+                return _result("ResubmitJob", Done.ALREADY, f"{action.name} was submitted before")
+            lives = not view_of(action.name, described).status.has_ended
+            if done is Done.NAME_TAKEN and lives and self._is_sibling(action.name, described, job):
+                return replace(
+                    _result("ResubmitJob", Done.SIBLING, f"{action.name} is an attempt of {job.job_id}, and lives"),
+                    attempt=action.name,
+                )
+        return _result("ResubmitJob", done, redact(text, request))
 
     def _describe_quietly(self, name: str) -> dict[str, Any] | None:
         try:
             return self._describe(name)
         except Permanent:  # a name that SageMaker refuses to look up is not ours
             return None
+
+
+def _mailbox_of(described: Mapping[str, Any]) -> str:
+    own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
+    return str((described.get("Environment") or {}).get(ENV_MAILBOX) or own)
 
 
 def watch_of(tags: Mapping[str, str]) -> WatchPlan:
@@ -328,7 +385,14 @@ def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
         detail=detail[:_MAX_DETAIL_CHARS],
         failure_reason=str(described.get("FailureReason") or ""),
         ended_at=_at(ended_at) if status.has_ended and ended_at is not None else None,
+        stopping_since=_stopping_since(transitions),
     )
+
+
+def _stopping_since(transitions: Sequence[Mapping[str, Any]]) -> datetime | None:
+    """When its newest stop began. SageMaker tells no more of who stopped a job."""
+    began = [one.get("StartTime") for one in transitions if one.get("Status") == "Stopping"]
+    return _at(began[-1]) if began and isinstance(began[-1], datetime) else None
 
 
 def status_of(primary: str, secondary: str, message: str = "") -> AttemptStatus:

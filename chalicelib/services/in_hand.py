@@ -6,13 +6,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.alert_word import is_alert, left_by_alerts_alone
+from chalicelib.domain.diagnosis import STATE_KINDS
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.node_findings import Finding, finding_of, instance_of
+from chalicelib.domain.observations import AttemptStatus
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
 NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
+_ENDS: Final = frozenset({"Failed", "Stopped", "Gone"})  # what events and the sweep call it
 LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
 
 
@@ -25,12 +28,22 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
-    if is_borne_out(before, signal):
+    if is_borne_out(before, signal) or _has_ended_since(before, signal):
         return False
     if before.outcome in LEFT_ALONE:
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
     return before.phase is Phase.HANDED_OVER and is_fresh
+
+
+def _has_ended_since(before: Incident, signal: Signal) -> bool:
+    """The platform says that the run has ended, which lived when that Incident was closed: whatever was said of it
+    then, and by whom, was said of a living run.
+    """
+    if signal.kind not in STATE_KINDS or signal.evidence.get("status") not in _ENDS:
+        return False
+    status = before.seen_as.removeprefix(f"{before.attempt}:")
+    return status in set(AttemptStatus) and not AttemptStatus(status).has_ended
 
 
 def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bool:

@@ -76,8 +76,15 @@ class Intake:
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)
         if job.open_incident is not None:
-            return _dropped(signal, "mere news", job) if is_mere_news(signal) else self._join(signal, job)
+            is_dropped = is_mere_news(signal) and not self._is_of_a_sibling(signal, job)
+            return _dropped(signal, "mere news", job) if is_dropped else self._join(signal, job)
         return self._without_incident(signal, job)
+
+    def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
+        """News of an attempt that we have not registered: while ours waits, somebody else may have started one."""
+        name = signal.attempt
+        is_state = signal.kind in _STATES and name not in (None, job.current_attempt)
+        return is_state and name is not None and self.registry.job_of_attempt(name) is None
 
     def _answered(self, signal: Signal) -> Outcome:
         """An agent's answer: the Incident that gave the order looks for it on the whiteboard."""

@@ -34,6 +34,7 @@ from rekindle.reports import RankReport, ReportKind, report_prefix
 
 MAX_SAID_CHARS = 400
 MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
+MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
 MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
 
@@ -96,7 +97,8 @@ class Look:
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
         job = self.registry.get(incident.job_id)
         attempt = self._attempt(job, incident.attempt or job.current_attempt)
-        best_before, fruitless_before = self._history(job, incident, attempt)
+        attempts = self._earlier(job, incident, attempt)
+        best_before, fruitless_before = self._history(attempts, incident, attempt)
         return incident, Observation(
             observed_at=now,
             has_job=True,
@@ -104,6 +106,8 @@ class Look:
             attempt=attempt,
             best_before=best_before,
             fruitless_before=fruitless_before,
+            resumed_at=resumed_at(attempts),
+            had_checkpoints=had_checkpoints(attempts, incident),
             checkpoints=self._checkpoints(job, incident, attempt),
             reply=self._reply(job, incident),
             suspicion=self._suspicion(job, incident, attempt),
@@ -111,6 +115,7 @@ class Look:
             next_number=job.attempt_number + 1,
             current=job.current_attempt,
             successor=self._successor(job, attempt),
+            sibling=self._sibling(job, incident),
             nodes=self._nodes(incident, attempt),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
@@ -137,6 +142,21 @@ class Look:
             return Unknown("none that is known")
         return self._attempt(job, seen.value.successor)
 
+    def _sibling(self, job: Job, incident: Incident) -> Maybe[str]:
+        """An attempt that somebody else has started while ours waits; right before ours is sent it is looked for again.
+
+        Only what no Job has registered: what another Job protects is not this Incident's to take over.
+        """
+        if incident.phase is not Phase.RESUBMITTING or incident.pending is not None:
+            return Unknown("nothing waits to be submitted")
+        try:
+            for name in self.scheduler.siblings(job, besides={incident.attempt or job.current_attempt}):
+                if self.registry.job_of_attempt(name) is None:
+                    return Known(name)
+        except RecoveryError as err:
+            return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
+        return Unknown("none that is known")
+
     def _nodes(self, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[tuple[NodeFacts, ...]]:
         """The nodes that matter to the Incident, read once one of them may be to blame."""
         if self.head_nodes is None or incident.attempt is None or not is_slurm(incident.attempt):
@@ -150,11 +170,24 @@ class Look:
         found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
         return Known(tuple(found[:MAX_NODES_SEEN]))  # those out of service first: they are what is looked for
 
-    def _history(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Maybe[int], int]:
-        """What the Job's earlier attempts reached, read only when a fresh Incident is about a dead attempt."""
+    def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+        """The Job's attempts, read where one has ended or is about to be started."""
+        has_ended = isinstance(seen, Known) and seen.value.status.has_ended
+        if not (has_ended or incident.phase is Phase.RESUBMITTING):
+            return ()
+        attempts = self.registry.attempts(job.job_id)
+        if not isinstance(seen, Known):
+            return tuple(attempts)
+        view = seen.value
+        return tuple(replace(one, last_step=view.last_step) if one.name == view.name else one for one in attempts)
+
+    def _history(
+        self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]
+    ) -> tuple[Maybe[int], int]:
+        """What the Job's earlier attempts reached, wanted only when a fresh Incident is about a dead attempt."""
         if incident.tries or not isinstance(seen, Known) or not seen.value.status.has_ended:
             return Unknown("not needed yet"), 0
-        return reached_before(self.registry.attempts(job.job_id), seen.value.name)
+        return reached_before(attempts, seen.value.name)
 
     def _checkpoints(
         self, job: Job, incident: Incident, attempt: Maybe[AttemptView]
@@ -367,6 +400,19 @@ def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], 
             continue
         best, fruitless = attempt.last_step, 0
     return best, fruitless
+
+
+def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
+    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that was seen to make no step tells nothing."""
+    ran = [one for one in attempts if isinstance(one.last_step, Known)]
+    steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
+    return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
+
+
+def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
+    """See Observation.had_checkpoints."""
+    has_resumed = any(isinstance(one.resume_step, Known) and one.resume_step.value > 0 for one in attempts)
+    return has_resumed or (incident.ask is not None and incident.ask.outcome == "saved")
 
 
 def needs_record(before: Incident, decision: Decision, seen: Observation, *, quiet_limit: timedelta) -> bool:

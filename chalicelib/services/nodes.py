@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 
 from chalicelib.domain.actions import ActionResult, CordonNode, Done, action_name
 from chalicelib.domain.errors import NotAuthorized, Permanent, RecoveryError
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import NODE_PHASES, Incident, Phase
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.lemons import HardwareRecord
@@ -32,6 +33,7 @@ from chalicelib.domain.nodes import (
     PastRepair,
     Platform,
 )
+from chalicelib.domain.slurm_states import fault_of_node
 from chalicelib.ports import Clock, ClusterNodes, HeadNodes, IncidentStore
 from chalicelib.services.lemons import Lemons, marks_to_ask
 from rekindle.headnode.documents import NodeFacts
@@ -66,9 +68,10 @@ class Nodes:
         agent = self.head_nodes.agent(cluster)
         listed = self.head_nodes.nodes(cluster)
         facts: Maybe[NodeFacts | None] = Unknown(listed.why) if isinstance(listed, Unknown) else Known(None)
-        total, group_total = 0, None
+        total, down, group_total = 0, 0, None
         if isinstance(listed, Known):
             total = len(listed.value.nodes)
+            down = sum(fault_of_node(one.state, one.flags) is FaultClass.NODE_LOST for one in listed.value.nodes)
             found = next((one for one in listed.value.nodes if one.name == node), None)
             facts = Known(found)
             group = repair.group or (found.group if found is not None else None)
@@ -89,6 +92,7 @@ class Nodes:
                 cluster=pod,
                 instance=instance,
                 total=total,
+                down=down,
                 load=self._load(incident) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=group_total,
@@ -157,8 +161,10 @@ class Nodes:
             Load(
                 ahead=len(ahead),
                 last_day=_repairs(recent, now),
+                booked=_booked(ahead),
                 group_ahead=len(_of_group(ahead, group)) if group else None,
                 group_last_day=_repairs(_of_group(recent, group), now) if group else None,
+                group_booked=_booked(_of_group(ahead, group)) if group else 0,
             )
         )
 
@@ -298,6 +304,11 @@ def node_facts(view: NodeView) -> dict[str, Any]:
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
     return [one for one in incidents if one.repair is not None and one.repair.group == group]
+
+
+def _booked(ahead: Iterable[Incident]) -> int:
+    """Those before it in the queue that have ordered no repair yet: theirs will be among the day's when they have."""
+    return sum(one.repair is None or not one.repair.steps for one in ahead)
 
 
 def _repairs(incidents: Iterable[Incident], now: datetime) -> int:

@@ -133,7 +133,9 @@ class Perform:
         return self.mailbox.ask(job, action, incident_id=incident.incident_id, now=self.clock.now())
 
     def _resubmit(self, action: ResubmitJob, incident: Incident, policy: Policy) -> ActionResult:
-        """Fence, then start, then register: a crash in between leaves nothing that a repetition does not mend."""
+        """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
+        not mend.
+        """
         job = self.registry.get(incident.job_id or "")
         if is_outdated(action, job):
             return _outdated(action, job)
@@ -144,6 +146,9 @@ class Perform:
         if other is not None:
             detail = f"{other} goes on in the same mailbox: two runs would write over each other"
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
+        sibling = self._sibling(action, job)
+        if sibling is not None:
+            return sibling
         self._fence(action, job)
         result = self.scheduler.resubmit(action, job=job, policy=policy, incident_id=incident.incident_id)
         if result.done not in (Done.DONE, Done.ALREADY):
@@ -161,6 +166,26 @@ class Perform:
         self.registry.add_attempt(job, attempt, now=now)
         self.registry.reactivate(job.job_id)
         return result
+
+    def _sibling(self, action: ResubmitJob, job: Job) -> ActionResult | None:
+        """The answer where another attempt of the Job lives, whoever started it; None where none does.
+
+        Raises:
+            Retryable: that cannot be told now, and nothing is started before it can.
+        """
+        name = action_name(action)
+        others = self.scheduler.siblings(job, besides={action.name, action.clone_of})
+        for other in others:
+            owner = self.registry.job_of_attempt(other)
+            if owner is None:
+                return ActionResult(action=name, done=Done.SIBLING, detail=f"{other} lives", attempt=other)
+            if owner == job.job_id:
+                detail = f"{other}, an earlier attempt of the Job, has not ended: two runs would live"
+                return ActionResult(action=name, done=Done.REFUSED, detail=detail)
+            if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
+                detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
+                return ActionResult(action=name, done=Done.SIBLING, detail=detail)
+        return None
 
     def _adopt(self, action: AdoptAttempt, incident: Incident) -> ActionResult:
         """Fence and register, like a start of ours; the platform has done the rest."""

@@ -86,7 +86,22 @@ class Registration:
                 return self.adopt(self.registry.get(found.job_id), found)
             except UnknownEntity:
                 pass  # tagged as a clone of a Job that this table has never held: protect it as its own
+        else:
+            waiting = self._waiting_for(found)
+            if waiting is not None:
+                return waiting
         return self.register(found)
+
+    def _waiting_for(self, found: Discovered) -> Job | None:
+        """The Job that is being recovered and whose mailbox an untagged training job has: a person has resubmitted it.
+
+        Its Incident finds the run, and takes it for the new attempt; a Job of its own would have two runs recovered.
+        """
+        if found.orchestrator is not Orchestrator.TRAINING_JOB or not found.mailbox:
+            return None
+        mailbox = found.mailbox.rstrip("/")
+        recovering = (one for one in self.registry.active() if one.open_incident is not None)
+        return next((one for one in recovering if one.mailbox.rstrip("/") == mailbox), None)
 
     def adopt(self, job: Job, found: Discovered) -> Job:
         """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.

@@ -16,11 +16,13 @@ from typing import Final
 
 from chalicelib.domain.alert_word import left_by_alerts_alone
 from chalicelib.domain.errors import RecoveryError, Skip, VersionConflict
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, execution_name
 from chalicelib.domain.jobs import AlarmMode, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.signals import Signal
+from chalicelib.domain.silence import TOGETHER, is_silence
 from chalicelib.ports import (
     Clock,
     Executions,
@@ -105,6 +107,7 @@ class _Tally:
     woken: int = 0
     stuck: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
+    silent: list[tuple[Job, Signal]] = field(default_factory=list)  # told when it is known how many there are
     clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
 
     def swept(self) -> Swept:
@@ -177,6 +180,7 @@ class Sweep:
         if is_whole and first:
             mark = _next_round(mark, now=self.clock.now())
             mark, is_whole = self._pass(mark, tally, until, stop=first)
+        self._tell_silent(tally)
         if not is_whole:
             tally.left = max(tally.left, mark.jobs - mark.met)
         elif not mark.cursor and (mark.alarms_token or mark.round % TIDY_ALARMS_EVERY == 0):
@@ -248,7 +252,9 @@ class Sweep:
         try:
             self.alarms.ensure(job)
             signal = self._trouble_of(job, turn, readings_of(job, readings))
-            if signal is not None:
+            if signal is not None and is_silence(signal):
+                tally.silent.append((job, signal))
+            elif signal is not None:
                 tally.outcomes.append(self.intake.receive(signal))
         except Skip:
             return
@@ -258,6 +264,18 @@ class Sweep:
         except Exception:
             tally.unread += 1
             _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
+
+    def _tell_silent(self, tally: _Tally) -> None:
+        """Jobs that fell silent in the same sweep make their common source the suspect: each Signal says how many."""
+        for job, signal in tally.silent:
+            try:
+                evidence = {**signal.evidence, TOGETHER: len(tally.silent)}
+                tally.outcomes.append(self.intake.receive(replace(signal, evidence=evidence)))
+            except Skip:
+                continue
+            except RecoveryError as err:
+                tally.unread += 1
+                _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
 
     def _trouble_of(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """What an event that got lost would have said: the platform's state first, then the run's own signs of life."""
@@ -278,9 +296,8 @@ class Sweep:
             view = self.scheduler.describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
                 return signal_from_state(job, view, now=self.clock.now())
-        if _is_uploading(view) or self._is_with_a_person(job):
-            return None
-        return signal
+        is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
+        return None if is_over or self._is_with_a_person(job) else signal
 
     def _sign_of_trouble(
         self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
@@ -369,8 +386,3 @@ def _chunks(jobs: Iterable[Job], size: int) -> Iterator[list[Job]]:
     rest = iter(jobs)
     while chunk := list(islice(rest, size)):
         yield chunk
-
-
-def _is_uploading(view: AttemptView) -> bool:
-    """Its script has ended, and SageMaker copies what it left: no metric comes any more, and none is missed."""
-    return view.detail.startswith("InProgress/Uploading")

@@ -202,7 +202,7 @@ def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | No
         job_id=job.job_id,
         attempt=job.current_attempt,
         fault=FaultClass.HANG,
-        evidence={"found_by": "sweep", "silent_s": round(silent_s), "limit_s": round(limit.limit())},
+        evidence={"found_by": "sweep", "silent_s": round(silent_s), "silent_limit_s": round(limit.limit())},
     )
 
 

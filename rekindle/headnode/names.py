@@ -105,8 +105,13 @@ def nodes_key(cluster: str) -> str:
     return f"{cluster_prefix(cluster)}nodes.json"
 
 
+def attempts_prefix(cluster: str) -> str:
+    """The folder of the cluster's attempts."""
+    return f"{cluster_prefix(cluster)}attempts"
+
+
 def attempt_key(attempt: str) -> str:
-    return f"{cluster_prefix(parse_attempt(attempt).cluster)}attempts/{attempt}.json"
+    return f"{attempts_prefix(parse_attempt(attempt).cluster)}/{attempt}.json"
 
 
 def spec_key(cluster: str, sha256: str) -> str:

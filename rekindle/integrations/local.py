@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from rekindle.monitor import Monitor
+from rekindle.monitor.compiler import hide_from_compiler
 from rekindle.monitor.guard import PASS
 from rekindle.monitor.trouble import logger
 from rekindle.monitor.values import Captured, capture, is_pending, is_ready, read
@@ -29,6 +30,7 @@ STEPS_KEPT = 64  # whose values, or device times, may be outstanding
 FOLD_AT = 256  # looks in one step, as under gradient accumulation, until they are made one
 CLOSE_S = 2.0
 _LOOK_S = 0.01
+_is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)  # there from torch 2.3 on
 
 
 class LocalWatch:
@@ -52,8 +54,7 @@ class LocalWatch:
         self._paces: deque[tuple[Any, Any]] = deque(maxlen=STEPS_KEPT)
         self._noted: set[str] = set()
         # Inside a compiled function: one graph break, and nothing of ours is traced.
-        for name in ("loss", "stepped"):
-            setattr(self, name, torch.compiler.disable(getattr(self, name)))
+        hide_from_compiler(self, ("loss", "stepped"))
 
     def gradients(self, model: Any) -> None:
         """Look at this rank's own gradients from now on. Calling it again moves the look to that model."""
@@ -116,7 +117,7 @@ class LocalWatch:
 
     def _see(self, gradient: Any) -> None:
         """A hook of autograd: returns nothing, so that the gradient stays what it is."""
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             return
         try:
             self._look(GRADIENT, gradient)

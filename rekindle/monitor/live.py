@@ -39,6 +39,7 @@ from rekindle.monitor.asked import WORD
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.boxes import Box
 from rekindle.monitor.clock import Clock
+from rekindle.monitor.compiler import hide_from_compiler
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.exchange import Exchange
 from rekindle.monitor.guard import guarded, must_pass
@@ -293,7 +294,7 @@ class LiveMonitor(Monitor):
         env: the launcher's. may_be_asked: for this rank's stacks, by a signal, where the environment is one for it.
         Raises: RuntimeError where the process may have no more threads; then nothing has begun.
         """
-        _hide_from_compiler(self)
+        hide_from_compiler(self, ("step", "alive", "saved", "phase", "local_non_finite"))
         try:
             for worker in self._workers:
                 worker.start()
@@ -623,14 +624,3 @@ class LiveMonitor(Monitor):
     def _beat_soon(self) -> None:
         if self._link is not None:
             self._link.mail.beat_soon()
-
-
-def _hide_from_compiler(monitor: LiveMonitor) -> None:
-    """Keep torch.compile from tracing the monitor: where a compiled function calls it, that is one graph break.
-
-    Without this our own functions are compiled too, and anew for each new state of theirs.
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        for name in ("step", "alive", "saved", "phase", "local_non_finite"):
-            setattr(monitor, name, torch.compiler.disable(getattr(monitor, name), reason="Rekindle's monitor"))

@@ -336,8 +336,76 @@ def test_a_name_taken_by_our_own_job_is_already_done(script: Script) -> None:
 @pytest.mark.parametrize("tags", [[], [{"Key": "rekindle:incident", "Value": "inc-a"}]])
 def test_a_name_taken_by_somebody_else_is_name_taken(script: Script, tags: list[dict[str, str]]) -> None:
     script.describes().tags([]).fails("create_training_job", "ResourceInUse")
-    script.describes("lm-7b-r2").tags(tags, "lm-7b-r2")
+    elsewhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/elsewhere"}}
+    script.describes("lm-7b-r2", **elsewhere).tags(tags, "lm-7b-r2").tags(tags, "lm-7b-r2")
     assert script.resubmit().done is Done.NAME_TAKEN
+
+
+JOB_TAG = [{"Key": "rekindle:job", "Value": "lm-7b"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "tags", "expected"),
+    [
+        ("InProgress", JOB_TAG, Done.SIBLING),
+        ("Stopping", JOB_TAG, Done.SIBLING),
+        ("Stopped", JOB_TAG, Done.NAME_TAKEN),
+        ("InProgress", [{"Key": "rekindle:job", "Value": "another"}], Done.NAME_TAKEN),
+    ],
+)
+def test_a_name_taken_by_a_living_attempt_of_the_job_is_a_sibling(
+    script: Script, status: str, tags: list[dict[str, str]], expected: Done
+) -> None:
+    elsewhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/elsewhere"}}
+    script.describes().tags([]).fails("create_training_job", "ResourceInUse")
+    script.describes("lm-7b-r2", TrainingJobStatus=status, SecondaryStatus=status, **elsewhere).tags(tags, "lm-7b-r2")
+    if status != "Stopped":
+        script.tags(tags, "lm-7b-r2")
+    answer = script.resubmit()
+    assert (answer.done, answer.attempt) == (expected, "lm-7b-r2" if expected is Done.SIBLING else "")
+
+
+def listing(*names: str) -> dict[str, Any]:
+    return {
+        "TrainingJobSummaries": [
+            {
+                "TrainingJobName": name,
+                "TrainingJobArn": ARN + name,
+                "CreationTime": WHEN,
+                "TrainingJobStatus": "InProgress",
+            }
+            for name in names
+        ]
+    }
+
+
+def test_siblings_are_told_by_mailbox_by_tag_and_by_name(script: Script) -> None:
+    ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
+    nowhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/other"}}
+    bare: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://x/y"}, "Environment": {}}
+    names = ("same-mailbox", "same-tag", "another", "ended", "lm-7b-r2")
+    script.stub.add_response("list_training_jobs", listing(*names))
+    script.stub.add_response("list_training_jobs", listing())
+    script.describes("same-mailbox")
+    script.describes("same-tag", **nowhere).tags(JOB_TAG, "same-tag")
+    script.describes("another", **bare).tags([], "another")
+    script.describes("ended", status="Failed", secondary="Failed")
+    assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}) == ("same-mailbox", "same-tag")
+
+
+def test_a_listing_that_fails_is_no_answer(script: Script) -> None:
+    script.fails("list_training_jobs", "ThrottlingException")
+    with pytest.raises(Throttled):
+        script.scheduler.siblings(job(), besides=())
+
+
+def test_a_stop_is_dated_by_the_platform(script: Script) -> None:
+    moved = [
+        {"Status": "Training", "StartTime": WHEN, "EndTime": WHEN},
+        {"Status": "Stopping", "StartTime": WHEN.replace(hour=10)},
+    ]
+    view = script.describes(status="Stopping", secondary="Stopping", SecondaryStatusTransitions=moved)
+    assert view.scheduler.describe("lm-7b").stopping_since == WHEN.replace(hour=10)
 
 
 @pytest.mark.parametrize("code", ["ResourceLimitExceeded", "CapacityError", "InsufficientCapacityException"])

@@ -46,9 +46,9 @@ def died(before: Incident, reason: str, **more: Any) -> AttemptView:
         (0, CORRUPT, ONLY, False),
         (1, CORRUPT, ONLY, True),
         (0, MISMATCH, BOTH, False),
-        (1, MISMATCH, BOTH, True),
+        (1, MISMATCH, BOTH, False),
         (0, "", BOTH, False),
-        (1, "", BOTH, True),
+        (1, "", BOTH, False),
         (1, "CUDA out of memory", BOTH, False),
         (1, "CapacityError: no room", BOTH, False),
     ],
@@ -70,9 +70,32 @@ def test_the_next_older_one_is_taken_at_once() -> None:
     assert sent.resume_step == Known(80)
 
 
+def another_loads(before: Incident) -> Incident:
+    """The same after an attempt that began from another checkpoint, and ran."""
+    other = a_try(2, ended=True, gained=True, resume_step=Known(80), resume_manifest="s3://b/m/lm/80")
+    return dataclasses.replace(before, tries=(other, *before.tries))
+
+
+def test_deaths_at_one_place_condemn_no_checkpoint_until_another_one_loads() -> None:
+    """A bug in the first batch after it kills there as well."""
+    before = case(1)
+    view_of = died(before, MISMATCH)
+    assert look(before, seen(view_of, next_number=9, **BOTH)).incident.excluded_checkpoints == ()
+    decision = look(another_loads(before), seen(view_of, next_number=9, **BOTH))
+    assert NEWEST.manifest in decision.incident.excluded_checkpoints
+
+
+def test_a_trainer_that_may_have_loaded_a_damaged_newer_one_condemns_not_the_one_it_was_told() -> None:
+    before = case(1)
+    torn = checkpoint(95, problems=("a.bin is missing",))
+    points = {"checkpoints": Known((torn, *BOTH["checkpoints"].value))}
+    decision = look(before, seen(died(before, CORRUPT), next_number=9, **points))
+    assert decision.incident.excluded_checkpoints == ()
+
+
 @pytest.mark.parametrize(("step", "is_load"), [(89, True), (90, True), (91, False)])
 def test_a_step_past_the_checkpoint_clears_it(step: int, is_load: bool) -> None:
-    before = case(1)
+    before = another_loads(case(1))
     decision = look(before, seen(died(before, MISMATCH, step=step), next_number=9, **BOTH))
     assert bool(decision.incident.excluded_checkpoints) is is_load
 

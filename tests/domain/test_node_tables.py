@@ -137,7 +137,17 @@ GPU = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
 LEMON = Known((record(3),))
 
 
+LOST = memory(findings=(finding(FindingKind.DOWN),))
 NODE_TABLE: list[Row] = [
+    row("node.untouched", asked(P.DRAINING, LOST), observed(node_view(drained())), P.RETURNING, UncordonNode),
+    row("node.many_down", asked(P.HOLDING, LOST), observed(node_view(facts("down"), down=4)), P.HOLDING),
+    row(
+        "node.many_down_limit",
+        asked(P.HOLDING, LOST, phase_entered_at=NOW - 2 * HOUR),
+        observed(node_view(facts("down"), down=4)),
+        P.HANDED_OVER,
+        Notify,
+    ),
     # ---- whose is it, and is anything to be done
     row("order.cancel", asked(P.DRAINING), observed(node_view(), CANCEL), P.STOPPED, Notify),
     row("guard.paused", asked(P.DRAINING), observed(node_view(), paused=True), P.DRAINING, Notify),

@@ -457,7 +457,7 @@ SLURM_TABLE: list[Row] = [
     ),
     (
         "for ever neither",
-        case(Phase.CHECKPOINTING, F.NODE_HARDWARE, ask=None, unseen_since=NOW - timedelta(minutes=31)),
+        case(Phase.CHECKPOINTING, F.NODE_HARDWARE, ask=None, unseen_since=NOW - timedelta(hours=7)),
         sees(SILENT),
         P,
         "stop.blind_limit",
@@ -577,7 +577,7 @@ SLURM_TABLE: list[Row] = [
     ),
     (
         "and stays so",
-        case(Phase.RESUBMITTING, F.NODE_LOST, phase_entered_at=NOW - timedelta(minutes=31)),
+        case(Phase.RESUBMITTING, F.NODE_LOST, phase_entered_at=NOW - timedelta(hours=7)),
         sees(SILENT, **POINTS),
         P,
         "resubmit.old_unseen_limit",

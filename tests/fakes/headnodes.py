@@ -49,6 +49,10 @@ class FakeHeadNodes:
             raise DependencyUnavailable(why)
         return self.attempts.get(name)
 
+    def newest_attempts(self, cluster: str, *, limit: int) -> tuple[str, ...]:
+        names = [name for name in reversed(self.attempts) if parse_attempt(name).cluster == cluster]
+        return tuple(names[:limit])
+
     def nodes(self, cluster: str) -> Maybe[NodesDoc]:
         if why := why_unknown(self.agent(cluster), now=self._clock.now()):
             return Unknown(why)

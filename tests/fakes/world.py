@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.resume import is_attempt_name
 from chalicelib.ports import Discovered, Notice
 from rekindle.mailbox import AttemptOrder
 from rekindle.reports import RankReport, ReportKind
@@ -52,6 +53,7 @@ class FakeScheduler:
         self.runs: dict[str, _Run] = {}
         self.stops: list[str] = []
         self.submitted: list[ResubmitJob] = []
+        self.unlisted: set[str] = set()  # live runs that the platform's list does not show yet
         self.refuse_with: deque[ActionResult] = deque()
 
     def put(
@@ -68,7 +70,7 @@ class FakeScheduler:
         ended_at = self._clock.now() if status.has_ended else None
         view = AttemptView(name=name, status=status, failure_reason=failure_reason, ended_at=ended_at)
         if name in self.runs:
-            self.runs[name].view = view
+            self.runs[name].view = replace(view, stopping_since=self.runs[name].view.stopping_since)
             return
         found = Discovered(
             name=name,
@@ -102,8 +104,21 @@ class FakeScheduler:
         if view.status.has_ended or view.status is AttemptStatus.STOPPING:
             return ActionResult(action="StopJob", done=Done.ALREADY)
         self.stops.append(attempt)
-        self.runs[attempt].view = replace(view, status=AttemptStatus.STOPPING)
+        self.runs[attempt].view = replace(view, status=AttemptStatus.STOPPING, stopping_since=self._clock.now())
         return ActionResult(action="StopJob", done=Done.DONE)
+
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+        return tuple(
+            name for name in self.live if name not in {*besides, *self.unlisted} and self._is_sibling(name, job)
+        )
+
+    def _is_sibling(self, name: str, job: Job) -> bool:
+        found = self.runs[name].found
+        if job.mailbox and found.mailbox == job.mailbox:
+            return True
+        if found.job_id is not None:
+            return found.job_id == job.job_id
+        return not found.mailbox and is_attempt_name(name, job.name)
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
         source = self.runs.get(action.clone_of)
@@ -111,8 +126,11 @@ class FakeScheduler:
             return ActionResult(action="ResubmitJob", done=Done.REFUSED, detail="nothing to clone")
         ours = {"rekindle:incident": incident_id, "rekindle:attempt": str(action.number)}
         if action.name in self.runs:
-            done = Done.ALREADY if self.runs[action.name].tags == ours else Done.NAME_TAKEN
-            return ActionResult(action="ResubmitJob", done=done)
+            if self.runs[action.name].tags == ours:
+                return ActionResult(action="ResubmitJob", done=Done.ALREADY)
+            if action.name in self.live and self._is_sibling(action.name, job):
+                return ActionResult(action="ResubmitJob", done=Done.SIBLING, attempt=action.name)
+            return ActionResult(action="ResubmitJob", done=Done.NAME_TAKEN)
         if self.refuse_with:
             return self.refuse_with.popleft()
         self.submitted.append(action)

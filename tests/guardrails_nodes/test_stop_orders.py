@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import InvalidRequest
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase
@@ -168,8 +169,10 @@ def test_a_stop_that_never_takes_effect_calls_a_person(w: World) -> None:
     w.scheduler.dark = True  # neither read nor stopped
     w.orders.stop(JOB, who="ada", key="s", checkpoint=False)
     w.run(10)
+    assert [one.severity for one in w.announcer.notices] == [Severity.PAGE]
+    w.run(420, step_s=60)
     assert w.last.phase is Phase.HANDED_OVER, w.story()
-    assert w.last.outcome == "order.stop_unseen"
+    assert w.last.outcome == "order.stop_unseen_limit"
     w.scheduler.dark = False
     assert w.status(JOB) is AttemptStatus.RUNNING
     assert w.registry.get(JOB).active

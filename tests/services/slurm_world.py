@@ -64,6 +64,11 @@ class ModelHeadNodes:
             raise DependencyUnavailable("the agent of ml is silent")
         return self.board.get(name)
 
+    def newest_attempts(self, cluster: str, *, limit: int) -> tuple[str, ...]:
+        if self.is_silent:
+            raise DependencyUnavailable("the agent of ml is silent")
+        return tuple(list(self.board)[::-1][:limit])
+
     def nodes(self, cluster: str) -> Maybe[NodesDoc]:
         if self.is_silent or self.board_nodes is None:
             return Unknown("the agent of ml is silent")

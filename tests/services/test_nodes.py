@@ -102,8 +102,26 @@ def test_hyperpod_that_does_not_act_within_its_grace_is_helped() -> None:
     assert [what for what, _ in world.site.calls] == ["replace"]
 
 
+@pytest.mark.parametrize("limits", [(6, 100), (100, 5), (6, 5)])
+def test_repairs_that_are_booked_at_once_pass_no_budget_of_a_day(limits: tuple[int, int]) -> None:
+    """Half of the nodes may be in repair at once, more than are repaired in a day: each counts those before it."""
+    of_cluster, of_group = limits
+    policy = with_policy(
+        max_nodes_in_repair_percent=50.0,
+        max_group_in_repair_percent=50.0,
+        max_repairs_per_day=of_cluster,
+        max_group_repairs_per_day=of_group,
+    )
+    world = NodeWorld(policy, nodes=16)
+    for name in world.site.machines:
+        world.report(name, key="storm", recommended="replace")
+    world.settle()
+    assert len(world.site.calls) == min(limits)
+
+
 def test_a_storm_repairs_no_more_than_the_share_at_once_and_no_more_than_so_many_a_day() -> None:
-    world = NodeWorld(with_policy(max_nodes_in_repair_percent=25.0, max_repairs_per_day=6), nodes=12)
+    limits = {"max_nodes_in_repair_percent": 25.0, "max_repairs_per_day": 6, "max_group_repairs_per_day": 100}
+    world = NodeWorld(with_policy(**limits), nodes=12)
     ids = [world.report(name, key="storm", recommended="replace") for name in world.site.machines]
     most = 0
     for _ in range(60 * 12):

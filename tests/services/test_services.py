@@ -347,7 +347,11 @@ def test_a_mailbox_that_cannot_be_read_is_unknown(w: World, port: str, monkeypat
     monkeypatch.setattr(w.mailbox, port, broken)
     w.hang(JOB)
     w.run(45)
-    assert w.last.phase is (Phase.RECOVERED if port == "reply" else Phase.HANDED_OVER), w.story()
+    assert w.last.phase is (Phase.RECOVERED if port == "reply" else Phase.RESUBMITTING), w.story()
+    if port == "checkpoints":
+        assert [one.severity for one in w.announcer.notices] == [Severity.PAGE]
+        w.run(360, step_s=60)
+        assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "resume.unseen_limit"), w.story()
 
 
 @pytest.mark.parametrize("name", ["missing", "x" * 200])

@@ -434,3 +434,18 @@ def test_a_quota_that_is_used_up_is_written_down_once_and_protects_all_the_same(
     assert (asked_again.watch.alarms_state, set(w.board.own)) == ("made:job", {"m0"})
     w.alarms.change(asked_again, WatchPlan(alarms=AlarmMode.SHARED))
     assert (w.board.own, w.board.has_shared) == ({}, True)
+
+
+def test_jobs_that_fall_silent_together_make_their_source_the_suspect() -> None:
+    """Each Signal says how many there were in the sweep; none of the runs is stopped for it."""
+    w = World()
+    names = ("a", "b")
+    for name in names:
+        add(w, name, mailbox="", watch=WatchPlan(loss="train:loss"))
+        w.metrics.put("train:loss", name, minutes(60, until=40))
+    w.sweep.run()
+    w.adopt()
+    heard = [signal for worker in w.workers.values() for signal in w.store.load(worker.incident_id).inbox]
+    assert sorted(one.job_id or "" for one in heard) == ["a", "b"]
+    assert {one.evidence["silent_together"] for one in heard} == {2}
+    assert {one.fault for one in heard} == {FaultClass.HANG}

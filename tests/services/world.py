@@ -6,6 +6,7 @@ moves, so that a test can die between any two of them, repeat them, or do them l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -91,6 +92,11 @@ class CarefulScheduler(FakeScheduler):
         if attempt in self.hides:
             return AttemptView(name=attempt, status=AttemptStatus.GONE)
         return super().describe(attempt)
+
+    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+        if self.dark:
+            raise DependencyUnavailable("throttled")
+        return super().siblings(job, besides=besides)
 
     def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
         if self.dark:

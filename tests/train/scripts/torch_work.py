@@ -25,7 +25,10 @@ class TorchWork:
         torch.manual_seed(SEED)  # the same weights on every rank
         net = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Dropout(drop), nn.Linear(HIDDEN, 1))
         if kind == "fsdp2":
-            from torch.distributed.fsdp import fully_shard
+            try:
+                from torch.distributed.fsdp import fully_shard
+            except ImportError:  # before torch 2.6
+                from torch.distributed._composable.fsdp import fully_shard
 
             mesh = dist.init_device_mesh("cpu", (world,))
             fully_shard(net[0], mesh=mesh)

@@ -1,0 +1,300 @@
+"""`rekindle plan`: what failures will cost, with and without Rekindle.
+
+This module is loaded by every `rekindle` command (its entry point names it), so it imports the model only to plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rekindle.cli.errors import CommandFailed, Misused
+from rekindle.cli.options import whole
+from rekindle.cli.table import Column, Style, clean, render
+
+if TYPE_CHECKING:
+    from chalicelib.domain.known import Maybe
+    from fleets.costs import Row
+    from fleets.plan import Plan, Wanted
+
+DEFAULT_INSTANCE: Final = "ml.p5.48xlarge"
+DEFAULT_DAYS: Final = 30.0
+MAX_GPUS: Final = 1_000_000
+MAX_SPARES: Final = 10_000
+MAX_SEED: Final = 2**32 - 1
+_TYPE: Final = re.compile(r"(ml\.)?[a-z0-9][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}")
+_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+_DESCRIPTION: Final = """\
+What failures will cost a run, with and without Rekindle: the share of the time that trains (ETTR), GPU-hours and
+dollars lost; the interval between checkpoints that loses least, by Young, by Daly and simulated; how many spare nodes
+pay. Every assumption is printed with its source (docs/fleet.md). It needs no service and no AWS account."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command to the `rekindle` parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "plan",
+        help="what failures will cost a run, how often to save, how many spares pay",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--gpus", type=_gpus, required=True, metavar="N", help="of the run; whole instances")
+    parser.add_argument("--instance", type=_instance, default=DEFAULT_INSTANCE, metavar="TYPE", help=DEFAULT_INSTANCE)
+    parser.add_argument(
+        "--mtbf",
+        type=number(0.01, 100_000.0, "hours"),
+        metavar="HOURS",
+        help="mean time between failures of the whole run (default: Meta's published rate for its size)",
+    )
+    parser.add_argument(
+        "--checkpoint-s",
+        type=number(0.01, 86_400.0, "seconds"),
+        metavar="S",
+        help="how long a save stops the run (default: 30)",
+    )
+    parser.add_argument(
+        "--restart-s",
+        type=number(0.0, 86_400.0, "seconds"),
+        metavar="S",
+        help="from a new start's submission until it trains (default: 300)",
+    )
+    parser.add_argument("--spares", type=_spares, metavar="N", help="spare nodes (default: as many as pay)")
+    parser.add_argument(
+        "--days", type=number(0.1, 3660.0, "days"), default=DEFAULT_DAYS, metavar="N", help="how long it runs (30)"
+    )
+    parser.add_argument(
+        "--usd-per-hour",
+        type=number(0.0, 100_000.0, "USD"),
+        metavar="USD",
+        help="price of one instance (default: the ledger's table)",
+    )
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the drawn failures (0)")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--plot", metavar="FILE.svg", help="draw it")
+    parser.set_defaults(run=run)
+
+
+def number(low: float, high: float, unit: str) -> Callable[[str], float]:
+    """Reads a plain decimal within bounds. Not `float` alone: that takes nan, inf, 1_0 and other scripts' digits."""
+
+    def read(text: str) -> float:
+        value = float(text) if _NUMBER.fullmatch(text) and text.isascii() and len(text) <= 20 else math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be a number of {unit} from {low:g} to {high:,.0f}")
+        return value
+
+    return read
+
+
+def _gpus(text: str) -> int:
+    return whole(text, 1, MAX_GPUS)
+
+
+def _spares(text: str) -> int:
+    return whole(text, 0, MAX_SPARES)
+
+
+def _seed(text: str) -> int:
+    return whole(text, 0, MAX_SEED)
+
+
+def _instance(text: str) -> str:
+    if not _TYPE.fullmatch(text):
+        raise argparse.ArgumentTypeError("must be an instance type, as in ml.p5.48xlarge")
+    return text
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, print, draw.
+
+    Raises:
+        Misused: options that do not go together; the message names the one to change.
+        CommandFailed: the plot cannot be written.
+    """
+    from fleets.plan import plan_of
+
+    wanted = _wanted(args)
+    made = plan_of(wanted)
+    if args.plot is not None:
+        _plot(made, args.plot)
+    if args.json:
+        print(json.dumps(made.to_wire(), indent=2, allow_nan=False))
+    else:
+        print("\n".join(text(made, Style.of(sys.stdout))))
+    return 0
+
+
+def _wanted(args: argparse.Namespace) -> Wanted:
+    from fleets.figures import RESTART, SAVE
+    from fleets.histories import mean_of
+    from fleets.plan import Wanted
+
+    wanted = Wanted(
+        gpus=args.gpus,
+        instance=args.instance,
+        days=args.days,
+        mean_s=None if args.mtbf is None else args.mtbf * 3600.0,
+        save_s=args.checkpoint_s,
+        restart_s=args.restart_s,
+        spares=args.spares,
+        usd_per_hour=args.usd_per_hour,
+        seed=args.seed,
+    )
+    try:
+        each = wanted.gpus_per_node
+    except ValueError as err:
+        raise Misused(f"--instance: {clean(err)}") from err
+    if wanted.gpus % each:
+        raise Misused(f"--gpus: must be a multiple of {each}, the GPUs of one {wanted.instance}")
+    if args.plot is not None and not args.plot.endswith(".svg"):
+        raise Misused("--plot: must be the name of a file that ends in .svg")
+    mean_s = wanted.mean_s or mean_of(wanted.gpus // each, gpus_per_node=each)
+    save_s = SAVE.value if wanted.save_s is None else wanted.save_s
+    if save_s >= mean_s:
+        raise Misused(f"--checkpoint-s: a save of {save_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
+    restart_s = RESTART.value if wanted.restart_s is None else wanted.restart_s
+    if restart_s >= mean_s:
+        raise Misused(f"--restart-s: a start of {restart_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
+    return wanted
+
+
+def _plot(made: Plan, path: str) -> None:
+    from fleets.svg import draw
+
+    try:
+        Path(path).write_text(draw(made), encoding="utf-8")
+    except (OSError, ValueError) as err:
+        why = err.strerror if isinstance(err, OSError) else err
+        raise CommandFailed(f"--plot: {clean(path)} cannot be written: {clean(why or err)}") from err
+
+
+# --- for people ---
+
+_COLUMNS: Final = (
+    Column("policy"),
+    Column("ettr", right=True),
+    Column("gpu-hours lost", right=True),
+    Column("usd lost", right=True),
+    Column("mttr median", right=True),
+    Column("person needed", right=True),
+)
+
+
+def text(made: Plan, style: Style) -> list[str]:
+    """The plan as lines."""
+    from fleets.runs import DAY_S
+
+    days, alone, chosen = made.wanted.days, made.alone, made.chosen
+    rows = [("time-out and a person", made.without), ("Rekindle, no spares", alone)]
+    if chosen.count:
+        rows.append((f"Rekindle, {_spare(chosen.count)}", chosen.row))
+    return [
+        f"{made.setting.gpus:,} GPUs: {made.setting.nodes:,} x {made.wanted.instance}, {days:g} days. A failure every "
+        f"{_hours(made.mean_s)}: {made.wanted.days * DAY_S / made.mean_s:,.1f} in all.",
+        "",
+        render(_COLUMNS, [_cells(name, row) for name, row in rows], style),
+        "",
+        f"Rekindle, {_spare(chosen.count)}: {_between(made)}.",
+        "",
+        "Checkpoint interval",
+        *_intervals(made, style),
+        "",
+        f"Spare nodes: {made.pays} pay where a spare does nothing else. {made.p99} would do for 99 % of the time "
+        "(P99 of Binomial(nodes, share of the time that one is away)).",
+        *_spares_table(made, style),
+        "",
+        "Assumed",
+        *(f"  {one}" for one in made.figures),
+        *(f"  {one}" for one in made.texts),
+    ]
+
+
+def _cells(name: str, row: Row) -> tuple[str, ...]:
+    return (
+        name,
+        f"{row.ettr:.2%}",
+        f"{row.gpu_hours_lost:,.0f}",
+        _usd(row.dollars_lost),
+        _minutes(row.recovery_median_s),
+        f"{row.pages:,.1f}",
+    )
+
+
+def _intervals(made: Plan, style: Style) -> list[str]:
+    curve = made.curve
+    rows = [
+        ("Young", _span(made.young_s), f"{made.alone.ettr:.2%}", "sqrt(2 x save x MTBF); used in all other figures"),
+        ("Daly", _span(made.daly_s), f"{made.daly_ettr:.2%}", "Daly 2006, higher order"),
+        (
+            "simulated",
+            _span(made.simulated.interval_s),
+            f"{made.simulated.ettr:.2%}",
+            f"the best of {len(curve)}, {_span(curve[0].interval_s)} to {_span(curve[-1].interval_s)}",
+        ),
+    ]
+    columns = (Column("by"), Column("save every", right=True), Column("ettr", right=True), Column("how"))
+    return [render(columns, rows, style)]
+
+
+def _spares_table(made: Plan, style: Style) -> list[str]:
+    columns = (
+        Column("spares", right=True),
+        Column("ettr", right=True),
+        Column("gpu-hours lost", right=True),
+        Column("of them spares'", right=True),
+        Column("usd lost", right=True),
+    )
+    rows = [
+        (
+            one.count,
+            f"{one.row.ettr:.2%}",
+            f"{one.row.gpu_hours_lost:,.0f}",
+            f"{made.own_hours(one.count):,.0f}",
+            _usd(one.row.dollars_lost),
+        )
+        for one in made.spares
+    ]
+    return [render(columns, rows, style)]
+
+
+def _between(made: Plan) -> str:
+    """What is lost less, or more, than without."""
+    from chalicelib.domain.known import Known
+
+    without, ours = made.without, made.chosen.row
+    hours = without.gpu_hours_lost - ours.gpu_hours_lost
+    words = f"{abs(hours):,.0f} GPU-hours"
+    if isinstance(without.dollars_lost, Known) and isinstance(ours.dollars_lost, Known):
+        words += f" and {abs(without.dollars_lost.value - ours.dollars_lost.value):,.0f} USD"
+    return f"{words} less lost than without it" if hours >= 0 else f"{words} more lost than without it"
+
+
+def _spare(count: int) -> str:
+    return f"{count or 'no'} spare{'s' * (count != 1)}"
+
+
+def _usd(value: Maybe[float]) -> str:
+    from chalicelib.domain.known import Known
+
+    return f"{value.value:,.0f}" if isinstance(value, Known) else "unknown"
+
+
+def _minutes(value: Maybe[float]) -> str:
+    from chalicelib.domain.known import Known
+
+    return f"{value.value / 60:.1f} min" if isinstance(value, Known) else "-"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds / 60:,.1f} min"

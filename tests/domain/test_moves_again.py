@@ -1,0 +1,124 @@
+"""A run that moves is not stopped, one late heartbeat heals nothing, and a run that has finished cannot hang."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from chalicelib.domain.actions import StopJob
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import AttemptStatus, AttemptView, ReplyView
+from chalicelib.domain.signals import SignalKind
+from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
+
+SECOND = timedelta(seconds=1)
+STALL = signal(FaultClass.HANG, step=100, at=NOW - MINUTE)
+LOST = signal(FaultClass.NODE_LOST, kind=SignalKind.NODE_STATE, step=100, at=NOW - MINUTE)
+ANSWERED = {
+    outcome: Known(ReplyView(request_id="inc-lm-1-c1", outcome=outcome, step=100, why=""))
+    for outcome in ("saved", "cannot", "refused")
+}
+
+
+@pytest.mark.parametrize("outcome", ANSWERED)
+def test_a_run_that_moves_again_is_not_stopped_whatever_it_answered(outcome: str) -> None:
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
+    moving = view(step=103, beat_at=NOW - 50 * SECOND)
+    decision = look(asked, seen(moving, reply=ANSWERED[outcome]))
+    assert not any(isinstance(one, StopJob) for one in decision.actions)
+    assert (decision.rule, decision.incident.phase) == ("heal.confirm", Phase.CHECKPOINTING)
+    two_beats_on = seen(view(step=106, beat_at=NOW - 29 * SECOND))
+    assert look(decision.incident, two_beats_on).rule == "healed"
+
+
+def test_a_run_that_stands_still_is_stopped_by_the_same_answer() -> None:
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
+    decision = look(asked, seen(view(step=100, beat_at=NOW), reply=ANSWERED["cannot"]))
+    assert any(isinstance(one, StopJob) for one in decision.actions)
+
+
+def test_a_heartbeat_that_still_says_stalled_heals_nothing() -> None:
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
+    decision = look(asked, seen(view(step=103, beat_at=NOW, work="stalled"), reply=ANSWERED["cannot"]))
+    assert any(isinstance(one, StopJob) for one in decision.actions)
+
+
+def test_a_new_attempt_whose_heartbeat_still_says_stalled_is_asked_to_save() -> None:
+    stall = signal(FaultClass.HANG, attempt="lm-r2", step=95, at=NOW - MINUTE)
+    what = view(name="lm-r2", step=96, beat_at=NOW, work="stalled")
+    decision = look(incident(Phase.VERIFYING, FaultClass.HANG, signals=(stall,)), seen(what))
+    assert decision.incident.phase is Phase.CHECKPOINTING
+
+
+@pytest.mark.parametrize("fault", [FaultClass.NODE_LOST, FaultClass.SOFTWARE_CRASH])
+def test_one_late_heartbeat_does_not_refute_a_death(fault: FaultClass) -> None:
+    claim = dataclasses.replace(LOST, fault=fault, kind=SignalKind.AGENT_LOG_FAULT, occurred_at=NOW - 3 * MINUTE)
+    weighed = incident(
+        Phase.HOLDING,
+        fault,
+        signals=(claim,),
+        target_step=Known(100),
+        fault_rule="signal.agent_log_fault",
+        phase_entered_at=NOW - 2 * MINUTE,
+    )
+    one_beat = seen(view(step=101, beat_at=claim.occurred_at + 10 * SECOND))
+    assert look(weighed, one_beat).incident.phase is Phase.STOPPING
+    two_beats = seen(view(step=103, beat_at=claim.occurred_at + 31 * SECOND))
+    assert look(weighed, two_beats).rule == "healed"
+
+
+def test_the_second_heartbeat_is_waited_for_before_anything_is_done() -> None:
+    young = dataclasses.replace(STALL, occurred_at=NOW - 20 * SECOND)
+    decision = look(incident(), seen(view(step=103, beat_at=NOW - 5 * SECOND), new_signals=(young,)))
+    assert (decision.rule, decision.incident.phase, decision.actions) == ("heal.confirm", Phase.HOLDING, ())
+
+
+# --- finished is finished -------------------------------------------------------------------------------------------
+
+FINISHING = (
+    view(step=200, work="finished", beat_at=NOW - 20 * MINUTE),
+    view(step=200, detail="InProgress/Uploading: Uploading generated training model"),
+)
+
+
+@pytest.mark.parametrize("what", FINISHING, ids=["by its heartbeat", "by its upload"])
+@pytest.mark.parametrize("fault", [FaultClass.HANG, FaultClass.SOFTWARE_CRASH, FaultClass.NODE_LOST])
+def test_a_run_that_has_finished_can_neither_hang_nor_crash(what: AttemptView, fault: FaultClass) -> None:
+    claim = signal(fault, kind=SignalKind.ALARM, step=None, at=NOW - MINUTE)
+    for phase in (Phase.OPEN, Phase.HOLDING, Phase.CHECKPOINTING):
+        case = incident(phase, fault, signals=(claim,), phase_entered_at=NOW - 30 * MINUTE)
+        decision = look(case, seen(what))
+        assert decision.actions == (), decision.rule
+        assert decision.incident.phase is Phase.HOLDING
+        assert decision.rule.endswith(".finishing")
+
+
+@pytest.mark.parametrize("what", FINISHING, ids=["by its heartbeat", "by its upload"])
+def test_a_new_attempt_that_has_finished_is_not_silent(what: AttemptView) -> None:
+    case = incident(
+        Phase.VERIFYING,
+        FaultClass.HANG,
+        watch_at=NOW - timedelta(hours=2),
+        watch_step=Known(200),
+        target_step=Known(300),
+    )
+    decision = look(case, seen(dataclasses.replace(what, name="lm-r2")))
+    assert (decision.rule, decision.actions) == ("verify.finishing", ())
+
+
+def test_a_run_that_fails_after_it_has_finished_is_not_trained_again() -> None:
+    what = view(AttemptStatus.FAILED, step=200, work="finished", failure_reason="AlgorithmError: exit code 134")
+    decision = look(incident(), seen(what))
+    assert (decision.rule, decision.incident.phase) == ("ended.finished", Phase.HANDED_OVER)
+
+
+@pytest.mark.parametrize("what", FINISHING, ids=["by its heartbeat", "by its upload"])
+def test_a_run_that_finishes_poisoned_is_a_persons(what: AttemptView) -> None:
+    bad = signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE, step=100)
+    decision = look(incident(), seen(what, new_signals=(bad,)))
+    assert (decision.rule, decision.incident.phase) == ("open.finished_poisoned", Phase.HANDED_OVER)
+    assert not any(isinstance(one, StopJob) for one in decision.actions)

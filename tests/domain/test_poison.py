@@ -1,0 +1,202 @@
+"""What a loss that is not finite rules out, and how much it takes to believe that it is one."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from chalicelib.domain.actions import QuarantineCheckpoint, ResubmitJob, StopJob
+from chalicelib.domain.decide import decide
+from chalicelib.domain.evidence import Onset, Stretch
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus, CheckpointView, Observation
+from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.resume import choose_resume_point
+from chalicelib.domain.rollback import account_rollback, data_rollbacks
+from chalicelib.domain.signals import SignalKind
+from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
+
+NAN = FaultClass.NON_FINITE
+POINTS = tuple(checkpoint(step) for step in (100, 99, 98, 97, 90, 50))
+
+
+def poisoned(onset: int, **more: object) -> Incident:
+    return incident(Phase.STOPPING, NAN, onset_attempt="lm", onset_step=Known(onset), **more)
+
+
+def resumes_at(case: Incident, points: tuple[CheckpointView, ...] = POINTS) -> int | None:
+    point = choose_resume_point(points, case, DEFAULT_POLICY)
+    return None if point is None or not isinstance(point.step, Known) else point.step.value
+
+
+@pytest.mark.parametrize(("onset", "expected"), [(101, 99), (100, 98), (99, 97), (98, 90), (52, 50), (51, None)])
+def test_a_checkpoint_of_the_update_before_the_first_bad_loss_is_not_resumed_from(
+    onset: int, expected: int | None
+) -> None:
+    """That loss was computed from the weights which the update before it left."""
+    assert resumes_at(poisoned(onset)) == expected
+
+
+def test_a_checkpoint_that_its_monitor_held_for_poisoned_is_never_chosen() -> None:
+    held = tuple(
+        dataclasses.replace(one, problems=("a value that is not finite had been seen",)) if one.step > 97 else one
+        for one in POINTS
+    )
+    assert resumes_at(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), held) == 97
+
+
+def test_the_onset_of_a_lost_event_is_read_from_the_heartbeat() -> None:
+    """Without it the newest step would count, and what was saved between the two would be resumed from."""
+    what = view(step=150, loss_state="nan", loss_health="non_finite", onset_step=99)
+    after = look(incident(), seen(what, checkpoints=Known(POINTS))).incident
+    assert after.onset_step == Known(99)
+
+
+def test_the_heartbeats_onset_sinks_what_a_later_event_said() -> None:
+    what = view(step=150, loss_state="nan", loss_health="non_finite", onset_step=99)
+    late = signal(NAN, kind=SignalKind.NON_FINITE, step=120)
+    after = look(incident(), seen(what, new_signals=(late,), checkpoints=Known(POINTS))).incident
+    assert after.onset_step == Known(99)
+
+
+def test_a_poisoned_stretch_outlives_its_incident() -> None:
+    """Its owner may start the Job anew by hand; what the poisoned attempt saved is no better for that."""
+    bad = signal(NAN, kind=SignalKind.NON_FINITE, step=99)
+    after = look(incident(), seen(new_signals=(bad,), checkpoints=Known(POINTS))).incident
+    assert Stretch(attempt="lm", from_step=98) in after.stretches
+    later = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, attempt="lm-again", stretches=after.stretches)
+    assert resumes_at(later) == 97
+
+
+# --- the checkpoint, not the data -----------------------------------------------------------------------------------
+
+
+def went_bad_again(onset: int, **more: object) -> Incident:
+    """lm went bad at 100 and was rolled back to 90; lm-r2 has gone bad at `onset`."""
+    return incident(
+        Phase.STOPPING,
+        NAN,
+        attempt="lm-r2",
+        attempt_number=2,
+        tries=(a_try(resume_step=Known(90), resume_manifest="s3://b/m/lm/90", resume_root="s3://b/lm/90"),),
+        onsets=(Onset(attempt="lm", fault=NAN, step=Known(100)),),
+        rollbacks=1,
+        onset_attempt="lm-r2",
+        onset_step=Known(onset),
+        stopped_attempts=("lm-r2",),
+        **more,
+    )
+
+
+def ended(case: Incident) -> Observation:
+    del case
+    what = view(AttemptStatus.STOPPED, name="lm-r2", step=95)
+    return seen(what, next_number=3, checkpoints=Known(POINTS[-2:]))
+
+
+def test_a_run_that_is_not_finite_from_its_first_step_on_condemns_what_it_resumed_from() -> None:
+    decision = look(went_bad_again(91), ended(went_bad_again(91)))
+    marked = [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)]
+    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    assert marked == ["s3://b/lm/90"]
+    assert start.resume_step == Known(50)
+    assert start.skips == ()
+
+
+def test_a_run_that_goes_bad_where_the_data_are_bad_condemns_nothing() -> None:
+    decision = look(went_bad_again(100), ended(went_bad_again(100)))
+    assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
+    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    assert start.resume_step == Known(90)
+    assert start.skips != ()
+
+
+def test_a_roll_back_for_a_poisoned_checkpoint_is_none_of_the_data() -> None:
+    after = account_rollback(went_bad_again(91), DEFAULT_POLICY)
+    assert (after.rollbacks, data_rollbacks(after, DEFAULT_POLICY), after.skips) == (2, 0, ())
+
+
+@pytest.mark.parametrize("rewind", [0, 1])
+def test_a_roll_back_that_is_repeated_begins_before_the_last_one_also_where_the_distance_is_zero(rewind: int) -> None:
+    policy = dataclasses.replace(DEFAULT_POLICY, rewind_steps=rewind)
+    once_more = went_bad_again(100)
+    once_more = dataclasses.replace(
+        once_more,
+        rollbacks=2,
+        onsets=(*once_more.onsets, Onset(attempt="lm-r2", fault=NAN, step=Known(100))),
+        tries=(*once_more.tries, a_try(3, resume_step=Known(90), resume_manifest="m")),
+        attempt="lm-r3",
+        onset_attempt="lm-r3",
+        onset_step=Known(100),
+    )
+    planned = account_rollback(once_more, policy)
+    point = choose_resume_point(POINTS, planned, policy)
+    assert point is not None
+    assert point.step == Known(50)
+
+
+# --- one value is news ----------------------------------------------------------------------------------------------
+
+
+def printed(step: int | None, *, minute: int = 0) -> object:
+    return signal(NAN, kind=SignalKind.TRAINING_LOG, step=step, at=NOW - 10 * MINUTE + minute * MINUTE)
+
+
+def test_one_printed_nan_stops_nothing_and_is_told_in_the_end() -> None:
+    case = incident()
+    now, rules = NOW, []
+    what = seen(view(step=None), new_signals=(printed(100),), checkpoints=Known(POINTS))  # type: ignore[arg-type]
+    while case.is_open:
+        decision = decide(case, dataclasses.replace(what, observed_at=now), now=now, policy=DEFAULT_POLICY)
+        assert not any(isinstance(one, StopJob) for one in decision.actions), decision.rule
+        case, what = decision.incident, dataclasses.replace(what, new_signals=())
+        rules.append(decision.rule)
+        now += decision.look_again_in or timedelta(0)
+    assert (rules[0], rules[-1]) == ("nan.watching", "nan.passed")
+    assert case.stretches == ()
+
+
+@pytest.mark.parametrize("steps", [(100, 101, 102), (None, None, None)])
+def test_three_printed_ones_in_a_run_without_a_monitor_are_believed(steps: tuple[int | None, ...]) -> None:
+    news = tuple(printed(step, minute=index) for index, step in enumerate(steps))
+    decision = look(incident(), seen(view(step=110), new_signals=news, checkpoints=Known(POINTS)))  # type: ignore[arg-type]
+    assert decision.incident.is_poisoned
+
+
+def test_one_that_the_heartbeat_bears_out_is_believed_at_once() -> None:
+    what = view(step=103, loss_state="nan", loss_health="non_finite", onset_step=100)
+    decision = look(incident(), seen(what, new_signals=(printed(100),), checkpoints=Known(POINTS)))  # type: ignore[arg-type]
+    assert decision.incident.phase is Phase.STOPPING
+
+
+@pytest.mark.parametrize("kind", [SignalKind.ALARM, SignalKind.TRAINING_LOG])
+def test_one_that_a_later_finite_loss_refutes_is_none(kind: SignalKind) -> None:
+    what = view(step=103, loss_state="finite", beat_at=NOW)
+    claim = signal(NAN, kind=kind, step=None, at=NOW - MINUTE)
+    decision = look(incident(), seen(what, new_signals=(claim,), checkpoints=Known(POINTS)))
+    assert (decision.rule, decision.incident.is_poisoned) == ("nan.watching", False)
+
+
+def test_a_count_of_bad_values_of_a_run_without_a_heartbeat_is_believed() -> None:
+    claim = signal(NAN, kind=SignalKind.ALARM, step=None)
+    decision = look(incident(), seen(view(step=None), new_signals=(claim,), checkpoints=Known(POINTS)))
+    assert decision.incident.is_poisoned
+    assert isinstance(decision.incident.onset_step, Unknown)
+
+
+def test_a_run_that_printed_a_nan_and_died_is_not_resumed_behind_it() -> None:
+    what = view(AttemptStatus.FAILED, step=103, failure_reason="AlgorithmError: exit code 1")
+    decision = look(incident(), seen(what, new_signals=(printed(99),), checkpoints=Known(POINTS)))  # type: ignore[arg-type]
+    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    assert start.resume_step == Known(97)
+
+
+def test_a_new_attempt_is_not_stopped_for_one_printed_nan() -> None:
+    claim = signal(NAN, kind=SignalKind.TRAINING_LOG, attempt="lm-r2", step=95)
+    case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH)
+    decision = look(case, seen(view(name="lm-r2", step=96, loss_state="finite", beat_at=NOW), new_signals=(claim,)))
+    assert decision.incident.phase is Phase.VERIFYING

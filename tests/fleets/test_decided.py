@@ -1,0 +1,95 @@
+"""Rekindle's rows are what decide() does: a change of a rule or of a policy shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.playbooks import Deadline, Response
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from fleets.answers import Case
+from fleets.causes import GPU_MEMORY, HOST, NIC, SPOT, Shows
+from fleets.decided import Stages, played
+from fleets.figures import Setting
+from fleets.rekindle_rows import Rekindle
+
+STAGES = Stages(save_s=20.0, stop_s=20.0, start_s=300.0, step_s=10.0)
+SETTING = Setting(nodes=64, gpus_per_node=8, interval_s=3000.0)
+
+
+def _with(fault: FaultClass, **changes: object) -> Policy:
+    rows = tuple(
+        replace(row, **changes) if row.fault is fault else row  # type: ignore[arg-type]
+        for row in DEFAULT_POLICY.playbooks
+    )
+    return replace(DEFAULT_POLICY, name="changed", playbooks=rows)
+
+
+@pytest.mark.parametrize("shows", list(Shows))
+def test_every_kind_of_failure_is_recovered_by_itself_under_a_monitor(shows: Shows) -> None:
+    one = played(shows, STAGES, monitored=True)
+    assert one.recovers
+    assert one.rules[-1] == "verify.passed"
+    assert (one.restarts, one.pages) == (1, 0)
+    assert one.down_s >= STAGES.start_s
+
+
+@pytest.mark.parametrize("shows", [Shows.CRASH, Shows.NODE_CRASH, Shows.NODE_GONE, Shows.NOTICE])
+def test_without_a_monitor_the_run_is_back_and_called_recovered_by_nothing(shows: Shows) -> None:
+    one = played(shows, STAGES, monitored=False)
+    assert not one.recovers
+    assert one.rules[-1] == "verify.blind_limit"
+    assert one.down_s == pytest.approx(STAGES.start_s)  # it trains all the same
+
+
+def test_a_named_node_is_kept_out_and_an_unnamed_one_is_not() -> None:
+    for shows in (Shows.NODE_CRASH, Shows.NODE_GONE, Shows.HANG):
+        assert played(shows, STAGES, monitored=True, names_node=True).cordons
+        assert not played(shows, STAGES, monitored=True).cordons
+    assert not played(Shows.CRASH, STAGES, monitored=True, names_node=True).cordons
+
+
+def test_a_crash_that_comes_again_at_the_same_step_ends_with_a_person() -> None:
+    one = played(Shows.CRASH, STAGES, monitored=True, dies_again=True)
+    assert not one.recovers
+    assert one.pages == 1
+    assert 1 <= one.restarts <= DEFAULT_POLICY.max_no_progress
+
+
+def test_a_playbook_that_hands_over_is_played_so() -> None:
+    changed = _with(FaultClass.HANG, response=Response.HAND_OVER)
+    one = played(Shows.HANG, STAGES, monitored=True, policy=changed)
+    assert not one.recovers
+    assert (one.restarts, one.pages) == (0, 1)
+
+
+def test_a_save_that_outlasts_its_deadline_is_not_resumed_from_and_a_policy_may_give_it_longer() -> None:
+    patient = _with(FaultClass.PLANNED_END, deadline=Deadline.FULL)
+    long_save = replace(STAGES, save_s=60.0)
+    assert not played(Shows.NOTICE, long_save, monitored=True).is_saved
+    assert played(Shows.NOTICE, long_save, monitored=True, policy=patient).is_saved
+
+
+def test_saving_stopping_and_starting_take_what_they_are_given() -> None:
+    crash = played(Shows.CRASH, replace(STAGES, start_s=77.0), monitored=True)
+    assert crash.down_s == pytest.approx(77.0, abs=5.0)
+    hang = played(Shows.HANG, replace(STAGES, stop_s=500.0), monitored=True)
+    assert hang.down_s == pytest.approx(500.0 + STAGES.start_s, abs=60.0)
+    notice = played(Shows.NOTICE, STAGES, monitored=True)
+    assert notice.trains_on_s == pytest.approx(STAGES.save_s + STAGES.stop_s, abs=5.0)
+
+
+def test_the_first_rung_is_that_of_the_projects_own_table() -> None:
+    ours = Rekindle()
+    assert str(ours.answer(Case(cause=GPU_MEMORY, setting=SETTING)).rung) == "reboot"
+    assert str(ours.answer(Case(cause=NIC, setting=SETTING)).rung) == "replace"
+    assert str(ours.answer(Case(cause=HOST, setting=SETTING)).rung) == "reboot"
+    assert str(ours.answer(Case(cause=HOST, setting=SETTING, repaired=True)).rung) == "replace"
+
+
+def test_a_run_never_trains_on_after_its_instance_is_gone() -> None:
+    slow = replace(SETTING, save_s=280.0)
+    answer = Rekindle().answer(Case(cause=SPOT, setting=slow))
+    assert answer.detect_s + answer.trains_on_s <= 120.0

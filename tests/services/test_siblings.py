@@ -1,0 +1,177 @@
+"""A run that its owner starts or stops while Rekindle is about to: theirs counts, and there is never a second one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chalicelib.domain.actions import ActionResult, Done
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import AttemptStatus
+from tests.services.world import JOB, Sim, World
+
+MAILBOX = "s3://box/lm"
+BOOM = "AlgorithmError: RuntimeError: boom"
+FULL = ActionResult(action="ResubmitJob", done=Done.CAPACITY, detail="no p5 is free")
+
+
+@pytest.fixture
+def w() -> World:
+    world = World()
+    world.tick(500)
+    return world
+
+
+def by_hand(w: World, name: str, *, job_id: str | None = None, mailbox: str = MAILBOX) -> None:
+    """The owner starts the run; its script finds the newest checkpoint by itself."""
+    w.scheduler.put(name, AttemptStatus.RUNNING, mailbox=mailbox, job_id=job_id)
+    w.sims[name] = Sim(step=50, first=50)
+
+
+@pytest.mark.parametrize(
+    ("name", "job_id", "mailbox"),
+    [("lm-again", JOB, "s3://other/lm"), ("lm-again", None, MAILBOX), ("lm-r7", None, "")],
+    ids=["by its tag", "by its mailbox", "by its name"],
+)
+def test_a_run_started_by_hand_while_ours_waits_for_capacity_is_adopted_and_verified(
+    w: World, name: str, job_id: str | None, mailbox: str
+) -> None:
+    w.scheduler.refuse_with.extend([FULL] * 4)
+    w.fail(JOB, BOOM)
+    w.run(2)
+    assert w.last.phase is Phase.RESUBMITTING, w.story()
+    by_hand(w, name, job_id=job_id, mailbox=mailbox)
+    w.run(40)
+    assert (w.last.phase, w.last.attempt) == (Phase.RECOVERED, name), w.story()
+    assert "resubmit.sibling" in w.rules()
+    assert w.scheduler.submitted == []
+    assert w.scheduler.stops == []
+    assert w.registry.get(JOB).current_attempt == name
+    assert w.mailbox.fences[JOB][0] == name
+
+
+def test_a_run_started_by_hand_between_the_look_and_the_submission_is_found_in_time(w: World) -> None:
+    w.fail(JOB, BOOM)
+    w.deliver_all()
+    (worker,) = w.workers.values()
+    w.look_and_record(worker)
+    assert [type(action).__name__ for action, _, _ in worker.to_act][-1:] == ["ResubmitJob"]
+    by_hand(w, "lm-again")
+    w.act(worker)
+    w.run(40)
+    assert (w.last.phase, w.last.attempt) == (Phase.RECOVERED, "lm-again"), w.story()
+    assert w.scheduler.submitted == []
+
+
+def test_a_run_of_another_name_and_mailbox_is_no_sibling(w: World) -> None:
+    by_hand(w, "lm-eval", mailbox="s3://box/eval")
+    w.scheduler.put("lm-r7", AttemptStatus.RUNNING, mailbox="s3://box/another")
+    w.fail(JOB, BOOM)
+    assert w.scheduler.siblings(w.registry.get(JOB), besides=()) == ()
+
+
+def test_where_siblings_cannot_be_told_nothing_is_started(w: World) -> None:
+    w.fail(JOB, BOOM)
+    w.deliver_all()
+    (worker,) = w.workers.values()
+    w.look_and_record(worker)
+    w.scheduler.dark = True
+    w.act(worker)
+    assert worker.results[-1].done is Done.UNAVAILABLE
+    w.scheduler.dark = False
+    w.run(40)
+    assert w.last.phase is Phase.RECOVERED, w.story()
+    assert [one.name for one in w.scheduler.submitted] == ["lm-r2"]
+
+
+def test_a_name_taken_by_a_run_that_lives_and_is_ours_is_adopted_and_never_changed(w: World) -> None:
+    """The listing does not show it yet; the name does."""
+    w.fail(JOB, BOOM)
+    w.deliver_all()
+    (worker,) = w.workers.values()
+    by_hand(w, "lm-r2")
+    w.scheduler.unlisted.add("lm-r2")
+    w.look_and_record(worker)
+    w.act(worker)
+    w.run(40)
+    assert (w.last.phase, w.last.attempt, w.last.name_salt) == (Phase.RECOVERED, "lm-r2", 0), w.story()
+    assert w.scheduler.submitted == []
+
+
+def test_an_adopted_run_that_its_owner_stops_is_left_alone(w: World) -> None:
+    w.scheduler.refuse_with.extend([FULL] * 4)
+    w.fail(JOB, BOOM)
+    w.run(2)
+    by_hand(w, "lm-again", job_id=JOB)
+    w.run(4)
+    if w.last.is_open:
+        w.end("lm-again", AttemptStatus.STOPPED)
+        w.run(5)
+        assert w.last.outcome == "verify.owner_stopped", w.story()
+    assert w.scheduler.submitted == []
+
+
+def test_an_adopted_run_that_dies_is_recovered_like_one_of_ours(w: World) -> None:
+    w.scheduler.refuse_with.extend([FULL] * 4)
+    w.fail(JOB, BOOM)
+    w.run(2)
+    by_hand(w, "lm-again", job_id=JOB)
+    w.deliver_all()
+    w.tick(60)
+    w.work()
+    w.clock.advance(timedelta(minutes=10))
+    w.work()
+    w.scheduler.refuse_with.clear()
+    w.fail("lm-again", "AlgorithmError: ValueError: another end")
+    w.run(60)
+    assert w.last.phase is Phase.RECOVERED, w.story()
+    assert [one.clone_of for one in w.scheduler.submitted] == ["lm-again"]
+
+
+@pytest.mark.parametrize("earlier_s", [1, 20])
+def test_an_owners_stop_seconds_before_ours_wins(w: World, earlier_s: int) -> None:
+    w.hang(JOB)
+    w.deliver_all()
+    w.work()
+    for _ in range(20):
+        (worker,) = w.workers.values()
+        w.tick(5)
+        worker.due_at = w.clock.now()
+        w.look_and_record(worker)
+        if w.last.phase is Phase.STOPPING:
+            break
+        w.act(worker)
+    assert w.last.phase is Phase.STOPPING, w.story()
+    w.scheduler.stop(JOB)
+    view = w.scheduler.runs[JOB].view
+    w.scheduler.runs[JOB].view = replace(view, stopping_since=w.clock.now() - timedelta(seconds=earlier_s))
+    w.act(worker)
+    w.run(10)
+    assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "stop.owner_stopped"), w.story()
+    assert w.scheduler.submitted == []
+
+
+def test_a_stop_of_ours_whose_answer_was_lost_stays_ours(w: World) -> None:
+    w.hang(JOB)
+    w.deliver_all()
+    w.work()
+    for _ in range(20):
+        (worker,) = w.workers.values()
+        w.tick(5)
+        worker.due_at = w.clock.now()
+        w.look_and_record(worker)
+        if w.last.phase is Phase.STOPPING:
+            break
+        w.act(worker)
+    w.clock.advance(timedelta(seconds=1))
+    w.scheduler.stop(JOB)  # our own call, whose answer never came
+    view = w.scheduler.runs[JOB].view
+    w.scheduler.runs[JOB].view = replace(view, stopping_since=w.clock.now())
+    w.act(worker)
+    w.run(40)
+    assert w.last.phase is Phase.RECOVERED, w.story()
+    assert isinstance(w.last.target_step, Known)
+    assert [one.name for one in w.scheduler.submitted] == ["lm-r2"]
