@@ -280,9 +280,7 @@ class Training:
         self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.FINISHED)
         attempt.is_done = True
         if attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.stretches[-1].base:
-            self.monitor.push_bad(
-                attempt, attempt.first_bad_loss
-            )  # what is bad at the end is reported, however short it was
+            self.monitor.push_bad(attempt, attempt.first_bad_loss)  # at the end, however short it was
         self.monitor.push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(attempt.name, Phase.UPLOADING)
         wait = timedelta(seconds=attempt.run.spec.upload_s)
