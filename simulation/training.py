@@ -233,9 +233,10 @@ class Training:
         stretch = attempt.stretches[-1]
         first_bad = attempt.first_bad_loss
         is_bad = blips or (first_bad is not None and step >= first_bad)
-        changes: dict[str, Any] = {"loss": LossState.NAN if is_bad else LossState.FINITE}
+        # One bad value is no state yet, as in rekindle.monitor.state.newest_loss.
+        changes: dict[str, Any] = {"loss": LossState.NONE if is_bad else LossState.FINITE}
         if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
-            changes |= {"health": "non_finite", "onset": first_bad}
+            changes |= {"loss": LossState.NAN, "health": "non_finite", "onset": first_bad}
         elif is_bad and stretch.health == "ok":
             changes["health"] = "watch"  # held back until it lasts, as the monitor's judge does
         elif not is_bad and stretch.health == "watch":
@@ -277,9 +278,11 @@ class Training:
         self._plan_next(attempt)
 
     def _finish(self, attempt: Attempt) -> None:
-        self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.FINISHED)
+        last = attempt.stretches[-1]
+        loss = LossState.NAN if last.loss is LossState.NONE else last.loss
+        self._enter(attempt, last.base, moves=False, phase=RunPhase.FINISHED, loss=loss)
         attempt.is_done = True
-        if attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.stretches[-1].base:
+        if attempt.first_bad_loss is not None and attempt.first_bad_loss <= last.base:
             self.monitor.push_bad(attempt, attempt.first_bad_loss)  # at the end, however short it was
         self.monitor.push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(attempt.name, Phase.UPLOADING)

@@ -214,7 +214,7 @@ class World(RealService):
             moved = [one for one in run.attempts.values() if one.step_at(now) > one.step_at(now - MINUTE)]
             if moved:
                 newest = moved[-1].at(now)
-                is_bad = newest is not None and newest.loss is LossState.NAN
+                is_bad = newest is not None and newest.loss is not LossState.FINITE
                 self._points.setdefault(run.name, []).append(
                     (now - MINUTE, float(moved[-1].step_at(now)), float(is_bad))
                 )
@@ -291,7 +291,9 @@ class World(RealService):
     def _do(self, deed: Deed) -> None:
         self._under_way -= 1
         self._quiet_since = None
-        run = self.runs[deed.run]
+        run = self.runs.get(deed.run)
+        if run is None:  # a shrunk story may have lost it
+            return
         match deed.what:
             case "resubmit" if not run.live:
                 tags = {} if deed.tagged == "none" else self._tags(run.spec)
