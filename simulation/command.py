@@ -153,7 +153,7 @@ def _print(tally: Tally, findings: Sequence[Finding], took_s: float) -> None:
     if findings:
         print("\nof these explained by findings that are open:")
         for index, finding in enumerate(findings):
-            print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.said}")
+            print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.summary}")
     print(f"\nnew: {len(tally.new)}")
 
 
@@ -172,14 +172,14 @@ def _write_new(tally: Tally, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         path = out / f"{unsafe.kind}-{story.seed}.json"
         path.write_text(short.to_json() + "\n")
-        print(f"  {unsafe.kind}: {unsafe.said}\n    {', '.join(sorted(parts_of(short))) or 'nothing at all'}: {path}")
+        print(f"  {unsafe.kind}: {unsafe.detail}\n    {', '.join(sorted(parts_of(short))) or 'nothing at all'}: {path}")
 
 
 def _tidy(findings: Sequence[Finding]) -> int:
     kept = still_open(findings)
     for finding in findings:
         if finding not in kept:
-            print(f"mended: {finding.kind}: {finding.said}")
+            print(f"mended: {finding.kind}: {finding.summary}")
     keep(kept)
     print(f"{len(kept)} open, {len(findings) - len(kept)} mended")
     return 0
@@ -193,10 +193,10 @@ def _play_file(path: Path, verbose: bool) -> int:
         return 2
     world, judge = played(story)
     if verbose:
-        from simulation.telling import tell
+        from simulation.report import report
 
-        tell(world)
+        report(world)
     for one in judge.unsafe:
-        print(f"{one.kind} at {one.at_s:.0f} s, {one.run}: {one.said}")
+        print(f"{one.kind} at {one.at_s:.0f} s, {one.run}: {one.detail}")
     print(f"{len(judge.unsafe)} unsafe, {judge.figures.incidents} Incidents")
     return 1 if judge.unsafe else 0

@@ -110,7 +110,7 @@ class Context:
 
 
 class Execution:
-    """One thread, which runs only while whoever resumed it waits."""
+    """One thread, which runs only while its caller waits in `resume`."""
 
     def __init__(
         self, name: str, payload: dict[str, Any], work: Work, clock: Clock, hold: Callable[[], timedelta]

@@ -20,11 +20,11 @@ WHERE: Final = Path(__file__).with_name("open_findings.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One that is open. `said` is what is seen, in a sentence; `parts` what it needs of a story (`parts_of`)."""
+    """One that is open. `summary` is what is seen, in a sentence; `parts` what it needs of a story (`parts_of`)."""
 
     kind: str
     parts: frozenset[str]
-    said: str
+    summary: str
     story: Story
 
     def explains(self, kind: str, story: Story) -> bool:
@@ -54,7 +54,7 @@ def open_findings(path: Path = WHERE) -> tuple[Finding, ...]:
         Finding(
             kind=row["kind"],
             parts=frozenset(row["parts"]),
-            said=row["said"],
+            summary=row["summary"],
             story=Story.from_json(json.dumps(row["story"])),
         )
         for row in rows
@@ -69,7 +69,7 @@ def still_open(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def keep(findings: Iterable[Finding], path: Path = WHERE) -> None:
     """Write the rows."""
     rows = [
-        {"kind": one.kind, "parts": sorted(one.parts), "said": one.said, "story": json.loads(one.story.to_json())}
+        {"kind": one.kind, "parts": sorted(one.parts), "summary": one.summary, "story": json.loads(one.story.to_json())}
         for one in findings
     ]
     path.write_text(json.dumps(rows, indent=1) + "\n")

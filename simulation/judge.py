@@ -16,20 +16,21 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.ports import Notice, NoticeKind
 from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
+from simulation.memory import Watcher
 from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueRun
-from simulation.world import Watcher, World
+from simulation.world import World
 
 COUNTS: Final[Mapping[str, str]] = {
     "two_live_attempts": "the service submitted an attempt while another one of the run was live",
     "healthy_stopped": "the service stopped an attempt that was well, or that had finished its work",
     "too_many_at_once": "the service acted on more runs within the breaker's window than the policy allows",
-    "resumed_from_bad": "an attempt was told to go on from a checkpoint that is not whole, is another run's, or whose "
-    "poison could be known",
+    "resumed_from_bad": "an attempt was submitted to resume from a checkpoint that is not whole, is another run's, or "
+    "whose poison could be known",
     "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
-    "passed_over": "an attempt was told to go on from an older checkpoint than the newest good one",
-    "rewound_untold": "an attempt of ours began far below its resume step, and after ten minutes no person was told",
+    "passed_over": "an attempt was submitted to resume from an older checkpoint than the newest good one",
+    "rewound_silently": "an attempt of ours began far below its resume step; no person was notified in ten minutes",
     "false_recovery": "an Incident was closed as recovered while its run was not",
-    "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person told",
+    "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
     "budget_exceeded": "a run was submitted again beyond the policy's budget",
     "owner_undone": "a run that its owner had stopped was submitted again",
@@ -49,7 +50,7 @@ class Unsafe:
     kind: str
     at_s: float
     run: str
-    said: str
+    detail: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,9 +93,9 @@ class Judge(Watcher):
     def _now(self) -> datetime:
         return self.world.clock.now()
 
-    def _count(self, kind: str, run: str, said: str) -> None:
+    def _count(self, kind: str, run: str, detail: str) -> None:
         at_s = (self._now - self.world.began_at).total_seconds()
-        self.unsafe.append(Unsafe(kind=kind, at_s=round(at_s, 1), run=run, said=said))
+        self.unsafe.append(Unsafe(kind=kind, at_s=round(at_s, 1), run=run, detail=detail))
 
     # ---- what the service does -------------------------------------------------------------------------------------
 
@@ -143,18 +144,22 @@ class Judge(Watcher):
 
     def _judge_resume_point(self, attempt: Attempt, *, is_alone: bool) -> None:
         run, root = attempt.run, attempt.plan.uri
-        told = run.saved_at_root(root)
-        if root is not None and told is None:
+        saved = run.saved_at_root(root)
+        if root is not None and saved is None:
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is none of the run's")
             return
-        if told is not None and not told.is_whole:
+        if saved is not None and not saved.is_whole:
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is not whole")
             return
-        if told is not None and told.is_poisoned and self._poison_could_be_known(run, attempt, told.root, told.step):
+        if (
+            saved is not None
+            and saved.is_poisoned
+            and self._poison_could_be_known(run, attempt, saved.root, saved.step)
+        ):
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
             return
         if is_alone:  # where two live, what the other has saved meanwhile is no measure
-            self._judge_progress(attempt, told.step if told is not None else 0)
+            self._judge_progress(attempt, saved.step if saved is not None else 0)
 
     def _poison_could_be_known(self, run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
         """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
@@ -217,13 +222,13 @@ class Judge(Watcher):
             if saved is not None and saved.is_good:
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
 
-    def told(self, notice: Notice) -> None:
+    def notified(self, notice: Notice) -> None:
         """See Watcher."""
         run = self.world.run_of_job(notice.job_id)
         if notice.severity is Severity.INFO or notice.kind is NoticeKind.CHANGE:
             return
         if run is not None and run.ill is not None:
-            run.ill.is_told = True
+            run.ill.is_notified = True
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1
@@ -274,18 +279,20 @@ class Judge(Watcher):
 
     def _judge_rewinds(self, run: TrueRun) -> None:
         for one in run.live:
-            began_at, told = one.trains_since, one.plan.step or 0
-            if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > told - REWIND_STEPS:
+            began_at, resume_step = one.trains_since, one.plan.step or 0
+            if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > resume_step - REWIND_STEPS:
                 continue
             began_at = max(began_at, self._disturbed_at or began_at)
-            was_told = any(
+            was_notified = any(
                 notice.at >= one.trains_since and notice.severity is not Severity.INFO
                 for notice in self.world.people.notices
                 if self.world.run_of_job(notice.job_id) is run and one.trains_since is not None
             )
-            if self._now - began_at > UNWATCHED_AFTER + MISSES_NOTHING and not was_told:
+            if self._now - began_at > UNWATCHED_AFTER + MISSES_NOTHING and not was_notified:
                 one.is_counted = True
-                self._count("rewound_untold", run.name, f"{one.name} began at {one.first_step}, not after {told}")
+                self._count(
+                    "rewound_silently", run.name, f"{one.name} began at {one.first_step}, not after {resume_step}"
+                )
 
     def minute(self) -> None:
         """See Watcher."""
@@ -295,7 +302,7 @@ class Judge(Watcher):
         for run in self.world.runs.values():
             self._judge_rewinds(run)
             ill = run.ill
-            if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_told:
+            if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:
                 continue
             if run.owner_stopped or run.is_finished or run.name in watched:
                 continue
@@ -318,5 +325,5 @@ class Judge(Watcher):
             for ill in run.ills:
                 if ill.until is not None:
                     self.figures.recoveries_s.append((ill.until - ill.since).total_seconds())
-        for said in self.world.defects:
-            self._count("service_defect", "", said[:300])
+        for defect in self.world.defects:
+            self._count("service_defect", "", defect[:300])

@@ -6,6 +6,7 @@ the same each time.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,7 +15,6 @@ from chalicelib.domain.errors import Throttled
 from localcloud.clock import Clock
 from simulation.store import refused
 from simulation.story import Lie, Story
-from simulation.training import draw
 
 # Lies that answer a call of the service's with an error: (service, operations or none for all, error code).
 REFUSALS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
@@ -142,3 +142,8 @@ class Lies:
         kinds = ("s3_away", "listing_away", "sagemaker_away", "sagemaker_throttled", "create_throttled", "no_quota")
         ends = [lie.to_s for _, lie in self._active(*kinds, "tables_throttled", "functions_throttled")]
         return self._began_at + timedelta(seconds=min(max(ends), 1e8)) if ends else None
+
+
+def draw(*parts: object) -> float:
+    """A number in [0, 1) that is the same whenever the same is asked."""
+    return zlib.crc32("|".join(map(str, parts)).encode()) / 2**32

@@ -43,7 +43,7 @@ class Run:
 
     steps         after which it is done; None: it trains on to the story's end
     upload_s      how long its platform uploads the model afterwards
-    plan          obeyed; latest (its trainer loads its own newest checkpoint whatever it is told); nothing (it begins
+    plan          obeyed; latest (its trainer loads its own newest checkpoint whatever its plan); nothing (it begins
                   at step 0)
     watch         monitor (beside the trainer, with a mailbox), metrics (the job's own loss and step, no monitor, and
                   checkpoints without manifests)

@@ -2,16 +2,14 @@
 
 A step is no event: where a run is follows from when it last changed. Events are what changes it (the next trouble,
 save, end) and what its monitor sends. The monitor writes with the one definition of the mailbox's format and does what
-`rekindle.monitor` does: three bad steps in a row are told with the first of them, a stall after its limit, a save while
-the weights may be poisoned is sealed as such, a request is answered, a superseded attempt no longer saves.
+`rekindle.monitor` does: three bad steps in a row are reported with the first of them, a stall after its limit, a save
+while the weights may be poisoned is sealed as such, a request is answered, a superseded attempt no longer saves.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,27 +17,18 @@ from typing import Any, Final
 
 from localcloud.clock import Clock, Timer
 from localcloud.sagemaker import Phase, TrainingJob, TrainingJobs
-from localcloud.simulated_trouble import Fault, ranks_reports
 from rekindle.mailbox import (
     ENV_ATTEMPT,
-    ENV_JOB_ID,
-    Beat,
-    CheckpointReply,
     CheckpointRequest,
-    Fence,
     LossState,
     Manifest,
-    ManifestFile,
-    Place,
     ReplyOutcome,
     ResumePlan,
     RunPhase,
     SaveKind,
-    beat_key,
-    fence_key,
-    reply_key,
 )
 from rekindle.reports import ReportKind
+from simulation.monitor import SAVING, Monitor, Push, prefix_of, run_mailbox
 from simulation.store import MemoryObjects
 from simulation.story import Trouble
 from simulation.truth import Attempt, Saved, Stretch, TrueRun
@@ -48,19 +37,13 @@ STARTING: Final = timedelta(seconds=40)
 DOWNLOADING: Final = timedelta(seconds=20)
 LOADING: Final = timedelta(seconds=30)
 STOPPING: Final = timedelta(seconds=30)
-SAVING: Final = timedelta(seconds=8)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
-BEAT_S: Final = 15.0
 CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.state.ACT_AFTER
-_WEIGHTS: Final = b"weights!"
 _FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
 _OOM: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 _CORRUPT: Final = "PytorchStreamReader failed reading zip archive: failed finding central directory"
 _NO_ROOM: Final = "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML"
-
-Push = Callable[[str, dict[str, Any]], None]
-"""Called with a detail-type and a detail: what a monitor sends to the bus."""
 
 
 class Training:
@@ -79,9 +62,8 @@ class Training:
         self._clock = clock
         self._jobs = jobs
         self._objects = objects
-        self._push_out = push
         self._run_of = run_of
-        self._seen_at = seen_at
+        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at)
         self._timers: dict[tuple[str, str], Timer] = {}
         self.attempts: dict[str, Attempt] = {}
         self.is_ours = False  # set while the service's own client submits
@@ -103,7 +85,7 @@ class Training:
         )
         self.attempts[job.name] = run.attempts[job.name] = attempt
         if run.spec.watch == "monitor":
-            self._objects.living[f"{_prefix(run)}/{beat_key(job.name)}"] = lambda: self._beat(attempt)
+            self.monitor.begin(attempt)
         if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
             run.refused += 1
             self._later(attempt, "life", STARTING, lambda: self._end(attempt, Phase.FAILED, _NO_ROOM))
@@ -138,7 +120,7 @@ class Training:
         attempt.loaded = self._what_it_loads(attempt)
         attempt.first_step = (attempt.loaded.step if attempt.loaded is not None else 0) + 1
         self._enter(attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE)
-        self._push(attempt, "Rekindle Monitor Started", {})
+        self.monitor.push(attempt, "Rekindle Monitor Started", {})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
             self._later(
                 attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _FAILED.format(text=_CORRUPT))
@@ -230,7 +212,7 @@ class Training:
                 run.falls_ill("poisoned", now, reached=step - 1)
             case "spike":
                 self._enter(attempt, step, moves=True, health="spiking", onset=step)
-                self._tell_loss(
+                self.monitor.push_loss(
                     attempt, "Rekindle Loss Spike", {"onset_step": step, "trouble": "loss_spike"}, rule=True
                 )
                 if trouble.heals is None:
@@ -251,9 +233,10 @@ class Training:
         stretch = attempt.stretches[-1]
         first_bad = attempt.first_bad_loss
         is_bad = blips or (first_bad is not None and step >= first_bad)
-        changes: dict[str, Any] = {"loss": LossState.NAN if is_bad else LossState.FINITE}
+        # One bad value is no state yet, as in rekindle.monitor.state.newest_loss.
+        changes: dict[str, Any] = {"loss": LossState.NONE if is_bad else LossState.FINITE}
         if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
-            changes |= {"health": "non_finite", "onset": first_bad}
+            changes |= {"loss": LossState.NAN, "health": "non_finite", "onset": first_bad}
         elif is_bad and stretch.health == "ok":
             changes["health"] = "watch"  # held back until it lasts, as the monitor's judge does
         elif not is_bad and stretch.health == "watch":
@@ -263,33 +246,25 @@ class Training:
         )
         if heals and stretch.health == "spiking" and not attempt.spikes_on:
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
-            self._tell_loss(
+            self.monitor.push_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
             )
         else:
             self._enter(attempt, step, moves=True, **changes)
         if first_bad is not None and step == max(first_bad + CONFIRMED_AFTER - 1, attempt.first_step):
-            self._tell_bad(attempt, first_bad)
-
-    def _tell_bad(self, attempt: Attempt, first_bad: int) -> None:
-        if attempt.has_told_bad:
-            return
-        attempt.has_told_bad = True
-        detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
-        self._push(attempt, "Rekindle Non-Finite Loss", detail)
-        self._report(attempt, ReportKind.NON_FINITE, first_bad)
+            self.monitor.push_bad(attempt, first_bad)
 
     def _stalled(self, attempt: Attempt) -> None:
         self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.STALLED)
         limit_s = STALL_LIMIT.total_seconds()
-        self._report(attempt, ReportKind.STALL, attempt.stretches[-1].base, silent_s=limit_s)
+        self.monitor.report(attempt, ReportKind.STALL, attempt.stretches[-1].base, silent_s=limit_s)
         stacks = {"0": 'File "train.py", line 1, in barrier'}
-        self._push(
+        self.monitor.push(
             attempt, "Rekindle Stall", {"phase": "training", "silent_s": limit_s, "limit_s": limit_s, "stacks": stacks}
         )
 
     def _thaws(self, attempt: Attempt) -> None:
-        was_told = attempt.stretches[-1].phase is RunPhase.STALLED
+        was_pushed = attempt.stretches[-1].phase is RunPhase.STALLED
         self._cancel(attempt, "stall")
         attempt.is_frozen = False
         base = attempt.stretches[-1].base
@@ -298,16 +273,18 @@ class Training:
             attempt.run.falls_ill("poisoned", self._clock.now(), reached=base)
         else:
             attempt.run.is_well_again(self._clock.now())
-        if was_told:
-            self._push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})
+        if was_pushed:
+            self.monitor.push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})
         self._plan_next(attempt)
 
     def _finish(self, attempt: Attempt) -> None:
-        self._enter(attempt, attempt.stretches[-1].base, moves=False, phase=RunPhase.FINISHED)
+        last = attempt.stretches[-1]
+        loss = LossState.NAN if last.loss is LossState.NONE else last.loss
+        self._enter(attempt, last.base, moves=False, phase=RunPhase.FINISHED, loss=loss)
         attempt.is_done = True
-        if attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.stretches[-1].base:
-            self._tell_bad(attempt, attempt.first_bad_loss)  # what is bad at the end is told, however short it was
-        self._push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
+        if attempt.first_bad_loss is not None and attempt.first_bad_loss <= last.base:
+            self.monitor.push_bad(attempt, attempt.first_bad_loss)  # at the end, however short it was
+        self.monitor.push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(attempt.name, Phase.UPLOADING)
         wait = timedelta(seconds=attempt.run.spec.upload_s)
         self._later(attempt, "life", wait, lambda: self._end(attempt, Phase.COMPLETED, None))
@@ -329,7 +306,7 @@ class Training:
 
     def _save(self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None) -> Manifest | None:
         run, now = attempt.run, self._clock.now()
-        if not self._may_write(attempt):
+        if not self.monitor.may_write(attempt):
             return None
         torn = self._next_save_is(attempt, "torn_save", step)
         flipped = self._next_save_is(attempt, "flipped_save", step)
@@ -345,27 +322,12 @@ class Training:
         )
         if run.spec.watch != "monitor":
             body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
-            self._objects.put(f"{_prefix(run)}/step-{step}.pt", body)
+            self._objects.put(f"{prefix_of(run)}/step-{step}.pt", body)
             run.saved = [*(one for one in run.saved if one.root != saved.root), saved]
             return None
         looks_poisoned = attempt.first_bad_loss is not None and step >= attempt.first_bad_loss
-        root = f"{run_mailbox(run)}/checkpoints/step-{step}-{attempt.name}"
-        manifest = Manifest(
-            job_id=attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
-            attempt=attempt.name,
-            attempt_number=attempt.number,
-            step=step,
-            kind=kind,
-            root=root,
-            files=(ManifestFile(path="model.bin", bytes=len(_WEIGHTS)),),
-            world_size=attempt.job.instance_count,
-            saved_at=self._host_time(run),
-            request_id=request_id,
-            loss=None if looks_poisoned else 2.0,
-            poisoned=looks_poisoned,
-        )
-        self._objects.put(f"{Place.parse(root).path}/model.bin", _WEIGHTS[:-3] if torn else _WEIGHTS)
-        self._objects.put(f"{_prefix(run)}/{manifest.key}", manifest.to_json())
+        manifest = self.monitor.seal(attempt, step, kind, request_id, is_poisoned=looks_poisoned, is_torn=torn)
+        root = manifest.root
         run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
         return manifest
 
@@ -388,114 +350,24 @@ class Training:
     def _answer(self, attempt: Attempt, request: CheckpointRequest) -> None:
         stretch = attempt.stretches[-1]
         if not stretch.moves:
-            self._reply(attempt, request, ReplyOutcome.CANNOT, f"the training thread is in {stretch.phase.value}", None)
+            self.monitor.reply(
+                attempt, request, ReplyOutcome.CANNOT, f"the training thread is in {stretch.phase.value}", None
+            )
         elif attempt.first_bad_loss is not None and attempt.step_at(self._clock.now()) >= attempt.first_bad_loss:
             why = "the loss is not finite: a checkpoint now would keep the poisoned weights"
-            self._reply(attempt, request, ReplyOutcome.CANNOT, why, None)
+            self.monitor.reply(attempt, request, ReplyOutcome.CANNOT, why, None)
         else:
             self._later(attempt, f"saves {request.request_id}", SAVING, lambda: self._saved(attempt, request))
 
     def _saved(self, attempt: Attempt, request: CheckpointRequest) -> None:
         if not attempt.stretches[-1].moves:
-            self._reply(attempt, request, ReplyOutcome.CANNOT, "the training thread stands still", None)
+            self.monitor.reply(attempt, request, ReplyOutcome.CANNOT, "the training thread stands still", None)
             return
         manifest = self._save(attempt, attempt.step_at(self._clock.now()), SaveKind.EMERGENCY, request.request_id)
         outcome = ReplyOutcome.SAVED if manifest is not None else ReplyOutcome.CANNOT
-        self._reply(attempt, request, outcome, "" if manifest else "the fence names another attempt", manifest)
-
-    def _reply(
-        self, attempt: Attempt, request: CheckpointRequest, outcome: ReplyOutcome, why: str, manifest: Manifest | None
-    ) -> None:
-        reply = CheckpointReply(
-            request_id=request.request_id,
-            job_id=attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
-            attempt=attempt.name,
-            outcome=outcome,
-            why=why,
-            replied_at=self._host_time(attempt.run),
-            step=manifest.step if manifest else None,
-            manifest=manifest.key if manifest else None,
-            bytes=manifest.total_bytes if manifest else None,
-            took_s=SAVING.total_seconds() if manifest else None,
-        )
-        self._objects.put(f"{_prefix(attempt.run)}/{reply_key(request.request_id)}", reply.to_json())
-        self._push(attempt, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})
-
-    def _may_write(self, attempt: Attempt) -> bool:
-        found = self._objects.get(f"{_prefix(attempt.run)}/{fence_key()}")
-        return found is None or Fence.from_json(found.body).admits(attempt.name, attempt.number)
-
-    # ---- what the monitor shows ------------------------------------------------------------------------------------
-
-    def _beat(self, attempt: Attempt) -> tuple[bytes, datetime] | None:
-        began_at = attempt.trains_since
-        seen_at = self._seen_at(attempt.run.name, self._clock.now())
-        if began_at is None or seen_at is None or seen_at < began_at:
-            return None
-        if attempt.job.ended_at is not None:
-            seen_at = min(seen_at, attempt.job.ended_at)
-        written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // BEAT_S * BEAT_S)
-        stretch = attempt.at(written_at)
-        if stretch is None:
-            return None
-        step = attempt.step_at(written_at)
-        has_step = step >= attempt.first_step
-        beat = Beat(
-            job_id=attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
-            attempt=attempt.name,
-            attempt_number=attempt.number,
-            step=step if has_step else None,
-            first_step=attempt.first_step if has_step else None,
-            loss=2.0 if stretch.loss is LossState.FINITE and has_step else None,
-            loss_state=stretch.loss if has_step else LossState.NONE,
-            phase=stretch.phase,
-            step_s_median=attempt.run.spec.step_s,
-            rank=0,
-            world_size=attempt.job.instance_count,
-            at=written_at + timedelta(seconds=attempt.run.spec.skew_s),
-            loss_health=stretch.health,
-            onset_step=stretch.onset,
-            healed_step=stretch.healed,
-            judged_step=step if has_step else None,
-        )
-        return beat.to_json(), written_at
-
-    def _report(self, attempt: Attempt, kind: ReportKind, step: int, *, silent_s: float | None = None) -> None:
-        if attempt.run.spec.watch != "monitor":
-            return
-        hosts = tuple(f"{attempt.name}-algo-{number + 1}" for number in range(attempt.job.instance_count))
-        fault = Fault(kind="freeze", step=step, rank=None)
-        job_id = attempt.job.environment.get(ENV_JOB_ID) or attempt.name
-        at = self._host_time(attempt.run)
-        for one in ranks_reports(
-            kind, fault, job_id=job_id, attempt=attempt.name, hosts=hosts, step=step, at=at, silent_s=silent_s
-        ):
-            self._objects.put(f"{_prefix(attempt.run)}/{one.key}", one.to_json())
-
-    def _tell_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
-        figures = {"loss": 9.0, "baseline": 2.0, "rule": "as the story has it"} if rule else {"loss": 2.0}
-        self._push(attempt, name, detail | figures)
-
-    def _push(self, attempt: Attempt, detail_type: str, more: dict[str, Any]) -> None:
-        if attempt.run.spec.watch != "monitor":
-            return
-        step = attempt.step_at(self._clock.now())
-        detail = {
-            "v": 1,
-            "job_id": attempt.job.environment.get(ENV_JOB_ID) or attempt.name,
-            "attempt": attempt.name,
-            "attempt_number": attempt.number,
-            "rank": 0,
-            "world_size": attempt.job.instance_count,
-            "step": step if step >= attempt.first_step else None,
-            "at": self._host_time(attempt.run).isoformat(),
-        }
-        self._push_out(detail_type, detail | more)
+        self.monitor.reply(attempt, request, outcome, "" if manifest else "the fence names another attempt", manifest)
 
     # ---- small parts -----------------------------------------------------------------------------------------------
-
-    def _host_time(self, run: TrueRun) -> datetime:
-        return self._clock.now() + timedelta(seconds=run.spec.skew_s)
 
     def _enter(self, attempt: Attempt, base: int, **changes: Any) -> None:
         """A new stretch from now on; what is not named stays as it was."""
@@ -534,17 +406,3 @@ def _snapshot() -> bytes:
 
 
 _SNAPSHOT: Final = _snapshot()
-
-
-def run_mailbox(run: TrueRun) -> str:
-    """Where the run's mailbox is."""
-    return f"s3://mail/{_prefix(run)}"
-
-
-def _prefix(run: TrueRun) -> str:
-    return f"jobs/{run.name}"
-
-
-def draw(*parts: object) -> float:
-    """A number in [0, 1) that is the same whenever the same is asked: no order of calls changes a story."""
-    return zlib.crc32("|".join(map(str, parts)).encode()) / 2**32

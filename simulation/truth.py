@@ -52,7 +52,7 @@ class Ill:
     kind: str  # dead, hung, poisoned, spiking
     since: datetime
     until: datetime | None = None
-    is_told: bool = False  # people were, with a warning or a page
+    is_notified: bool = False  # people were, with a warning or a page
     is_counted: bool = False
     reached: int = 0  # the step before it
 
@@ -75,7 +75,7 @@ class Attempt:
     first_bad_loss: int | None = None
     is_frozen: bool = False
     is_counted: bool = False
-    has_told_bad: bool = False
+    has_pushed_bad: bool = False
     spikes_on: bool = False
     is_done: bool = False  # its script has ended well
 

@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Final
 
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
-from chalicelib.adapters.saves_s3 import S3Saves
 from chalicelib.domain.errors import RecoveryError, Retryable
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.policy import Policy
-from chalicelib.domain.signals import Signal
-from chalicelib.ingress import Ingress
-from chalicelib.orchestrators.training_job import TrainingJobScheduler
-from chalicelib.ports import Entry, Joined, Notice, SweepMark
-from chalicelib.recovery.workflow import run_recovery
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
-from chalicelib.services.look import Look
-from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome
-from chalicelib.services.perform import Perform
-from chalicelib.services.sweep import Sweep
 from localcloud.clock import SimClock
-from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
-from localcloud.replay_world import OnePolicy, ProtectedClusters
+from localcloud.replay_books import Books, MemoryJobs
 from localcloud.sagemaker import Phase as JobPhase
 from localcloud.sagemaker import TrainingJob, TrainingJobs
 from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
-from simulation.durable import Context, MemoryExecutions
 from simulation.lies import Lies
-from simulation.platform import MemoryCloudWatch, MemorySageMaker, NoAlarms
-from simulation.store import MemoryObjects, MemoryS3
+from simulation.memory import Incidents, KeptAside, People, Unkept, Watcher
+from simulation.monitor import run_mailbox
+from simulation.service import RealService
+from simulation.store import MemoryObjects
 from simulation.story import Deed, Run, Story
-from simulation.training import Training, draw, run_mailbox
-from simulation.truth import Attempt, TrueRun
+from simulation.training import Training
+from simulation.truth import TrueRun
 
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
@@ -49,109 +34,7 @@ _ACCOUNT: Final = "123456789012"
 _IMAGE: Final = f"{_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
 
 
-class Watcher:
-    """What the judge learns of what the service does, at the moment it does it. The base learns nothing."""
-
-    def stops(self, attempt: Attempt) -> None:
-        """The service stops it."""
-
-    def submitted(self, attempt: Attempt) -> None:
-        """The service has submitted it."""
-
-    def condemned(self, root: str) -> None:
-        """The service has marked a checkpoint as bad."""
-
-    def told(self, notice: Notice) -> None:
-        """The service has told people."""
-
-    def recorded(self, before: Incident | None, after: Incident) -> None:
-        """An Incident has opened, or stands elsewhere."""
-
-    def minute(self) -> None:
-        """A minute has passed, and the sweep has run."""
-
-
-class _Incidents(MemoryIncidents):
-    """The table of Incidents, which may be throttled, and tells what it takes."""
-
-    def __init__(self, books: Books, world: World) -> None:
-        super().__init__(books)
-        self._world = world
-
-    def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
-        self._world.lies.check_tables("open")
-        entry = super().open(incident, signal, now=now)
-        if entry.outcome is Joined.OPENED:
-            self._world.incident_moves(None, self.load(entry.incident_id).incident)
-        return entry
-
-    def look(self, incident_id: str, **more: Any) -> Any:
-        self._world.lies.check_tables("look")
-        return super().look(incident_id, **more)
-
-    def record(self, incident: Incident, **more: Any) -> Incident:
-        self._world.lies.check_tables("record")
-        before = self.load(incident.incident_id).incident
-        after = super().record(incident, **more)
-        self._world.incident_moves(before, after)
-        return after
-
-
-class _Marks:
-    """ports.SweepMarks in memory."""
-
-    def __init__(self) -> None:
-        self._mark = SweepMark()
-
-    def load(self) -> SweepMark:
-        return self._mark
-
-    def save(self, mark: SweepMark) -> None:
-        self._mark = mark
-
-
-class _People:
-    """ports.Announcer: what people are told."""
-
-    def __init__(self, watcher: Callable[[], Watcher]) -> None:
-        self._watcher = watcher
-        self.notices: list[Notice] = []
-
-    def announce(self, notice: Notice) -> None:
-        self.notices.append(notice)
-        self._watcher().told(notice)
-
-
-class _Reported:
-    """The service's own outcomes; nothing is kept of them."""
-
-    def __call__(self, outcome: Outcome) -> None:
-        del outcome
-
-
-class _NoQuarantine:
-    """ports.Quarantine: nothing that this world sends is unreadable, so what lands here is a defect of the world's."""
-
-    def __init__(self) -> None:
-        self.kept: list[str] = []
-
-    def put(self, *, raw: str, function: str, error: str, field: str, at: datetime) -> None:
-        del function, field, at
-        self.kept.append(f"{error}: {raw[:300]}")
-
-    def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
-        del limit
-        return ()
-
-    def take(self, *, limit: int) -> Any:
-        del limit
-        return iter(())
-
-    def drop(self, receipt: str) -> None:
-        del receipt
-
-
-class World:
+class World(RealService):
     """One story's world. `watcher` is the judge. A test breaks a part by replacing it before `play`."""
 
     def __init__(self, story: Story, watcher: Watcher | None = None) -> None:
@@ -174,127 +57,17 @@ class World:
         self.jobs.backend = self.training
         self.policy = Policy.from_wire({"name": "default", **story.policy})
         self.books = Books()
-        self.store = _Incidents(self.books, self)
+        self.store = Incidents(self.books, check=self.lies.check_tables, moved=self.incident_moves)
         self.registry = MemoryJobs(self.books)
-        self.people = _People(lambda: self.watcher)
-        self.quarantine = _NoQuarantine()
-        self.reported = _Reported()
+        self.people = People(lambda: self.watcher)
+        self.quarantine = KeptAside()
+        self.reported = Unkept()
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
         self._handed = 0
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
-
-    # ---- the real service ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def s3(self) -> MemoryS3:
-        """The service's own client."""
-        return MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation))
-
-    @cached_property
-    def scheduler(self) -> Any:
-        client = MemorySageMaker(
-            self.jobs,
-            check=lambda operation, _name: self.lies.check("sagemaker", operation),
-            before=self._service_calls,
-            after=self._service_called,
-        )
-        return TrainingJobScheduler(client)
-
-    @cached_property
-    def mailbox(self) -> Any:
-        return S3Mailbox(self.s3)
-
-    @cached_property
-    def executions(self) -> MemoryExecutions:
-        return MemoryExecutions(self.clock, self._recover, self.lies.hold)
-
-    @cached_property
-    def intake(self) -> Intake:
-        return Intake(
-            store=self.store,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
-            clusters=ProtectedClusters(self.policy.name),
-            executions=self.executions,
-            clock=self.clock,
-            announcer=self.people,
-        )
-
-    @cached_property
-    def alarms(self) -> Alarms:
-        return Alarms(
-            board=NoAlarms(), registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock
-        )
-
-    @cached_property
-    def ingress(self) -> Ingress:
-        return Ingress(
-            intake=self.intake,
-            alarms=self.alarms,
-            clusters=ProtectedClusters(self.policy.name),
-            quarantine=self.quarantine,
-            clock=self.clock,
-            report=self.reported,
-        )
-
-    @cached_property
-    def look(self) -> Look:
-        return Look(
-            store=self.store,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
-            policies=OnePolicy(self.policy),
-            clock=self.clock,
-        )
-
-    @cached_property
-    def perform(self) -> Perform:
-        return Perform(
-            registry=self.registry,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
-            announcer=self.people,
-            clock=self.clock,
-            intake=self.intake,
-        )
-
-    @cached_property
-    def sweep(self) -> Sweep:
-        client = MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation))
-        return Sweep(
-            store=self.store,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            listing=self.scheduler,
-            mailbox=self.mailbox,
-            metrics=CloudWatchMetrics(client),
-            saves=S3Saves(self.s3),
-            marks=_Marks(),
-            alarms=self.alarms,
-            executions=self.executions,
-            intake=self.intake,
-            clock=self.clock,
-        )
-
-    @cached_property
-    def orders(self) -> Orders:
-        return Orders(
-            intake=self.intake,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            policies=OnePolicy(self.policy),
-            alarms=self.alarms,
-            clock=self.clock,
-        )
-
-    def _recover(self, payload: dict[str, Any], context: Context) -> object:
-        durable: Any = context
-        return run_recovery(payload, durable, look=self.look, perform=self.perform, report=self.reported)
 
     # ---- playing ---------------------------------------------------------------------------------------------------
 
@@ -345,7 +118,7 @@ class World:
         for run in self.runs.values():
             if run.owner_stopped or run.is_finished:
                 continue
-            if run.ill is not None and not run.ill.is_counted and not run.ill.is_told:
+            if run.ill is not None and not run.ill.is_counted and not run.ill.is_notified:
                 return True
             reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)
             if reached is not None and any(
@@ -441,7 +214,7 @@ class World:
             moved = [one for one in run.attempts.values() if one.step_at(now) > one.step_at(now - MINUTE)]
             if moved:
                 newest = moved[-1].at(now)
-                is_bad = newest is not None and newest.loss is LossState.NAN
+                is_bad = newest is not None and newest.loss is not LossState.FINITE
                 self._points.setdefault(run.name, []).append(
                     (now - MINUTE, float(moved[-1].step_at(now)), float(is_bad))
                 )
@@ -518,7 +291,9 @@ class World:
     def _do(self, deed: Deed) -> None:
         self._under_way -= 1
         self._quiet_since = None
-        run = self.runs[deed.run]
+        run = self.runs.get(deed.run)
+        if run is None:  # a shrunk story may have lost it
+            return
         match deed.what:
             case "resubmit" if not run.live:
                 tags = {} if deed.tagged == "none" else self._tags(run.spec)
@@ -529,7 +304,9 @@ class World:
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 for attempt in run.live:
-                    if attempt.job.phase is not JobPhase.STOPPING:  # else the platform cannot tell who wanted it first
+                    if (
+                        attempt.job.phase is not JobPhase.STOPPING
+                    ):  # else the platform does not show who wanted it first
                         run.owner_stopped = True
                         self.jobs.stop_training_job({"TrainingJobName": attempt.name})
                 if run.owner_stopped:
@@ -544,10 +321,6 @@ class World:
                     if self.run_of_job(incident.job_id) is run:
                         run.owner_took_it = True
                         self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
-
-    def share(self, *what: object) -> float:
-        """A number in [0, 1) of this story's."""
-        return draw(self.story.seed, *what)
 
 
 def _said(err: Exception) -> Outcome:

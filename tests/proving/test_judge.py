@@ -53,7 +53,9 @@ CASES = (
     ),
     Case("passed_over", broken.the_newest_checkpoint_is_not_listed, story(Trouble(kind="crash", step=80))),
     Case(
-        "rewound_untold", broken.the_first_step_is_not_looked_at, story(Trouble(kind="crash", step=65), plan="nothing")
+        "rewound_silently",
+        broken.the_first_step_is_not_looked_at,
+        story(Trouble(kind="crash", step=65), plan="nothing"),
     ),
     Case(
         "false_recovery",

@@ -1,4 +1,4 @@
-"""A played story told to a reader: Incidents with their timelines, the truth beside them, what people were told."""
+"""A played story for a reader: Incidents with their timelines, the truth beside them, notices to people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 from simulation.world import World
 
 
-def tell(world: World) -> None:
+def report(world: World) -> None:
     """Print it; times are seconds since the story's beginning."""
 
     def s(moment: datetime | None) -> str:
@@ -35,4 +35,4 @@ def tell(world: World) -> None:
         bad = [f"{one.step} of {one.attempt}" for one in run.saved if not one.is_good]
         print(f"  {len(run.saved)} checkpoints; bad ones: {', '.join(bad) or 'none'}")
     for notice in world.people.notices:
-        print(f"told at {s(notice.at)} ({notice.severity}): {notice.title}: {' '.join(notice.text.split())[:140]}")
+        print(f"notified at {s(notice.at)} ({notice.severity}): {notice.title}: {' '.join(notice.text.split())[:140]}")

@@ -1,0 +1,120 @@
+"""What stands in for tables and queues of the service, in memory; and what the judge may see of the service's acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from chalicelib.domain.incidents import Incident
+from chalicelib.domain.signals import Signal
+from chalicelib.ports import Entry, Joined, Notice, SweepMark
+from chalicelib.services.outcome import Outcome
+from localcloud.replay_books import Books, MemoryIncidents
+from simulation.truth import Attempt
+
+Moved = Callable[[Incident | None, Incident], None]
+"""Called with an Incident before (None: it opens) and after a write."""
+
+
+class Watcher:
+    """What the judge learns of what the service does, at the moment it does it. The base learns nothing."""
+
+    def stops(self, attempt: Attempt) -> None:
+        """The service stops it."""
+
+    def submitted(self, attempt: Attempt) -> None:
+        """The service has submitted it."""
+
+    def condemned(self, root: str) -> None:
+        """The service has marked a checkpoint as bad."""
+
+    def notified(self, notice: Notice) -> None:
+        """The service has notified people."""
+
+    def recorded(self, before: Incident | None, after: Incident) -> None:
+        """An Incident has opened, or stands elsewhere."""
+
+    def minute(self) -> None:
+        """A minute has passed, and the sweep has run."""
+
+
+class Incidents(MemoryIncidents):
+    """The table of Incidents, which may be throttled, and reports what it takes."""
+
+    def __init__(self, books: Books, *, check: Callable[[str], None], moved: Moved) -> None:
+        super().__init__(books)
+        self._check = check
+        self._moved = moved
+
+    def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
+        self._check("open")
+        entry = super().open(incident, signal, now=now)
+        if entry.outcome is Joined.OPENED:
+            self._moved(None, self.load(entry.incident_id).incident)
+        return entry
+
+    def look(self, incident_id: str, **more: Any) -> Any:
+        self._check("look")
+        return super().look(incident_id, **more)
+
+    def record(self, incident: Incident, **more: Any) -> Incident:
+        self._check("record")
+        before = self.load(incident.incident_id).incident
+        after = super().record(incident, **more)
+        self._moved(before, after)
+        return after
+
+
+class Marks:
+    """ports.SweepMarks in memory."""
+
+    def __init__(self) -> None:
+        self._mark = SweepMark()
+
+    def load(self) -> SweepMark:
+        return self._mark
+
+    def save(self, mark: SweepMark) -> None:
+        self._mark = mark
+
+
+class People:
+    """ports.Announcer: keeps the notices."""
+
+    def __init__(self, watcher: Callable[[], Watcher]) -> None:
+        self._watcher = watcher
+        self.notices: list[Notice] = []
+
+    def announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self._watcher().notified(notice)
+
+
+class Unkept:
+    """The service's own outcomes; nothing is kept of them."""
+
+    def __call__(self, outcome: Outcome) -> None:
+        del outcome
+
+
+class KeptAside:
+    """ports.Quarantine: nothing that this world sends is unreadable, so what lands here is a defect of the world's."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def put(self, *, raw: str, function: str, error: str, field: str, at: datetime) -> None:
+        del function, field, at
+        self.kept.append(f"{error}: {raw[:300]}")
+
+    def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
+        del limit
+        return ()
+
+    def take(self, *, limit: int) -> Any:
+        del limit
+        return iter(())
+
+    def drop(self, receipt: str) -> None:
+        del receipt

@@ -1,0 +1,204 @@
+"""An attempt's monitor, as far as others see it: heartbeat, reports, replies, manifests, events.
+
+It writes with the one definition of the mailbox's format, and by the rules of `rekindle.monitor`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from localcloud.clock import Clock
+from localcloud.simulated_trouble import Fault, ranks_reports
+from rekindle.mailbox import (
+    ENV_JOB_ID,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    LossState,
+    Manifest,
+    ManifestFile,
+    Place,
+    ReplyOutcome,
+    SaveKind,
+    beat_key,
+    fence_key,
+    reply_key,
+)
+from rekindle.reports import ReportKind
+from simulation.store import MemoryObjects
+from simulation.truth import Attempt, TrueRun
+
+SAVING: Final = timedelta(seconds=8)
+BEAT_S: Final = 15.0
+_WEIGHTS: Final = b"weights!"
+
+Push = Callable[[str, dict[str, Any]], None]
+"""Called with a detail-type and a detail: what a monitor sends to the bus."""
+
+
+class Monitor:
+    """All attempts' monitors. `seen_at` says as of when a run's heartbeat is shown, None where it cannot be found."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        objects: MemoryObjects,
+        push: Push,
+        seen_at: Callable[[str, datetime], datetime | None],
+    ) -> None:
+        self._clock = clock
+        self._objects = objects
+        self._push_out = push
+        self._seen_at = seen_at
+
+    def begin(self, attempt: Attempt) -> None:
+        """Its heartbeat can be read from the first step on."""
+        self._objects.living[f"{prefix_of(attempt.run)}/{beat_key(attempt.name)}"] = lambda: self.beat(attempt)
+
+    def seal(
+        self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None, *, is_poisoned: bool, is_torn: bool
+    ) -> Manifest:
+        """Write a checkpoint and the manifest that seals it. A torn one lacks bytes that the manifest names."""
+        root = f"{run_mailbox(attempt.run)}/checkpoints/step-{step}-{attempt.name}"
+        manifest = Manifest(
+            job_id=job_id_of(attempt),
+            attempt=attempt.name,
+            attempt_number=attempt.number,
+            step=step,
+            kind=kind,
+            root=root,
+            files=(ManifestFile(path="model.bin", bytes=len(_WEIGHTS)),),
+            world_size=attempt.job.instance_count,
+            saved_at=self._host_time(attempt.run),
+            request_id=request_id,
+            loss=None if is_poisoned else 2.0,
+            poisoned=is_poisoned,
+        )
+        self._objects.put(f"{Place.parse(root).path}/model.bin", _WEIGHTS[:-3] if is_torn else _WEIGHTS)
+        self._objects.put(f"{prefix_of(attempt.run)}/{manifest.key}", manifest.to_json())
+        return manifest
+
+    def beat(self, attempt: Attempt) -> tuple[bytes, datetime] | None:
+        """As it is shown now, and when it was written; None while there is none."""
+        began_at = attempt.trains_since
+        seen_at = self._seen_at(attempt.run.name, self._clock.now())
+        if began_at is None or seen_at is None or seen_at < began_at:
+            return None
+        if attempt.job.ended_at is not None:
+            seen_at = min(seen_at, attempt.job.ended_at)
+        written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // BEAT_S * BEAT_S)
+        stretch = attempt.at(written_at)
+        if stretch is None:
+            return None
+        step = attempt.step_at(written_at)
+        has_step = step >= attempt.first_step
+        beat = Beat(
+            job_id=job_id_of(attempt),
+            attempt=attempt.name,
+            attempt_number=attempt.number,
+            step=step if has_step else None,
+            first_step=attempt.first_step if has_step else None,
+            loss=2.0 if stretch.loss is LossState.FINITE and has_step else None,
+            loss_state=stretch.loss if has_step else LossState.NONE,
+            phase=stretch.phase,
+            step_s_median=attempt.run.spec.step_s,
+            rank=0,
+            world_size=attempt.job.instance_count,
+            at=written_at + timedelta(seconds=attempt.run.spec.skew_s),
+            loss_health=stretch.health,
+            onset_step=stretch.onset,
+            healed_step=stretch.healed,
+            judged_step=step if has_step else None,
+        )
+        return beat.to_json(), written_at
+
+    def report(self, attempt: Attempt, kind: ReportKind, step: int, *, silent_s: float | None = None) -> None:
+        """Each rank's own report."""
+        if attempt.run.spec.watch != "monitor":
+            return
+        hosts = tuple(f"{attempt.name}-algo-{number + 1}" for number in range(attempt.job.instance_count))
+        fault = Fault(kind="freeze", step=step, rank=None)
+        job_id = job_id_of(attempt)
+        at = self._host_time(attempt.run)
+        for one in ranks_reports(
+            kind, fault, job_id=job_id, attempt=attempt.name, hosts=hosts, step=step, at=at, silent_s=silent_s
+        ):
+            self._objects.put(f"{prefix_of(attempt.run)}/{one.key}", one.to_json())
+
+    def push_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
+        """News of the loss; `rule`: with the figures of a detector that has a rule for it."""
+        figures = {"loss": 9.0, "baseline": 2.0, "rule": "as the story has it"} if rule else {"loss": 2.0}
+        self.push(attempt, name, detail | figures)
+
+    def push(self, attempt: Attempt, detail_type: str, more: dict[str, Any]) -> None:
+        """Send an event with the fields that every event has, and `more`."""
+        if attempt.run.spec.watch != "monitor":
+            return
+        step = attempt.step_at(self._clock.now())
+        detail = {
+            "v": 1,
+            "job_id": job_id_of(attempt),
+            "attempt": attempt.name,
+            "attempt_number": attempt.number,
+            "rank": 0,
+            "world_size": attempt.job.instance_count,
+            "step": step if step >= attempt.first_step else None,
+            "at": self._host_time(attempt.run).isoformat(),
+        }
+        self._push_out(detail_type, detail | more)
+
+    def reply(
+        self, attempt: Attempt, request: CheckpointRequest, outcome: ReplyOutcome, why: str, manifest: Manifest | None
+    ) -> None:
+        """Answer a request, in the mailbox and on the bus."""
+        reply = CheckpointReply(
+            request_id=request.request_id,
+            job_id=job_id_of(attempt),
+            attempt=attempt.name,
+            outcome=outcome,
+            why=why,
+            replied_at=self._host_time(attempt.run),
+            step=manifest.step if manifest else None,
+            manifest=manifest.key if manifest else None,
+            bytes=manifest.total_bytes if manifest else None,
+            took_s=SAVING.total_seconds() if manifest else None,
+        )
+        self._objects.put(f"{prefix_of(attempt.run)}/{reply_key(request.request_id)}", reply.to_json())
+        self.push(attempt, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})
+
+    def may_write(self, attempt: Attempt) -> bool:
+        """The fence admits it."""
+        found = self._objects.get(f"{prefix_of(attempt.run)}/{fence_key()}")
+        return found is None or Fence.from_json(found.body).admits(attempt.name, attempt.number)
+
+    def _host_time(self, run: TrueRun) -> datetime:
+        return self._clock.now() + timedelta(seconds=run.spec.skew_s)
+
+    def push_bad(self, attempt: Attempt, first_bad: int) -> None:
+        """Losses stay not finite since that step: reported once."""
+        if attempt.has_pushed_bad:
+            return
+        attempt.has_pushed_bad = True
+        detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
+        self.push(attempt, "Rekindle Non-Finite Loss", detail)
+        self.report(attempt, ReportKind.NON_FINITE, first_bad)
+
+
+def job_id_of(attempt: Attempt) -> str:
+    """The Job's id as the training process knows it."""
+    return attempt.job.environment.get(ENV_JOB_ID) or attempt.name
+
+
+def run_mailbox(run: TrueRun) -> str:
+    """Where the run's mailbox is."""
+    return f"s3://mail/{prefix_of(run)}"
+
+
+def prefix_of(run: TrueRun) -> str:
+    """The run's own keys begin with it."""
+    return f"jobs/{run.name}"
