@@ -10,7 +10,7 @@ from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.diagnosis import stalled_at
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.finishing import decide_finishing
+from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.known import Known
@@ -199,7 +199,7 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
     attempt = look.attempt
     if attempt is not None and look.ordered is None:
         if attempt.status is AttemptStatus.COMPLETED:
-            return look.close(
+            return completed_poisoned(look, attempt) or look.close(
                 "checkpoint.completed",
                 f"{attempt.name} completed while it was asked to save",
                 Phase.RECOVERED,
@@ -237,7 +237,7 @@ def decide_stopping(look: Look) -> Decision:
     """STOPPING."""
     attempt = look.attempt
     if attempt is not None and attempt.status is AttemptStatus.COMPLETED:
-        return look.close(
+        return completed_poisoned(look, attempt) or look.close(
             "stop.completed",
             f"{attempt.name} completed before the stop reached it",
             Phase.RECOVERED,

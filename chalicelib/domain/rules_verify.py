@@ -12,7 +12,7 @@ from chalicelib.domain.bad_nodes import to_exclude
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.finishing import decide_finishing
+from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
@@ -57,7 +57,9 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
         return look.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
     if attempt.status is AttemptStatus.COMPLETED:
-        return look.close("verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO)
+        return completed_poisoned(look, attempt) or look.close(
+            "verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO
+        )
     if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
         return look.close(
             "verify.owner_stopped",
