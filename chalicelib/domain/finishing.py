@@ -57,3 +57,14 @@ def decide_finishing(look: Look, attempt: AttemptView, *, group: str) -> Decisio
         to = Phase.VERIFYING if incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move(f"{group}.finishing", reason, to)
     return look.stay(f"{group}.finishing", reason)
+
+
+def completed_poisoned(look: Look, attempt: AttemptView) -> Decision | None:
+    """It has completed, and with a loss that is not finite: nothing has recovered, and its last weights are no use."""
+    if attempt.status is not AttemptStatus.COMPLETED or not is_poisoned(look, attempt):
+        return None
+    return look.hand_over(
+        "ended.completed_poisoned",
+        f"{attempt.name} completed with a loss that is not finite since step {step_word(look.incident.onset_step)}: "
+        f"what it left is not to be used. {story(look)}",
+    )

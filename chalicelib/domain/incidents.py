@@ -168,6 +168,7 @@ class Incident:
     the ranks' own reports about the attempt under care began to be waited for.
     On Slurm: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
     `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: it said no to that.
+    `excluded_checkpoints` are passed over in this Incident; those of them in `quarantined` were marked for others too.
     `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
     `approvals` are what people were asked, in order; `holds` what has held something back, the newest last.
     `account` is what its ledger will need.
@@ -224,6 +225,7 @@ class Incident:
     capacity_refusals: int = 0
     name_salt: int = 0
     excluded_checkpoints: tuple[str, ...] = ()
+    quarantined: tuple[str, ...] = ()
     order: Mapping[str, Any] | None = None
     paused_since: datetime | None = None
     closed_at: datetime | None = None
@@ -413,6 +415,7 @@ class Incident:
             "capacity_refusals": self.capacity_refusals,
             "name_salt": self.name_salt,
             "excluded_checkpoints": list(self.excluded_checkpoints),
+            "quarantined": list(self.quarantined),
             "order": dict(self.order) if self.order is not None else None,
             "paused_since": _at(self.paused_since),
             "closed_at": _at(self.closed_at),
@@ -478,6 +481,7 @@ class Incident:
             capacity_refusals=int(wire["capacity_refusals"]),
             name_salt=int(wire["name_salt"]),
             excluded_checkpoints=tuple(wire["excluded_checkpoints"]),
+            quarantined=tuple(wire.get("quarantined", ())),
             order=wire["order"],
             paused_since=_from_at(wire.get("paused_since")),
             closed_at=_from_at(wire["closed_at"]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Try
-from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.resume import choose_resume_point
@@ -35,11 +35,15 @@ _NOT_THE_LOAD = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condemned:
-    """A checkpoint that is not to be tried again. `key` is what the Incident calls it, `root` where it lies."""
+    """A checkpoint that this Incident does not try again. `key` is what it is called there, `root` where it lies.
+
+    `is_proven`: it is to be marked, for other Incidents too. Otherwise it is only passed over until another one loads.
+    """
 
     key: str
     root: str | None
     why: str
+    is_proven: bool = True
 
 
 def settle_load(incident: Incident, view: AttemptView | None) -> Incident:
@@ -96,30 +100,44 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
     if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
         limit = min(limit, policy.corrupt_loads_before_quarantine)
-    if deaths < limit or not _is_to_blame(incident, key, checkpoints, is_told_corrupt=is_told_corrupt):
+    if deaths < limit:
+        return None
+    if is_told_corrupt and not _was_loaded(last, checkpoints):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
     how = "could not be loaded" if is_told_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
-    return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}")
+    return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}", is_proven=is_told_corrupt)
 
 
-def _is_to_blame(
-    incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], *, is_told_corrupt: bool
-) -> bool:
-    """The error says that what was loaded is damaged, and this was what was loaded; or another one does load.
-
-    A bug in the first batch after a checkpoint kills at the same place as the checkpoint would, and a trainer that
-    loads its own newest, whatever it is told, dies of that one.
+def proven_by(incident: Incident, view: AttemptView) -> Condemned | None:
+    """A checkpoint that was passed over and is to be marked now: the attempt began from another one, and has passed
+    the step at which those from it died. A bug in the first batch after it would have killed this one there as well.
     """
-    if not is_told_corrupt:
-        return any(
-            item.ended and item.resume_manifest not in (None, key) and not item.died_at_load for item in incident.tries
-        )
-    step = next((item.resume_step for item in incident.tries if item.resume_manifest == key), Unknown("not tried"))
-    if not isinstance(checkpoints, Known) or not isinstance(step, Known):
+    newest = incident.tries[-1] if incident.tries else None
+    if newest is None or newest.name != view.name or not isinstance(view.last_step, Known):
+        return None
+    for item in incident.tries[:-1]:
+        key, step = item.resume_manifest, item.resume_step
+        is_passed_over = item.died_at_load and key in incident.excluded_checkpoints and key not in incident.quarantined
+        if key is None or not is_passed_over or key == newest.resume_manifest or not isinstance(step, Known):
+            continue
+        if view.last_step.value > step.value + 1:
+            why = (
+                f"{item.name} died on it before it had made a step, and {newest.name} has passed that step from another"
+            )
+            return Condemned(key=key, root=item.resume_root, why=why)
+    return None
+
+
+def _was_loaded(last: Try, checkpoints: Maybe[tuple[CheckpointView, ...]]) -> bool:
+    """It was this one that is damaged, as far as can be told: a trainer that loads its own newest, whatever it is told,
+    dies of that one.
+    """
+    if not isinstance(checkpoints, Known) or not isinstance(last.resume_step, Known):
         return True
-    return not any(item.problems and item.step > step.value for item in checkpoints.value)
+    step = last.resume_step.value
+    return not any(item.problems and item.step > step for item in checkpoints.value)
 
 
 def _poisoned(incident: Incident) -> Condemned | None:

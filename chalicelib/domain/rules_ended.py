@@ -137,6 +137,9 @@ def prepare_resubmit(look: Look) -> Decision:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
     incident = settle_load(settle_try(look.incident, look.attempt, look.seen.checkpoints), look.attempt)
+    if not look.incident.tries:  # what its Incidents before have spent counts on in this one
+        spent = max(incident.fruitless_before, fruitless_of_job(look))
+        incident = dataclasses.replace(incident, fruitless_before=spent)
     before = incident
     incident = account_rollback(incident, look.policy)
     incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
@@ -159,8 +162,11 @@ def _prepared(look: Look, incident: Incident) -> Decision:
     if bad is not None:
         incident = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, bad.key))
         look = dataclasses.replace(look, incident=incident)
-        said = f" {bad.why}: quarantined, and the next older one is taken."
-        if bad.root is not None:
+        what = "quarantined" if bad.is_proven else "passed over"
+        said = f" {bad.why}: {what}, and the next older one is taken."
+        if bad.root is not None and bad.is_proven:
+            incident = dataclasses.replace(incident, quarantined=(*incident.quarantined, bad.key))
+            look = dataclasses.replace(look, incident=incident)
             actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
     wait = backoff(look.policy.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
     not_before = look.now + wait
@@ -240,7 +246,7 @@ def over_budget(look: Look) -> Decision | None:
     tries = policy.playbook(incident.fault).tries
     limit = policy.max_no_progress if tries is None else min(tries, policy.max_no_progress)
     carried = 0 if any(item.gained for item in incident.tries) else incident.fruitless_before
-    fruitless = max(incident.no_progress + carried, fruitless_of_job(look))
+    fruitless = max(incident.no_progress + carried, fruitless_of_job(look), _alike_in_a_row(incident))
     if fruitless >= limit:  # a try that gained a step renews the budget
         return look.hand_over(
             "budget.no_progress",
@@ -254,6 +260,21 @@ def over_budget(look: Look) -> Decision | None:
             f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {whole_story(incident)}",
         )
     return None
+
+
+def _alike_in_a_row(incident: Incident) -> int:
+    """The newest tries in a row that ended in the same words, and of which nothing shows a gain.
+
+    Unknown is no proof of "no progress"; but ends that are all alike say enough, where no step can be seen.
+    """
+    ends = {item.attempt: item.signature for item in incident.failures}
+    newest = ends.get(incident.tries[-1].name, "") if incident.tries else ""
+    count = 0
+    for item in reversed(incident.tries):
+        if not newest or not item.ended or item.gained or item.no_room or ends.get(item.name) != newest:
+            break
+        count += 1
+    return count
 
 
 def fruitless_of_job(look: Look) -> int:

@@ -9,7 +9,7 @@ from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.evidence import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.finishing import decide_finishing
+from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
@@ -51,7 +51,7 @@ def decide_open(look: Look) -> Decision:
     if look.ordered is not None and attempt.status.has_ended:
         return _ordered_after_end(look, attempt)
     if attempt.status is AttemptStatus.COMPLETED:
-        return look.close(
+        return completed_poisoned(look, attempt) or look.close(
             "open.completed", f"{attempt.name} has completed; nothing to recover", Phase.STOPPED, severity=Severity.INFO
         )
     if attempt.status is AttemptStatus.STOPPED:

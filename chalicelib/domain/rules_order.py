@@ -16,10 +16,11 @@ from typing import Final
 from chalicelib.domain.actions import Action, AdoptAttempt, Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
-from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase
+from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.rules_resubmit import undo_try
 from chalicelib.domain.rules_slurm import adopt_held, platform_restarted
+from chalicelib.domain.slurm import Submission
 from chalicelib.domain.verdict import Decision, Look, result, span_word, why
 
 STOPPED_BY_ORDER: Final = "order.stop"  # the outcome of an Incident that stopped its run for good
@@ -52,6 +53,9 @@ def who_ordered(incident: Incident) -> str:
 def _stop(look: Look) -> Decision | None:
     incident = look.incident
     if incident.phase is Phase.RESUBMITTING and incident.pending is not None:
+        unsent = _unsent(look, incident.pending)
+        if unsent is not None:
+            return unsent
         if result(look, "ResubmitJob", *_NOT_STARTED) is None:
             return None  # whether it has been started is found out first: what was sent cannot be called back
         look = dataclasses.replace(look, incident=undo_try(incident))
@@ -67,6 +71,27 @@ def _stop(look: Look) -> Decision | None:
     if attempt.status is AttemptStatus.GONE:
         return look.stay("order.stop_gone", f"the platform does not know {attempt.name}; asking once more")
     return _stop_alive(look, attempt)
+
+
+def _unsent(look: Look, pending: Try) -> Decision | None:
+    """A submission that could not be sent, or whose answer is lost, is not sent again: the platform is asked for it.
+
+    None where it was answered, where it is there, and on Slurm, where an order cannot be taken back.
+    """
+    if pending.how is not Submission.CLONE or look.seen.next_number > pending.number:
+        return None
+    if result(look, "ResubmitJob", Done.DONE, Done.ALREADY, *_NOT_STARTED) is not None:
+        return None
+    reason = f"{who_ordered(look.incident)} ordered a stop; whether {pending.name} was started is asked of the platform"
+    attempt = look.attempt
+    if attempt is None:
+        return look.unread("order.stop_unseen", "order.stop_unseen_limit", reason, look.unseen_for)
+    if attempt.status is not AttemptStatus.GONE:
+        return None
+    if not look.has_ended(attempt):
+        return look.stay("order.stop_unsent", reason)
+    look = dataclasses.replace(look, incident=undo_try(look.incident))
+    return _stopped(look, f"{look.incident.attempt} had ended, and nothing was started in its place")
 
 
 def _stop_alive(look: Look, attempt: AttemptView) -> Decision:

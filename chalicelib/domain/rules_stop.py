@@ -10,9 +10,10 @@ from chalicelib.domain.actions import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.diagnosis import stalled_at
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.finishing import decide_finishing
+from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
+from chalicelib.domain.known import Known
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
@@ -155,6 +156,29 @@ def _may_still_heal(look: Look, attempt: AttemptView) -> Decision | None:
     return watch_loss(look, attempt) if turn is Turn.YOUNG and is_watched else None
 
 
+def _saved_past_it(look: Look, attempt: AttemptView, ask: CheckpointAsk) -> Decision | None:
+    """It has saved at a step past the one that it hung at: it moves, though its heartbeats may be late. A stall after
+    that is said anew, with a later step.
+    """
+    stuck = stalled_at(look.incident)
+    is_hang = look.incident.fault is FaultClass.HANG and attempt.status is AttemptStatus.RUNNING
+    if not is_hang or ask.outcome != "saved" or ask.step is None or not isinstance(stuck, Known):
+        return None
+    if ask.step <= stuck.value or attempt.work == STALLED:
+        return None
+    reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
+    if look.incident.tries:
+        return look.changed(**unwatched()).move("verify.moves_again", reason, Phase.VERIFYING)
+    if look.now - ask.asked_at < look.policy.silent_limit:
+        return look.stay("heal.saved", f"{reason}; waiting for its heartbeats")
+    return look.close(
+        "heal.saved_limit",
+        f"{reason}. No heartbeat shows it, and no stall was told since",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
+
+
 def _answered(ask: CheckpointAsk, outcome: str, step: int | None, why_so: str) -> CheckpointAsk:
     return dataclasses.replace(ask, outcome=outcome, step=step, why=why_so[:400])
 
@@ -175,7 +199,7 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
     attempt = look.attempt
     if attempt is not None and look.ordered is None:
         if attempt.status is AttemptStatus.COMPLETED:
-            return look.close(
+            return completed_poisoned(look, attempt) or look.close(
                 "checkpoint.completed",
                 f"{attempt.name} completed while it was asked to save",
                 Phase.RECOVERED,
@@ -189,7 +213,8 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
                 severity=Severity.INFO,
             )
         if not attempt.status.has_ended:
-            changed = _no_longer_needed(look, attempt) or _may_still_heal(look, attempt)
+            changed = _no_longer_needed(look, attempt) or _saved_past_it(look, attempt, ask)
+            changed = changed or _may_still_heal(look, attempt)
             if changed is not None:
                 return changed
     if look.policy.playbook(look.incident.fault).response in (
@@ -212,7 +237,7 @@ def decide_stopping(look: Look) -> Decision:
     """STOPPING."""
     attempt = look.attempt
     if attempt is not None and attempt.status is AttemptStatus.COMPLETED:
-        return look.close(
+        return completed_poisoned(look, attempt) or look.close(
             "stop.completed",
             f"{attempt.name} completed before the stop reached it",
             Phase.RECOVERED,

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.actions import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.bad_nodes import to_exclude
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.finishing import decide_finishing
+from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.loads import proven_by
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import FAULT_RANK, ROLL_BACKS, Response
@@ -43,6 +44,7 @@ from chalicelib.domain.watch import watch
 # A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
 FAR_BELOW_STEPS: Final = 10
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
+UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -55,7 +57,9 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
         return look.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
     if attempt.status is AttemptStatus.COMPLETED:
-        return look.close("verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO)
+        return completed_poisoned(look, attempt) or look.close(
+            "verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO
+        )
     if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
         return look.close(
             "verify.owner_stopped",
@@ -72,6 +76,11 @@ def decide_verifying(look: Look) -> Decision:
     trouble = adopted_trouble(look, attempt) or _trouble(look, attempt) or _loss_again(look, attempt)
     if trouble is not None:
         return trouble
+    proven = proven_by(look.incident, attempt)
+    if proven is not None and proven.root is not None:
+        mark = QuarantineCheckpoint(root=proven.root, why=proven.why)
+        marked = (*look.incident.quarantined, proven.key)
+        return look.stay("verify.other_loads", f"{proven.why}: quarantined", mark, quarantined=marked)
     finishing = decide_finishing(look, attempt, group="verify")
     if finishing is not None:
         return finishing
@@ -267,6 +276,12 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
 def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | None:
     if still < look.policy.silent_limit:
         return None
+    if attempt.beat_at is not None and look.now - attempt.beat_at >= UNHEARD and attempt.work != STALLED:
+        return look.hand_over(
+            "verify.unheard",
+            f"no heartbeat of {attempt.name} since {attempt.beat_at:%H:%M:%S}, at step {step_word(attempt.last_step)}: "
+            "whether it moves cannot be told, and a run is not stopped for silence alone",
+        )
     look = look.changed(fault=FaultClass.HANG, fault_rule="verify.silent")
     return begin_stop(look, "verify.silent", f"{attempt.name} has not moved for {span_word(still)}.")
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from chalicelib.domain.alert_word import is_alert, left_by_alerts_alone
 from chalicelib.domain.diagnosis import STATE_KINDS
+from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.node_findings import Finding, finding_of, instance_of
@@ -28,12 +29,17 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
-    if is_borne_out(before, signal) or _has_ended_since(before, signal):
+    if is_borne_out(before, signal) or _has_ended_since(before, signal) or is_new_poison(before, signal):
         return False
     if before.outcome in LEFT_ALONE:
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
     return before.phase is Phase.HANDED_OVER and is_fresh
+
+
+def is_new_poison(before: Incident, signal: Signal) -> bool:
+    """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not."""
+    return signal.fault is FaultClass.NON_FINITE and before.onset_attempt != before.attempt
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:

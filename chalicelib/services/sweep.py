@@ -38,7 +38,7 @@ from chalicelib.ports import (
     SweepMarks,
 )
 from chalicelib.services.alarms import Alarms
-from chalicelib.services.in_hand import LEFT_ALONE
+from chalicelib.services.in_hand import LEFT_ALONE, is_new_poison
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep_clusters import SweepClusters
@@ -297,7 +297,7 @@ class Sweep:
             if view.status is not AttemptStatus.RUNNING:
                 return signal_from_state(job, view, now=self.clock.now())
         is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
-        return None if is_over or self._is_with_a_person(job) else signal
+        return None if is_over or self._is_with_a_person(job, signal) else signal
 
     def _sign_of_trouble(
         self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
@@ -326,12 +326,12 @@ class Sweep:
         saved_at = self.saves.save_times(job)
         return signal_from_saves(job, saved_at.value, now=self.clock.now()) if isinstance(saved_at, Known) else None
 
-    def _is_with_a_person(self, job: Job) -> bool:
+    def _is_with_a_person(self, job: Job, signal: Signal) -> bool:
         """The newest Incident about this very attempt was handed over, cancelled or denied: a person has it in hand."""
         newest = self.store.list_for_job(job.job_id, limit=1)
         if not newest or newest[0].attempt != job.current_attempt:
             return False
-        if left_by_alerts_alone(newest[0]):
+        if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal):
             return False  # what the run itself says is new, and intake weighs it
         return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome in LEFT_ALONE
 

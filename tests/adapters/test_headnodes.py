@@ -149,6 +149,15 @@ def test_an_agent_that_lives_knows_what_there_is_and_what_there_is_not(board: Bo
     assert board.head_nodes.clusters() == (CLUSTER,)
 
 
+def test_the_attempts_that_were_written_of_last_are_listed(board: Board) -> None:
+    assert board.head_nodes.newest_attempts(CLUSTER, limit=8) == ()
+    board.beat()
+    board.show()
+    assert board.head_nodes.newest_attempts(CLUSTER, limit=8) == (ATTEMPT,)
+    assert board.head_nodes.newest_attempts("another", limit=8) == ()
+    assert board.head_nodes.newest_attempts(CLUSTER, limit=0) == ()
+
+
 @pytest.mark.parametrize(("age_s", "read_age_s"), [(181, 0), (0, 181), (0, None)])
 def test_a_silent_agent_and_an_unread_slurm_make_everything_unknown(
     board: Board, age_s: float, read_age_s: float | None

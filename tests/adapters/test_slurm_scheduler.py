@@ -430,6 +430,24 @@ def test_a_start_that_is_held_for_us_is_let_go(lab: Lab) -> None:
     assert lab.last.verb is Verb.REQUEUE
 
 
+@pytest.mark.parametrize(
+    ("more", "is_sibling"),
+    [
+        ({"job_id": FIRST}, True),
+        ({"job_id": FIRST, "state": SlurmState.PENDING}, True),
+        ({"job_id": FIRST, "state": SlurmState.PENDING, "held": True}, False),
+        ({"job_id": FIRST, "state": SlurmState.FAILED}, False),
+        ({"job_id": "slurm.ml.7"}, False),
+        ({}, False),
+    ],
+)
+def test_a_start_that_names_the_job_and_lives_is_a_sibling(lab: Lab, more: dict[str, Any], is_sibling: bool) -> None:
+    lab.head_nodes.show(a_doc(state=SlurmState.FAILED))
+    lab.head_nodes.show(a_doc(attempt=FRESH, slurm_job=200, **more))
+    assert lab.scheduler.siblings(JOB, besides={RESTART}) == ((FRESH,) if is_sibling else ())
+    assert lab.scheduler.siblings(JOB, besides={FRESH}) == ()
+
+
 def test_a_name_of_another_job_is_taken(lab: Lab) -> None:
     lab.head_nodes.show(a_doc(state=SlurmState.FAILED))
     lab.head_nodes.show(a_doc(attempt=FRESH, slurm_job=200, job_id="slurm.ml.7"))

@@ -46,9 +46,8 @@ def died(before: Incident, reason: str, **more: Any) -> AttemptView:
         (0, CORRUPT, ONLY, False),
         (1, CORRUPT, ONLY, True),
         (0, MISMATCH, BOTH, False),
-        (1, MISMATCH, BOTH, False),
+        (0, MISMATCH, ONLY, False),
         (0, "", BOTH, False),
-        (1, "", BOTH, False),
         (1, "CUDA out of memory", BOTH, False),
         (1, "CapacityError: no room", BOTH, False),
     ],
@@ -70,19 +69,37 @@ def test_the_next_older_one_is_taken_at_once() -> None:
     assert sent.resume_step == Known(80)
 
 
-def another_loads(before: Incident) -> Incident:
-    """The same after an attempt that began from another checkpoint, and ran."""
-    other = a_try(2, ended=True, gained=True, resume_step=Known(80), resume_manifest="s3://b/m/lm/80")
-    return dataclasses.replace(before, tries=(other, *before.tries))
-
-
-def test_deaths_at_one_place_condemn_no_checkpoint_until_another_one_loads() -> None:
+@pytest.mark.parametrize("reason", [MISMATCH, ""])
+def test_two_deaths_that_name_no_damage_only_pass_the_checkpoint_over(reason: str) -> None:
     """A bug in the first batch after it kills there as well."""
     before = case(1)
-    view_of = died(before, MISMATCH)
-    assert look(before, seen(view_of, next_number=9, **BOTH)).incident.excluded_checkpoints == ()
-    decision = look(another_loads(before), seen(view_of, next_number=9, **BOTH))
-    assert NEWEST.manifest in decision.incident.excluded_checkpoints
+    decision = look(before, seen(died(before, reason), next_number=9, **BOTH))
+    assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
+    assert decision.incident.excluded_checkpoints == (NEWEST.manifest,)
+    assert decision.incident.quarantined == ()
+
+
+def from_another(step: int) -> Any:
+    """The look at an attempt from an older checkpoint, after two that died on the newest."""
+    dead = tuple(loaded(2 + n, ended=True, died_at_load=True, gained=False) for n in range(2))
+    newest = a_try(4, resume_step=Known(80), resume_manifest="s3://b/m/lm/80", resume_root="s3://b/lm/80")
+    verifying = incident(
+        Phase.VERIFYING,
+        F.SOFTWARE_CRASH,
+        tries=(*dead, newest),
+        attempt="lm-r4",
+        target_step=Known(200),
+        excluded_checkpoints=(NEWEST.manifest,),
+    )
+    return look(verifying, seen(view(name="lm-r4", step=step, first_step=Known(81)), next_number=5))
+
+
+@pytest.mark.parametrize(("step", "is_proven"), [(85, False), (91, False), (92, True)])
+def test_it_is_quarantined_once_another_one_has_passed_the_step_they_died_at(step: int, is_proven: bool) -> None:
+    decision = from_another(step)
+    marks = [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)]
+    assert marks == ([NEWEST.root] if is_proven else [])
+    assert decision.incident.quarantined == ((NEWEST.manifest,) if is_proven else ())
 
 
 def test_a_trainer_that_may_have_loaded_a_damaged_newer_one_condemns_not_the_one_it_was_told() -> None:
@@ -95,7 +112,7 @@ def test_a_trainer_that_may_have_loaded_a_damaged_newer_one_condemns_not_the_one
 
 @pytest.mark.parametrize(("step", "is_load"), [(89, True), (90, True), (91, False)])
 def test_a_step_past_the_checkpoint_clears_it(step: int, is_load: bool) -> None:
-    before = another_loads(case(1))
+    before = case(1)
     decision = look(before, seen(died(before, MISMATCH, step=step), next_number=9, **BOTH))
     assert bool(decision.incident.excluded_checkpoints) is is_load
 

@@ -122,3 +122,36 @@ def test_a_run_that_finishes_poisoned_is_a_persons(what: AttemptView) -> None:
     decision = look(incident(), seen(what, new_signals=(bad,)))
     assert (decision.rule, decision.incident.phase) == ("open.finished_poisoned", Phase.HANDED_OVER)
     assert not any(isinstance(one, StopJob) for one in decision.actions)
+
+
+# --- what its answer shows ------------------------------------------------------------------------------------------
+
+
+def saved_at(step: int) -> Known[ReplyView]:
+    return Known(ReplyView(request_id="inc-lm-1-c1", outcome="saved", step=step, why=""))
+
+
+def test_a_run_that_saves_past_the_step_it_hung_at_moves_though_its_heartbeats_are_late() -> None:
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
+    late = view(step=100, beat_at=NOW - 10 * MINUTE)
+    decision = look(asked, seen(late, reply=saved_at(113)))
+    assert (decision.rule, decision.actions) == ("heal.saved", ())
+    at_the_same_step = look(asked, seen(late, reply=saved_at(100)))
+    assert any(isinstance(one, StopJob) for one in at_the_same_step.actions)
+
+
+def test_it_is_closed_with_a_word_where_no_heartbeat_ever_comes() -> None:
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
+    assert asked.ask is not None
+    long_ago = dataclasses.replace(asked.ask, asked_at=NOW - 31 * MINUTE)
+    decision = look(dataclasses.replace(asked, ask=long_ago), seen(view(step=100), reply=saved_at(113)))
+    assert (decision.rule, decision.incident.phase) == ("heal.saved_limit", Phase.STOPPED)
+
+
+def test_a_new_attempt_whose_heartbeats_have_stopped_is_a_persons_and_not_stopped() -> None:
+    still = {"watch_at": NOW - timedelta(hours=2), "watch_step": Known(95), "evidence_since": NOW - MINUTE}
+    case = incident(Phase.VERIFYING, FaultClass.HANG, **still)
+    stale = look(case, seen(view(name="lm-r2", step=95, beat_at=NOW - 20 * MINUTE)))
+    assert (stale.rule, stale.incident.phase) == ("verify.unheard", Phase.HANDED_OVER)
+    fresh = look(case, seen(view(name="lm-r2", step=95, beat_at=NOW)))
+    assert fresh.rule == "verify.silent"

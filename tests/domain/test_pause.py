@@ -43,7 +43,7 @@ def paused_for(case: Incident, what: Observation, pause: timedelta) -> Decision:
 
 LIMITS = [
     ("stop", Phase.STOPPING, {"phase_entered_at": BEFORE}, seen(view(S.STOPPING)), "stop.stuck"),
-    ("stop unseen", Phase.STOPPING, {"phase_entered_at": BEFORE}, seen(UNSEEN), "stop.unseen"),
+    ("stop unseen", Phase.STOPPING, {"phase_entered_at": BEFORE}, seen(UNSEEN), "stop.unseen_limit"),
     ("open unseen", Phase.OPEN, {"unseen_since": BEFORE}, seen(UNSEEN), "open.unseen_limit"),
     ("checkpoint", Phase.CHECKPOINTING, {}, seen(view(step=None)), "checkpoint.late"),
     ("start", Phase.VERIFYING, {"phase_entered_at": BEFORE}, seen(view(S.STARTING, **NEW)), "verify.never_started"),
@@ -60,7 +60,7 @@ LIMITS = [
         Phase.RESUBMITTING,
         PENDING | {"tries": (a_try(at=BEFORE),)},
         seen(UNSEEN, results=UNREACHED),
-        "resubmit.unreachable",
+        "resubmit.unavailable_limit",
     ),
     (
         "capacity",
@@ -74,7 +74,7 @@ LIMITS = [
         Phase.RESUBMITTING,
         {"not_before": BEFORE},
         seen(view(S.STOPPED)),
-        "resume.unseen",
+        "resume.unseen_limit",
     ),
 ]
 

@@ -200,3 +200,13 @@ def test_a_new_attempt_is_not_stopped_for_one_printed_nan() -> None:
     case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH)
     decision = look(case, seen(view(name="lm-r2", step=96, loss_state="finite", beat_at=NOW), new_signals=(claim,)))
     assert decision.incident.phase is Phase.VERIFYING
+
+
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.CHECKPOINTING, Phase.STOPPING, Phase.VERIFYING])
+def test_a_run_that_completes_poisoned_has_not_recovered(phase: Phase) -> None:
+    name = "lm-r2" if phase is Phase.VERIFYING else "lm"
+    case = incident(phase, NAN, onset_attempt=name, onset_step=Known(99))
+    decision = look(case, seen(view(AttemptStatus.COMPLETED, name=name)))
+    assert (decision.rule, decision.incident.phase) == ("ended.completed_poisoned", Phase.HANDED_OVER)
+    well = look(incident(phase, FaultClass.HANG), seen(view(AttemptStatus.COMPLETED, name=name)))
+    assert well.incident.phase in (Phase.RECOVERED, Phase.STOPPED)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.actions import (
+    ActionResult,
     Done,
     Notify,
     QuarantineCheckpoint,
@@ -615,3 +616,43 @@ def test_a_cancelled_incident_leaves_the_run_as_it_is(w: World) -> None:
     assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "order.cancel")
     assert w.live == [JOB]
     assert w.orders.cancel(key, who="ada", key="k2").reason == "the Incident is closed"
+
+
+# --- a new fact about a run that was left to a person ---
+
+
+def test_a_run_that_dies_after_its_incident_was_cancelled_is_recovered(w: World) -> None:
+    """It was cancelled while the new attempt ran; the death that follows has the same fault, and is news."""
+    w.fail(JOB, "AlgorithmError: RuntimeError: boom")
+    w.run(2, step_s=20)
+    assert w.last.phase is Phase.VERIFYING, w.story()
+    w.orders.cancel(w.last.incident_id, who="ada", key="c")
+    w.work()
+    assert w.last.outcome == "order.cancel"
+    w.tick(60)
+    w.fail("lm-r2", "AlgorithmError: ValueError: later")
+    w.run(60)
+    assert len(w.incidents) == 2
+    assert w.last.phase is Phase.RECOVERED, w.story()
+
+
+def test_a_cancel_of_a_dead_run_stands(w: World) -> None:
+    w.scheduler.refuse_with.extend([ActionResult(action="ResubmitJob", done=Done.CAPACITY)] * 8)
+    w.fail(JOB, "AlgorithmError: RuntimeError: boom")
+    w.run(2)
+    w.orders.cancel(w.last.incident_id, who="ada", key="c")
+    w.work()
+    w.run(60)
+    assert [one.outcome for one in w.incidents] == ["order.cancel"]
+
+
+def test_a_run_that_goes_bad_after_it_was_handed_over_well_is_news(w: World) -> None:
+    w.poison(JOB)
+    w.run(3, step_s=20)
+    assert w.current == "lm-r2", w.story()
+    w.orders.cancel(w.last.incident_id, who="ada", key="c")
+    w.work()
+    w.tick(120)
+    w.poison("lm-r2")
+    w.run(1)
+    assert len(w.incidents) == 2, w.story()

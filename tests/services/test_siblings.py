@@ -175,3 +175,19 @@ def test_a_stop_of_ours_whose_answer_was_lost_stays_ours(w: World) -> None:
     assert w.last.phase is Phase.RECOVERED, w.story()
     assert isinstance(w.last.target_step, Known)
     assert [one.name for one in w.scheduler.submitted] == ["lm-r2"]
+
+
+def test_a_stop_that_is_ordered_while_ours_cannot_be_sent_ends_it(w: World) -> None:
+    """Whether it was started is asked of the platform; it is not sent once more."""
+    w.fail(JOB, BOOM)
+    w.deliver_all()
+    (worker,) = w.workers.values()
+    w.look_and_record(worker)
+    w.scheduler.dark = True
+    w.act(worker)
+    w.orders.stop(JOB, who="ada", key="s", checkpoint=False)
+    w.run(2)
+    w.scheduler.dark = False
+    w.run(10)
+    assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "order.stop"), w.story()
+    assert w.scheduler.submitted == []
