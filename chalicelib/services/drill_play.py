@@ -29,10 +29,10 @@ LOOK_TIME: Final = timedelta(seconds=1)  # the engine waits whole seconds, at le
 # All that a drill may ask of the parts it reads through. Everything else is refused, whatever it is called.
 _READS: Final[Mapping[str, frozenset[str]]] = {
     "registry": frozenset({"get", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}),
-    "scheduler": frozenset({"describe"}),
+    "scheduler": frozenset({"describe", "siblings"}),
     "mailbox": frozenset({"beat", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),
-    "head_nodes": frozenset({"agent", "attempt", "nodes", "ordered", "clusters"}),
+    "head_nodes": frozenset({"agent", "attempt", "newest_attempts", "nodes", "ordered", "clusters"}),
     "store": frozenset({"timeline", "list_open", "list_closed", "list_for_job", "list_for_node", "callback_of"}),
 }
 

@@ -236,7 +236,7 @@ def test_no_limit_runs_while_people_are_asked() -> None:
     later = look_on(held, blind, rules, at=at, new_signals=(said(only(held), at=at),))
     assert later.rule == "resume.unseen"
     assert look_on(later.incident, blind, rules, at=at + 29 * MINUTE).incident.phase is Phase.RESUBMITTING
-    assert look_on(later.incident, blind, rules, at=at + 31 * MINUTE).incident.phase is Phase.HANDED_OVER
+    assert look_on(later.incident, blind, rules, at=at + 7 * HOUR).incident.phase is Phase.HANDED_OVER
 
 
 def test_after_so_many_questions_a_person_has_it() -> None:
