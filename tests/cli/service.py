@@ -193,10 +193,10 @@ class FakeService:
     def _world_moves(self) -> None:
         for request_id, request in self.mailbox.requests.items():
             if request_id not in self.mailbox.replies:
-                self.mailbox.replies[request_id] = ReplyView(request_id=request_id, outcome="saved", step=120, why="")
+                self.mailbox.replies[request_id] = ReplyView(request_id=request_id, outcome="saved", step=100, why="")
                 self.mailbox.stored.append(
                     CheckpointView(
-                        step=120,
+                        step=100,
                         root="s3://box/c",
                         manifest="s3://box/m",
                         attempt=request.attempt,
