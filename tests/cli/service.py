@@ -133,11 +133,11 @@ class FakeService:
         self.intake.register(found)
         self.beat(name, 100)
 
-    def beat(self, name: str, step: int) -> None:
+    def beat(self, name: str, step: int, *, first_step: int = 0) -> None:
         self.mailbox.beats[name] = AttemptView(
             name=name,
             status=AttemptStatus.RUNNING,
-            first_step=Known(0),
+            first_step=Known(first_step),
             last_step=Known(step),
             beat_at=self.clock.now(),
             loss_state="finite",
@@ -209,7 +209,7 @@ class FakeService:
                 self.scheduler.put(name, AttemptStatus.STOPPED)
             if run.view.status is AttemptStatus.STARTING:
                 self.scheduler.put(name, AttemptStatus.RUNNING)
-                self.beat(name, 900)
+                self.beat(name, 900, first_step=101)
 
     # --- HTTP ---
 
