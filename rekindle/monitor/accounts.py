@@ -63,7 +63,7 @@ class Accounts:
             first_step=state.first_step,
             loss=loss,
             loss_state=loss_state,
-            phase=RunPhase.FINISHED if state.is_finished else phase,
+            phase=RunPhase.FINISHED if state.is_complete else phase,
             step_s_median=state.step_s,
             rank=identity.rank,
             world_size=identity.world_size,

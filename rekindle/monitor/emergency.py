@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class Saver:
         self._voice = voice
         self._settle = settle
         self._under_way: dict[int, _UnderWay] = {}  # by the plan's number
+        self._ended_before: dict[int, str] = {}  # plans that came to nothing before rank 0 came to their call, and why
+        self._lock = threading.RLock()  # of the two above; a signal handler of the script may call the monitor
         self._deferred: _UnderWay | None = None
         self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
         self._has_stopped = False
@@ -77,12 +80,11 @@ class Saver:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
         calls, requests = self._agreement.calls, self._requests.take()
         one = _UnderWay(plan, step, calls, self._clock.monotonic(), requests=requests)
-        if plan.is_shared and self._is_first_rank:
-            self._under_way[plan.number] = one
+        ended = self._begin(one) if plan.is_shared and self._is_first_rank else None
         why = self._agreement.meet(plan, step, self._objection_here(plan))
         if why is not None:
-            if not plan.is_shared:
-                self._cannot(one.requests, step, why)
+            if not plan.is_shared or ended is not None:
+                self._cannot(one.requests, step, ended or why)
             return
         one.began = self._clock.monotonic()
         failure: str | None = None
@@ -218,9 +220,20 @@ class Saver:
 
     def completed(self, plan: Plan, failure: str | None) -> None:
         """On rank 0: all ranks' parts of the plan's save are written, or it came to nothing."""
-        one = self._under_way.pop(plan.number, None)
+        with self._lock:
+            one = self._under_way.pop(plan.number, None)
+            if one is None:
+                self._ended_before = {plan.number: failure or ""}
         if one is not None:
             self._end(one, failure)
+
+    def _begin(self, one: _UnderWay) -> str | None:
+        """On rank 0, at the plan's call. Why the plan has come to nothing already, where another rank was first."""
+        with self._lock:
+            ended = self._ended_before.pop(one.plan.number, None)
+            if ended is None:
+                self._under_way[one.plan.number] = one
+            return ended
 
     def failed(self, step: int, why: str) -> None:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)

@@ -520,6 +520,8 @@ class LiveMonitor(Monitor):
             return
         self._ending_thread = me
         self._state.is_finished = True
+        # A script's `finally` comes here with its error on the way, and one that was stopped has not done its work.
+        self._state.is_complete = not is_exit and sys.exc_info()[0] is None and not self._stopping.should_stop
         try:
             self._end(str(why)[:200], until)
         finally:

@@ -99,7 +99,8 @@ class RunState:
     def __init__(self) -> None:
         self.step: int | None = None
         self.first_step: int | None = None
-        self.is_finished = False
+        self.is_finished = False  # `finish` was called: nothing is watched any more
+        self.is_complete = False  # and the script came to its end: no error, no stop
         self.durations: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.work: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.saving_s: float | None = None  # how long the newest phase "saving" took

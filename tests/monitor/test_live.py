@@ -724,3 +724,31 @@ def test_no_method_ever_raises_whatever_it_is_given(calls: list[Any], tmp_path_f
             assert isinstance(monitor.should_stop, bool)
     finally:
         monitor.finish(timeout_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize(("how", "is_complete"), [("ends", True), ("raises", False), ("is stopped", False)])
+def test_only_a_script_that_comes_to_its_end_is_said_to_have_finished(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer, how: str, is_complete: bool
+) -> None:
+    """Also where it calls `finish` in a `finally`: a run that is taken for finished is not recovered."""
+
+    def run() -> None:
+        monitor = start(started, box, trainer)
+        try:
+            monitor.step(1, loss=1.0)
+            if how == "is stopped":
+                box.fence("run-2", 2, "run-1")
+                train_until(monitor, lambda: monitor.should_stop)
+            if how == "raises":
+                raise ZeroDivisionError("the script's own")
+        finally:
+            monitor.finish()
+
+    if how == "raises":
+        with pytest.raises(ZeroDivisionError):
+            run()
+    else:
+        run()
+    beat = box.beat("run-1")
+    assert beat is not None
+    assert (beat.phase is RunPhase.FINISHED) is is_complete

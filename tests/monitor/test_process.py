@@ -128,7 +128,7 @@ def test_a_forked_child_says_nothing_in_its_parents_name(
     assert not (tmp_path / manifest_prefix()).exists()
 
 
-def test_a_script_that_dies_without_finish_still_says_that_it_ended(
+def test_a_script_that_dies_writes_its_last_step_and_is_not_said_to_have_finished(
     launch: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     process = launch("""
@@ -139,7 +139,7 @@ def test_a_script_that_dies_without_finish_still_says_that_it_ended(
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert errors.count("Traceback") == 1, "only the script's own error"
-    assert (beat(tmp_path).step, beat(tmp_path).phase) == (7, RunPhase.FINISHED)
+    assert (beat(tmp_path).step, beat(tmp_path).phase) == (7, RunPhase.TRAINING)
 
 
 def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(
