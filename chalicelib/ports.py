@@ -324,7 +324,7 @@ class Scheduler(Protocol):
         """Attempts of the Job that have not ended, `besides` left out: what a submission would run beside.
 
         An attempt is a sibling by its job tag, by its mailbox, or by a name that Rekindle gives to attempts of the Job
-        while nothing says that it is another run's. Whoever submitted it, and whether or not it is registered.
+        while nothing says that it is another run's. It may be submitted by hand, and need not be registered.
 
         Raises:
             RecoveryError: whether there is one cannot be told now.

@@ -202,7 +202,7 @@ class RecordedWorld:
         return ActionResult(action="StopJob", done=Done.DONE)
 
     def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
-        """Nobody but the service starts anything in a replay; what the recording started itself is met by its name."""
+        """None: only the service starts anything in a replay; what the recording started is met by its name."""
         return ()
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002  the port's own names

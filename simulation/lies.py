@@ -37,7 +37,7 @@ KINDS: Final[Mapping[str, str]] = {
     "events_late": "this share of them arrives `by_s` late",
     "events_doubled": "this share of them arrives twice, `by_s` apart",
     "events_reordered": "each arrives up to `by_s` late",
-    "metrics_down": "no data point of these minutes ever arrives, for anybody",
+    "metrics_down": "no data point of these minutes ever arrives, of any run",
     "beats_frozen": "the run's heartbeat stays as it was when this began",
     "beats_lost": "the run's heartbeat cannot be found",
     "beats_late": "the run's heartbeat is the one of `by_s` ago",

@@ -349,7 +349,7 @@ def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
 
 
 def _kept_from(incident: Incident) -> Incident:
-    """What it saved since is not resumed from in later Incidents either, whoever starts the Job anew."""
+    """What it has saved since its onset is not resumed from in later Incidents either, however they start the Job."""
     onset = incident.onset_step
     if incident.onset_attempt is None or incident.onset_fault is not FaultClass.NON_FINITE:
         return incident

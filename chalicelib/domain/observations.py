@@ -238,7 +238,7 @@ class Observation:
     the Incident holds to be broken, as Slurm shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
     breaker while it is open. `gpus`, `node_count`: how big the run is.
-    `sibling` is an attempt of the Job that lives and that nobody has registered, looked for while a submission waits.
+    `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits.
     """
 
     observed_at: datetime

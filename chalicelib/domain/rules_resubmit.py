@@ -63,7 +63,7 @@ def _has_started(look: Look, pending: Try) -> bool:
 
 
 def _sibling_lives(look: Look) -> Decision | None:
-    """Somebody else has started the run: that attempt is watched, and no other is made."""
+    """The run was started by hand: that attempt is watched, and no other is made."""
     found = result(look, "ResubmitJob", Done.SIBLING)
     if found is not None:
         look = dataclasses.replace(look, incident=undo_try(look.incident))

@@ -151,7 +151,7 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
 
 
 def _books_closed(look: Look, attempt: AttemptView) -> Incident:
-    """The old attempt has ended, whoever ended it: how far it came, and whether it gained anything."""
+    """The old attempt has ended, by itself or not: how far it came, and whether it gained anything."""
     incident = look.incident
     failure = Failure(
         attempt=attempt.name, signature=failure_signature(attempt.failure_reason), step=died_at(incident, attempt)

@@ -81,7 +81,7 @@ class Intake:
         return self._without_incident(signal, job)
 
     def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
-        """News of an attempt that we have not registered: while ours waits, somebody else may have started one."""
+        """News of an attempt that we have not registered: one may be started by hand while ours waits."""
         name = signal.attempt
         is_state = signal.kind in _STATES and name not in (None, job.current_attempt)
         return is_state and name is not None and self.registry.job_of_attempt(name) is None

@@ -143,7 +143,7 @@ class Look:
         return self._attempt(job, seen.value.successor)
 
     def _sibling(self, job: Job, incident: Incident) -> Maybe[str]:
-        """An attempt that somebody else has started while ours waits; right before ours is sent it is looked for again.
+        """An attempt that was started by hand while ours waits; right before ours is sent it is looked for again.
 
         Only what no Job has registered: what another Job protects is not this Incident's to take over.
         """

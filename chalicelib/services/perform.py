@@ -168,7 +168,7 @@ class Perform:
         return result
 
     def _sibling(self, action: ResubmitJob, job: Job) -> ActionResult | None:
-        """The answer where another attempt of the Job lives, whoever started it; None where none does.
+        """The answer where another attempt of the Job lives, ours or started by hand; None where none does.
 
         Raises:
             Retryable: that cannot be told now, and nothing is started before it can.

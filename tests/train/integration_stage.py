@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,10 @@ from rekindle.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,
-    Hashes,
     Manifest,
     ResumePlan,
     SaveKind,
     beat_key,
-    hashes_key,
     manifest_prefix,
     reply_key,
     request_key,
@@ -182,19 +179,6 @@ class Launcher:
     def close(self) -> None:
         for attempt in self._attempts:
             attempt.kill()
-
-
-def check_files(home: Path, manifest: Manifest) -> None:
-    """Every file that the manifest vouches for is there, whole, with the bytes it had where these were hashed."""
-    hashes: Mapping[str, str] = {}
-    path = home / hashes_key(manifest.step, manifest.attempt)
-    if path.exists() and (read := Hashes.from_json(path.read_bytes())).manifest == manifest.digest:
-        hashes = read.files
-    assert manifest.files
-    for item in manifest.files:
-        content = Path(manifest.place_of(item).path).read_bytes()
-        assert len(content) == item.bytes, item.path
-        assert hashes.get(item.path) in (None, hashlib.sha256(content).hexdigest()), item.path
 
 
 def plan(manifest: Manifest) -> ResumePlan:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rekindle.mailbox import ReplyOutcome, SaveKind
-from tests.train.integration_stage import Attempt, Launcher, check_files, plan
+from tests.sealed import check_files
+from tests.train.integration_stage import Attempt, Launcher, plan
 
 pytestmark = pytest.mark.process
 # A rank that writes in each framework; the others wait for it in the framework's own barrier.

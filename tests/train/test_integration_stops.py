@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from rekindle.mailbox import SaveKind
-from tests.train.integration_stage import Attempt, Launcher, check_files, plan
+from tests.sealed import check_files
+from tests.train.integration_stage import Attempt, Launcher, plan
 
 pytestmark = pytest.mark.process
 STEPS = 60  # two ranks read 320 samples in 20 steps: three epochs
