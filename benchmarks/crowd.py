@@ -197,6 +197,8 @@ def main(argv: Sequence[str] = ()) -> int:
     arguments.add_argument("--steps", type=int, default=20, help="before the first agreement")
     arguments.add_argument("--pace-s", type=float, default=0.25)
     given = arguments.parse_args(argv)
+    if given.ranks < 1:
+        arguments.error("ranks: must be 1 or more")
     print(json.dumps(asdict(measure(given.ranks, given.steps, given.pace_s))))
     return 0
 

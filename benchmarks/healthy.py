@@ -79,6 +79,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--places", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments if arguments is not None else [])
+    if not any(options.only in name for name in KINDS):
+        parser.error(f"--only: no kind holds {options.only!r}: {', '.join(KINDS)}")
     lengths = (20_000,) * 20 if options.quick else LENGTHS
     print(f"{'acts and watches per 100,000 steps':36} {'steps':>9} {'acts':>7} {'watches':>8}  rules that acted")
     total = over = 0

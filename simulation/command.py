@@ -16,6 +16,7 @@ from typing import Final
 
 from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
 from simulation.judge import COUNTS, Unsafe
+from simulation.lies import check_lies
 from simulation.maker import make
 from simulation.play import Verdict, play, played
 from simulation.shrink import shrink
@@ -188,7 +189,8 @@ def _tidy(findings: Sequence[Finding]) -> int:
 def _play_file(path: Path, verbose: bool) -> int:
     try:
         story = Story.from_json(path.read_text())
-    except (OSError, ValueError, TypeError) as err:
+        check_lies(story)
+    except (OSError, ValueError) as err:
         print(f"--play {path}: {err}", file=sys.stderr)
         return 2
     world, judge = played(story)

@@ -47,6 +47,13 @@ KINDS: Final[Mapping[str, str]] = {
 }
 
 
+def check_lies(story: Story) -> None:
+    """Raises: ValueError for a lie that there is not."""
+    for index, lie in enumerate(story.lies):
+        if lie.kind not in KINDS:
+            raise ValueError(f"story.lies[{index}].kind: {lie.kind!r} is none of {', '.join(sorted(KINDS))}")
+
+
 class Lies:
     """Asked by the world whenever the service looks or is spoken to."""
 

@@ -10,7 +10,11 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from chalicelib.domain.incidents import Phase
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +117,59 @@ class Story:
 
     @classmethod
     def from_json(cls, text: str) -> Story:
-        """Raises: ValueError, TypeError for what is no story."""
-        body = json.loads(text)
-        if not isinstance(body, dict):
-            raise TypeError("a story is an object")
-        runs = tuple(
-            Run(**{**one, "troubles": tuple(Trouble(**each) for each in one.get("troubles", ()))})
-            for one in body.pop("runs", ({},))
-        )
-        lies = tuple(Lie(**one) for one in body.pop("lies", ()))
-        deeds = tuple(Deed(**one) for one in body.pop("deeds", ()))
-        return cls(runs=runs, lies=lies, deeds=deeds, **body)
+        """Raises: ValueError that names the field, for what is no story."""
+        return _read(cls, json.loads(text), "story")
+
+
+# The closed vocabularies; those of lies are in `lies.KINDS`.
+_WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
+    (Trouble, "kind"): frozenset(
+        {"crash", "oom", "hang", "nan", "quiet_nan", "blip", "spike", "torn_save", "flipped_save"}
+    ),
+    (Run, "plan"): frozenset({"obeyed", "latest", "nothing"}),
+    (Run, "watch"): frozenset({"monitor", "metrics"}),
+    (Deed, "what"): frozenset({"resubmit", "stop", "order_stop", "cancel"}),
+    (Deed, "when"): frozenset({"start", "dead", "incident", *Phase}),
+    (Deed, "tagged"): frozenset({"job", "policy", "none"}),
+}
+_PARTS: Final[Mapping[tuple[type, str], type]] = {
+    (Run, "troubles"): Trouble,
+    (Story, "runs"): Run,
+    (Story, "lies"): Lie,
+    (Story, "deeds"): Deed,
+}
+
+
+def _read(made: type[_T], body: object, where: str) -> _T:
+    """Raises: ValueError that names the field."""
+    if not isinstance(body, dict):
+        raise ValueError(f"{where}: must be an object")  # noqa: TRY004 - of a file, not of a call
+    hints = get_type_hints(made)
+    values: dict[str, Any] = {}
+    for name, value in body.items():
+        at, part = f"{where}.{name}", _PARTS.get((made, name))
+        if name not in hints:
+            raise ValueError(f"{at}: there is no such field")
+        if part is not None:
+            if not isinstance(value, list):
+                raise ValueError(f"{at}: must be a list")
+            values[name] = tuple(_read(part, one, f"{at}[{index}]") for index, one in enumerate(value))
+            continue
+        allowed = get_args(hints[name]) or (get_origin(hints[name]) or hints[name],)
+        if name == "policy":
+            allowed = (dict,)
+        if float in allowed:
+            allowed = (*allowed, int)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise ValueError(f"{at}: {value!r} is of the wrong type")
+        words = _WORDS.get((made, name))
+        if words is not None and value not in words:
+            raise ValueError(f"{at}: {value!r} is none of {', '.join(sorted(words))}")
+        values[name] = value
+    try:
+        return made(**values)
+    except TypeError as err:  # a field without a default is missing
+        raise ValueError(f"{where}: {err}") from err
 
 
 def _lean(item: Any) -> Any:
