@@ -175,7 +175,8 @@ class Player:
         alive = {rank.number for rank in self.run.alive()}
         if self.story.launch == "torchrun":
             alive = set(range(self.story.world)) if alive else set()
-        return sorted((alive if act.rank is None else alive & {act.rank}) - self.story.stepless)
+        hung = {event["rank"] for event in self.run.receiver.of("harm") if event["do"] == "hang"}
+        return sorted((alive if act.rank is None else alive & {act.rank}) - self.story.stepless - hung)
 
     def _do(self, act: Act) -> None:
         do, _, detail = act.do.partition(":")
