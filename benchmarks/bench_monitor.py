@@ -12,8 +12,8 @@ A step comes every 2 ms, fifty times busier than the 100 ms that it is held agai
 
 Then, where PyTorch is installed, many ranks that agree on saves through one TCPStore (see `crowd`): each rank is a
 light forked process, and all of them share this machine's cores, so wall-clock times grow with the machine's load and
-not only with the agreement. What is printed for 4,096 ranks is a straight line through the measured worlds, and no less
-than the largest of them. Last, the
+not only with the agreement. What is printed for 4,096 ranks is a straight line through the measured worlds, and no
+less than the largest of them. Last, the
 memory of one process over a million steps.
 """
 
