@@ -254,7 +254,8 @@ def print_crowds(rows: Sequence[dict[str, float]]) -> None:
         for name in ("agreed_cpu_ms", "descriptors", "to_agree_s")
     }
     print(
-        f"{MODELLED_RANKS} ranks, by a line through these, and no less than any of them: {modelled['agreed_cpu_ms']:.2f} ms of the training thread's "
+        f"{MODELLED_RANKS} ranks, by a line through these, and no less than any of them: "
+        f"{modelled['agreed_cpu_ms']:.2f} ms of the training thread's "
         f"processor time at an agreed save (goal: at most {GOAL_AGREED_MS:.0f}), {modelled['descriptors']:.0f} "
         f"descriptors per rank (goal: at most {GOAL_DESCRIPTORS})"
     )
