@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from chalicelib.domain.incidents import Incident
+from chalicelib.domain.lemons import HardwareFault, HardwareRecord
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Entry, Joined, Notice, SweepMark
 from chalicelib.services.outcome import Outcome
-from localcloud.replay_books import Books, MemoryIncidents
+from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
 from simulation.truth import Attempt
 
 Moved = Callable[[Incident | None, Incident], None]
@@ -64,6 +66,33 @@ class Incidents(MemoryIncidents):
         after = super().record(incident, **more)
         self._moved(before, after)
         return after
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """One stage's own."""
+
+    incidents: Incidents
+    jobs: MemoryJobs
+
+
+class MemoryLemons:
+    """ports.LemonLedger in memory."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, HardwareRecord] = {}
+
+    def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
+        self._records[mark] = self._records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
+        return self._records[mark]
+
+    def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
+        return tuple(self._records[one] for one in dict.fromkeys(marks) if one in self._records)
+
+    def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
+        found = [one for one in self._records.values() if len(one.faults) > 1 or not repeated_only]
+        found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
+        return tuple(found[:limit])
 
 
 class Marks:

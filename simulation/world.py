@@ -19,10 +19,11 @@ from localcloud.sagemaker import Phase as JobPhase
 from localcloud.sagemaker import TrainingJob, TrainingJobs
 from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
 from simulation.lies import Lies
-from simulation.memory import Incidents, KeptAside, People, Unkept, Watcher
+from simulation.memory import Incidents, People, Tables, Watcher
 from simulation.monitor import run_mailbox
-from simulation.service import RealService
-from simulation.store import MemoryObjects
+from simulation.platform import MemoryCloudWatch, MemorySageMaker
+from simulation.service import ACCOUNT, BUCKET, RealService
+from simulation.store import MemoryObjects, MemoryS3
 from simulation.story import Deed, Run, Story
 from simulation.training import Training
 from simulation.truth import TrueRun
@@ -30,8 +31,7 @@ from simulation.truth import TrueRun
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
 _REDELIVERED_AFTER: Final = (timedelta(seconds=60), timedelta(seconds=120))  # Lambda's two asynchronous retries
-_ACCOUNT: Final = "123456789012"
-_IMAGE: Final = f"{_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
+_IMAGE: Final = f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
 
 
 class World(RealService):
@@ -40,14 +40,14 @@ class World(RealService):
     def __init__(self, story: Story, watcher: Watcher | None = None) -> None:
         self.story = story
         self.watcher = watcher or Watcher()
-        self.clock = SimClock()
-        self.began_at = self.clock.now()
-        self.lies = Lies(story, self.clock)
-        self.objects = MemoryObjects(self.clock, "mail", on_put=self._written)
-        self.jobs = TrainingJobs(clock=self.clock, publish=self._publish)
+        sim = SimClock()
+        self.began_at = sim.now()
+        self.lies = Lies(story, sim)
+        self.objects = MemoryObjects(sim, BUCKET, on_put=self._written)
+        self.jobs = TrainingJobs(clock=sim, publish=self._publish)
         self.runs = {run.name: TrueRun(spec=run) for run in story.runs}
         self.training = Training(
-            clock=self.clock,
+            clock=sim,
             jobs=self.jobs,
             objects=self.objects,
             push=lambda kind, detail: self._publish("rekindle.monitor", kind, detail, []),
@@ -55,19 +55,39 @@ class World(RealService):
             seen_at=self.lies.seen_at,
         )
         self.jobs.backend = self.training
-        self.policy = Policy.from_wire({"name": "default", **story.policy})
-        self.books = Books()
-        self.store = Incidents(self.books, check=self.lies.check_tables, moved=self.incident_moves)
-        self.registry = MemoryJobs(self.books)
         self.people = People(lambda: self.watcher)
-        self.quarantine = KeptAside()
-        self.reported = Unkept()
+        books = Books()
+        tables = Tables(Incidents(books, check=self.lies.check_tables, moved=self.incident_moves), MemoryJobs(books))
+        super().__init__(
+            clock=sim,
+            lies=self.lies,
+            clients=self._clients(),
+            tables=tables,
+            people=self.people,
+            policy=Policy.from_wire({"name": "default", **story.policy}),
+        )
+        self.sim = sim
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
         self._handed = 0
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
+
+    def _clients(self) -> dict[str, Any]:
+        """The service's own clients of AWS."""
+        sagemaker = MemorySageMaker(
+            self.jobs,
+            check=lambda operation, _name: self.lies.check("sagemaker", operation),
+            before=self._service_calls,
+            after=self._service_called,
+        )
+        return {
+            "s3": MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation)),
+            "sqs": None,
+            "sagemaker": sagemaker,
+            "cloudwatch": MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation)),
+        }
 
     # ---- playing ---------------------------------------------------------------------------------------------------
 
@@ -77,19 +97,19 @@ class World(RealService):
             for run in self.story.runs:
                 self.submit(run, run.name, tags=self._tags(run))
             for delay in self.lies.losses():
-                self.clock.after(delay, self._lose_executions, label="executions are lost")
-            self.clock.after(MINUTE, self._minute, label="the sweep")
+                self.sim.after(delay, self._lose_executions, label="executions are lost")
+            self.sim.after(MINUTE, self._minute, label="the sweep")
             self._moment("start", None)
-            self.clock.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
+            self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
             self.defects += [
                 f"{one.name}: {type(one.failed).__name__}: {one.failed}"
                 for one in self.executions.all.values()
                 if one.failed is not None and not isinstance(one.failed, RecoveryError)
             ]
-            self.defects += self.quarantine.kept
+            self.defects += self.kept_aside.kept
         finally:
             self.executions.close()
-            self.clock.close()
+            self.sim.close()
 
     def _is_over(self) -> bool:
         """Every trouble and lie is behind, nothing is open, and all has been quiet for a while."""
@@ -98,13 +118,13 @@ class World(RealService):
         return self.clock.now() - self._quiet_since > QUIET
 
     def _minute(self) -> None:
-        self.clock.after(MINUTE, self._minute, label="the sweep")
+        self.sim.after(MINUTE, self._minute, label="the sweep")
         self._measure()
         if self.lies.hold() <= timedelta(0):
             try:
                 self.sweep.run()
             except RecoveryError as err:
-                self.reported(_said(err))
+                self.report(_said(err))
         self.watcher.minute()
         is_quiet = not self._is_something_to_come() and not any(True for _ in self.store.list_open())
         self._quiet_since = (self._quiet_since or self.clock.now()) if is_quiet else None
@@ -144,7 +164,7 @@ class World(RealService):
             {
                 "TrainingJobName": name,
                 "AlgorithmSpecification": {"TrainingImage": _IMAGE, "TrainingInputMode": "File"},
-                "RoleArn": f"arn:aws:iam::{_ACCOUNT}:role/training",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/training",
                 "OutputDataConfig": {"S3OutputPath": "s3://mail/out"},
                 "ResourceConfig": {
                     "InstanceType": "ml.p5.48xlarge",
@@ -240,7 +260,7 @@ class World(RealService):
             "id": f"{self._handed:08x}",
             "detail-type": detail_type,
             "source": source,
-            "account": _ACCOUNT,
+            "account": ACCOUNT,
             "time": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "region": "us-west-2",
             "resources": resources,
@@ -248,20 +268,20 @@ class World(RealService):
         }
         self._handed += 1
         for delay in self.lies.arrivals(event):
-            self.clock.after(delay, lambda: self._deliver(event, 0), label=detail_type)
+            self.sim.after(delay, lambda: self._deliver(event, 0), label=detail_type)
         if source == "aws.sagemaker":
-            self.clock.after(timedelta(0), self._deaths, label="who is dead")
+            self.sim.after(timedelta(0), self._deaths, label="who is dead")
 
     def _deliver(self, event: dict[str, Any], tried: int) -> None:
         hold = self.lies.hold()
         if hold > timedelta(0):
-            self.clock.after(hold + timedelta(seconds=5), lambda: self._deliver(event, tried), label="after throttling")
+            self.sim.after(hold + timedelta(seconds=5), lambda: self._deliver(event, tried), label="after throttling")
             return
         try:
             self.ingress.take("event", event)
         except Retryable:
             if tried < len(_REDELIVERED_AFTER):
-                self.clock.after(_REDELIVERED_AFTER[tried], lambda: self._deliver(event, tried + 1), label="again")
+                self.sim.after(_REDELIVERED_AFTER[tried], lambda: self._deliver(event, tried + 1), label="again")
 
     # ---- people ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +302,7 @@ class World(RealService):
         for deed in [one for one in self._deeds if one.when == when and (run is None or one.run == run.name)]:
             self._deeds.remove(deed)
             self._under_way += 1
-            self.clock.after(
+            self.sim.after(
                 timedelta(seconds=deed.delay_s),
                 lambda deed=deed: self._do(deed),  # type: ignore[misc]
                 label=f"a person: {deed.what}",
