@@ -13,7 +13,7 @@ from chalicelib.domain.signals import Signal
 from chalicelib.ports import Entry, Joined, Notice, SweepMark
 from chalicelib.services.outcome import Outcome
 from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
-from simulation.truth import Attempt
+from simulation.truth import Attempt, TrueNode, TrueRun
 
 Moved = Callable[[Incident | None, Incident], None]
 """Called with an Incident before (None: it opens) and after a write."""
@@ -27,6 +27,12 @@ class Watcher:
 
     def submitted(self, attempt: Attempt) -> None:
         """The service has submitted it."""
+
+    def acts(self, run: TrueRun, at: datetime) -> None:
+        """The service has ordered a start then, which comes about now."""
+
+    def repairs(self, node: TrueNode, how: str) -> None:
+        """The service has a node rebooted or replaced."""
 
     def condemned(self, root: str) -> None:
         """The service has marked a checkpoint as bad."""

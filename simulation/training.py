@@ -37,6 +37,7 @@ STARTING: Final = timedelta(seconds=40)
 DOWNLOADING: Final = timedelta(seconds=20)
 LOADING: Final = timedelta(seconds=30)
 STOPPING: Final = timedelta(seconds=30)
+LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
 CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.state.ACT_AFTER
@@ -67,6 +68,8 @@ class Training:
         self._timers: dict[tuple[str, str], Timer] = {}
         self.attempts: dict[str, Attempt] = {}
         self.is_ours = False  # set while the service's own client submits
+        # (attempt, trouble, last step) -> no step ends any more: a node below it breaks. Set where there are nodes.
+        self.breaks_node: Callable[[Attempt, Trouble, int], bool] | None = None
 
     # ---- the backend -----------------------------------------------------------------------------------------------
 
@@ -75,17 +78,15 @@ class Training:
         run = self._run_of(job)
         if run is None:
             return
-        plan = ResumePlan.from_env(job.environment)
         attempt = Attempt(
             job=job,
+            platform=self._jobs,
             run=run,
             number=int(job.environment.get(ENV_ATTEMPT) or 1),
-            plan=plan,
+            plan=ResumePlan.from_env(job.environment),
             is_ours=self.is_ours,
         )
-        self.attempts[job.name] = run.attempts[job.name] = attempt
-        if run.spec.watch == "monitor":
-            self.monitor.begin(attempt)
+        self._register(attempt)
         if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
             run.refused += 1
             self._later(attempt, "life", STARTING, lambda: self._end(attempt, Phase.FAILED, _NO_ROOM))
@@ -107,14 +108,51 @@ class Training:
         self._cancel_all(attempt)
         self._later(attempt, "life", STOPPING, lambda: self._end(attempt, Phase.STOPPED, None))
 
+    # ---- a start of a Slurm job ------------------------------------------------------------------------------------
+
+    def starts(self, attempt: Attempt) -> None:
+        """Slurm has given it nodes: its processes are launched."""
+        self._register(attempt)
+        self._later(attempt, "life", LAUNCHING, lambda: self._load(attempt))
+
+    def freezes(self, attempt: Attempt, step: int) -> None:
+        """No step ends any more after this one; its monitor lives."""
+        self._enter(attempt, step, moves=False)
+        attempt.is_frozen = True
+        attempt.run.falls_ill("hung", self._clock.now(), reached=step)
+        self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+
+    def fails(self, attempt: Attempt, text: str) -> None:
+        """Its processes die."""
+        if not attempt.job.is_terminal:
+            self._end(attempt, Phase.FAILED, text)
+
+    def over(self, attempt: Attempt, phase: Phase) -> None:
+        """The platform has ended it."""
+        self._freeze_stretch(attempt, moves=False)
+        self._cancel_all(attempt)
+        attempt.is_frozen = False
+        run = attempt.run
+        if phase is Phase.COMPLETED:
+            run.is_finished = True
+            if not attempt.is_poisoned:
+                run.is_well_again(self._clock.now())
+        elif not run.live:
+            run.falls_ill("dead", self._clock.now(), reached=attempt.step_at(self._clock.now()))
+
     # ---- the life of an attempt ------------------------------------------------------------------------------------
+
+    def _register(self, attempt: Attempt) -> None:
+        self.attempts[attempt.name] = attempt.run.attempts[attempt.name] = attempt
+        if attempt.run.spec.watch == "monitor":
+            self.monitor.begin(attempt)
 
     def _download(self, attempt: Attempt) -> None:
         if self._jobs.enter(attempt.name, Phase.DOWNLOADING):
             self._later(attempt, "life", DOWNLOADING, lambda: self._load(attempt))
 
     def _load(self, attempt: Attempt) -> None:
-        if not self._jobs.enter(attempt.name, Phase.TRAINING):
+        if not attempt.platform.enter(attempt.name, Phase.TRAINING):
             return
         attempt.trains_since = self._clock.now()
         attempt.loaded = self._what_it_loads(attempt)
@@ -123,7 +161,7 @@ class Training:
         self.monitor.push(attempt, "Rekindle Monitor Started", {})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
             self._later(
-                attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _FAILED.format(text=_CORRUPT))
+                attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _said(attempt, _CORRUPT))
             )
             return
         self._later(attempt, "life", LOADING, lambda: self._begin(attempt))
@@ -197,13 +235,12 @@ class Training:
             case "crash" | "oom":
                 self._enter(attempt, step - 1, moves=False)
                 text = _OOM if trouble.kind == "oom" else trouble.text
-                self._end(attempt, Phase.FAILED, _FAILED.format(text=text))
+                self._end(attempt, Phase.FAILED, _said(attempt, text))
                 return True
+            case "node_dies" | "node_sick" if self.breaks_node is not None:
+                return self.breaks_node(attempt, trouble, step - 1)
             case "hang":
-                self._enter(attempt, step - 1, moves=False)
-                attempt.is_frozen = True
-                run.falls_ill("hung", now, reached=step - 1)
-                self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+                self.freezes(attempt, step - 1)
                 if trouble.after_s is not None:
                     self._later(attempt, "life", timedelta(seconds=trouble.after_s), lambda: self._thaws(attempt))
                 return True
@@ -285,22 +322,14 @@ class Training:
         if attempt.first_bad_loss is not None and attempt.first_bad_loss <= last.base:
             self.monitor.push_bad(attempt, attempt.first_bad_loss)  # at the end, however short it was
         self.monitor.push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
-        self._jobs.enter(attempt.name, Phase.UPLOADING)
+        attempt.platform.enter(attempt.name, Phase.UPLOADING)
         wait = timedelta(seconds=attempt.run.spec.upload_s)
         self._later(attempt, "life", wait, lambda: self._end(attempt, Phase.COMPLETED, None))
 
     def _end(self, attempt: Attempt, phase: Phase, reason: str | None) -> None:
         self._freeze_stretch(attempt, moves=False)
-        self._cancel_all(attempt)
-        attempt.is_frozen = False
-        self._jobs.enter(attempt.name, phase, failure_reason=reason)
-        run = attempt.run
-        if phase is Phase.COMPLETED:
-            run.is_finished = True
-            if not attempt.is_poisoned:
-                run.is_well_again(self._clock.now())
-        elif not run.live:
-            run.falls_ill("dead", self._clock.now(), reached=attempt.step_at(self._clock.now()))
+        attempt.platform.enter(attempt.name, phase, failure_reason=reason)
+        self.over(attempt, phase)
 
     # ---- saves and requests ----------------------------------------------------------------------------------------
 
@@ -394,6 +423,11 @@ class Training:
         for name, what in [key for key in self._timers if key[0] == attempt.name]:
             del name
             self._cancel(attempt, what)
+
+
+def _said(attempt: Attempt, text: str) -> str:
+    """As the platform passes on what the container, or the job's own output, says."""
+    return text if attempt.run.spec.platform == "slurm" else _FAILED.format(text=text)
 
 
 def _snapshot() -> bytes:

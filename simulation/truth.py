@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
-from localcloud.sagemaker import Phase, TrainingJob
+from localcloud.sagemaker import Phase
 from rekindle.mailbox import LossState, ResumePlan, RunPhase
 from simulation.story import Run, Trouble
 
@@ -57,11 +58,73 @@ class Ill:
     reached: int = 0  # the step before it
 
 
+class Start(Protocol):
+    """What a platform runs for an attempt: a training job, or one start of a Slurm job. Phases are a training job's."""
+
+    name: str
+    created_at: datetime
+    phase: Phase
+    ended_at: datetime | None
+    failure_reason: str | None
+
+    @property
+    def environment(self) -> dict[str, str]: ...
+
+    @property
+    def instance_count(self) -> int: ...
+
+    @property
+    def is_terminal(self) -> bool: ...
+
+
+class Platform(Protocol):
+    """Where attempts run."""
+
+    def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
+        """The attempt comes to that phase by itself; False where it cannot any more."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class TrueNode:
+    """One node as it truly is. `cure`: what mends it (reboot, replace) while it is broken.
+
+    A dead one runs nothing, a sick one fails what runs on it. `condemned`: HyperPod's own health agent says that it is
+    broken, and has not taken that back.
+    """
+
+    name: str
+    instance_id: str
+    broken_since: datetime | None = None
+    is_dead: bool = False
+    cure: str = ""
+    mended_at: datetime | None = None
+    condemned: bool = False
+    condemned_until: datetime | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        return self.broken_since is not None
+
+    def breaks(self, now: datetime, *, is_dead: bool, cure: str) -> None:
+        """From now on."""
+        self.broken_since, self.is_dead, self.cure = now, is_dead, cure
+
+    def is_mended(self, now: datetime, *, by: str) -> None:
+        """It was rebooted or replaced; a reboot does not help against everything."""
+        if by == "replace":
+            self.condemned = False
+        if self.is_broken and (by == "replace" or self.cure == "reboot"):
+            self.broken_since, self.is_dead, self.cure, self.mended_at = None, False, "", now
+            self.condemned = False
+
+
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One training job as it truly is."""
+    """One training job, or one start of a Slurm job, as it truly is."""
 
-    job: TrainingJob
+    job: Start
+    platform: Platform
     run: TrueRun
     number: int
     plan: ResumePlan
@@ -121,10 +184,16 @@ class TrueRun:
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
+    job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def first_name(self) -> str:
+        """The name of its first attempt, by which the service knows it."""
+        return next(iter(self.attempts), self.name)
 
     @property
     def live(self) -> list[Attempt]:

@@ -14,14 +14,16 @@ from chalicelib.domain.incidents import Incident
 from chalicelib.domain.policy import Policy
 from chalicelib.services.outcome import Outcome
 from localcloud.clock import SimClock
+from localcloud.hyperpod import Clusters
 from localcloud.replay_books import Books, MemoryJobs
 from localcloud.sagemaker import Phase as JobPhase
 from localcloud.sagemaker import TrainingJob, TrainingJobs
 from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from simulation.cluster import Cluster
 from simulation.lies import Lies
 from simulation.memory import Incidents, People, Tables, Watcher
 from simulation.monitor import run_mailbox
-from simulation.platform import MemoryCloudWatch, MemorySageMaker
+from simulation.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.service import ACCOUNT, BUCKET, RealService
 from simulation.store import MemoryObjects, MemoryS3
 from simulation.story import Deed, Run, Story
@@ -40,7 +42,9 @@ class World(RealService):
     def __init__(self, story: Story, watcher: Watcher | None = None) -> None:
         self.story = story
         self.watcher = watcher or Watcher()
-        sim = SimClock()
+        sim = self.sim = SimClock()
+        self.clock = sim
+        self._handed = 0
         self.began_at = sim.now()
         self.lies = Lies(story, sim)
         self.objects = MemoryObjects(sim, BUCKET, on_put=self._written)
@@ -55,6 +59,20 @@ class World(RealService):
             seen_at=self.lies.seen_at,
         )
         self.jobs.backend = self.training
+        self.cluster: Cluster | None = None
+        if any(run.platform == "slurm" for run in story.runs):
+            self.cluster = Cluster(
+                story,
+                clock=sim,
+                lies=self.lies,
+                objects=self.objects,
+                training=self.training,
+                runs=self.runs,
+                publish=self._publish,
+                changed=self._deaths,
+                watcher=lambda: self.watcher,
+            )
+            self.training.breaks_node = self.cluster.breaks
         self.people = People(lambda: self.watcher)
         books = Books()
         tables = Tables(Incidents(books, check=self.lies.check_tables, moved=self.incident_moves), MemoryJobs(books))
@@ -66,11 +84,9 @@ class World(RealService):
             people=self.people,
             policy=Policy.from_wire({"name": "default", **story.policy}),
         )
-        self.sim = sim
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
-        self._handed = 0
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
 
@@ -78,13 +94,14 @@ class World(RealService):
         """The service's own clients of AWS."""
         sagemaker = MemorySageMaker(
             self.jobs,
+            self.cluster.pods if self.cluster is not None else Clusters(clock=self.sim, publish=self._publish),
             check=lambda operation, _name: self.lies.check("sagemaker", operation),
             before=self._service_calls,
             after=self._service_called,
         )
         return {
             "s3": MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation)),
-            "sqs": None,
+            "sqs": MemorySqs(self._ordered),
             "sagemaker": sagemaker,
             "cloudwatch": MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation)),
         }
@@ -94,6 +111,8 @@ class World(RealService):
     def play(self) -> None:
         """The whole story, up to its length or until nothing is left to happen."""
         try:
+            if self.cluster is not None:
+                self.cluster.open()
             for run in self.story.runs:
                 self.submit(run, run.name, tags=self._tags(run))
             for delay in self.lies.losses():
@@ -157,7 +176,11 @@ class World(RealService):
     # ---- the platform ----------------------------------------------------------------------------------------------
 
     def submit(self, run: Run, name: str, *, tags: Mapping[str, str]) -> None:
-        """A person submits a training job of the run."""
+        """A person submits a job of the run."""
+        if self.cluster is not None and run.platform == "slurm":
+            is_protected, of_job = bool(tags), tags.get("rekindle:job")
+            self.cluster.submit(self.runs[run.name], job_id=of_job, is_protected=is_protected)
+            return
         mailbox = run_mailbox(self.runs[run.name])
         environment = {ENV_MAILBOX: mailbox, ENV_JOB_ID: run.name} if run.watch == "monitor" else {}
         self.jobs.create_training_job(
@@ -191,11 +214,20 @@ class World(RealService):
     def run_of_job(self, job_id: str | None) -> TrueRun | None:
         """The run that one of the service's Jobs is about."""
         attempt = self.training.attempts.get(job_id or "")
-        return self.runs.get(job_id or "") or (attempt.run if attempt is not None else None)
+        if attempt is not None:
+            return attempt.run
+        by_slurm = (run for run in self.runs.values() if job_id in run.job_ids)
+        return self.runs.get(job_id or "") or next(by_slurm, None)
 
     def _service_calls(self, operation: str, request: dict[str, Any]) -> None:
         if operation == "CreateTrainingJob":
             self.training.is_ours = True
+            return
+        if operation != "StopTrainingJob":
+            for instance_id in request["NodeIds"]:
+                node = self.cluster.node_of(instance_id) if self.cluster is not None else None
+                if node is not None:
+                    self.watcher.repairs(node, "reboot" if "Reboot" in operation else "replace")
             return
         attempt = self.training.attempts.get(request["TrainingJobName"])
         if attempt is not None:
@@ -207,6 +239,11 @@ class World(RealService):
             attempt = self.training.attempts.get(request["TrainingJobName"])
             if attempt is not None:
                 self.watcher.submitted(attempt)
+
+    def _ordered(self, body: bytes) -> None:
+        """An order to the head node's agent."""
+        for _ in range(self.lies.order_copies() if self.cluster is not None else 0):
+            self.cluster.ordered(body)  # type: ignore[union-attr]
 
     def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
         """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
@@ -293,6 +330,10 @@ class World(RealService):
         elif before.phase is not after.phase:
             self._moment(after.phase.value, self.run_of_job(after.job_id))
 
+    def _waits(self, run: TrueRun) -> bool:
+        """It stands in Slurm's queue and will start by itself."""
+        return self.cluster is not None and any(not one.held for one in self.cluster.jobs_of(run))
+
     def _deaths(self) -> None:
         for run in self.runs.values():
             if run.attempts and not run.live:
@@ -315,32 +356,37 @@ class World(RealService):
         if run is None:  # a shrunk story may have lost it
             return
         match deed.what:
-            case "resubmit" if not run.live:
+            case "resubmit" if not run.live and not self._waits(run):
                 tags = {} if deed.tagged == "none" else self._tags(run.spec)
                 if deed.tagged == "job":
-                    tags["rekindle:job"] = run.name
+                    tags["rekindle:job"] = run.first_name
                 run.owner_took_it = True
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
-                for attempt in run.live:
-                    if (
-                        attempt.job.phase is not JobPhase.STOPPING
-                    ):  # else the platform does not show who wanted it first
-                        run.owner_stopped = True
-                        self.jobs.stop_training_job({"TrainingJobName": attempt.name})
-                if run.owner_stopped:
-                    run.is_well_again(self.clock.now())
+                self._stop(run)
             case "order_stop":
                 run.owner_stopped = True
                 with suppress(RecoveryError):
-                    self.orders.stop(run.name, who="ada", key=f"stop-{run.name}", checkpoint=False)
+                    self.orders.stop(run.first_name, who="ada", key=f"stop-{run.name}", checkpoint=False)
                 run.is_well_again(self.clock.now())
             case "cancel":
                 for incident, _ in list(self.store.list_open()):
                     if self.run_of_job(incident.job_id) is run:
                         run.owner_took_it = True
                         self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
+
+    def _stop(self, run: TrueRun) -> None:
+        """In the console, or with scancel."""
+        if self.cluster is not None and run.spec.platform == "slurm":
+            run.owner_stopped = bool(self.cluster.jobs_of(run))
+            self.cluster.cancel(run)
+        for attempt in run.live:
+            if attempt.job.phase is not JobPhase.STOPPING:  # else the platform does not show who wanted it first
+                run.owner_stopped = True
+                self.jobs.stop_training_job({"TrainingJobName": attempt.name})
+        if run.owner_stopped:
+            run.is_well_again(self.clock.now())
 
 
 def _said(err: Exception) -> Outcome:
