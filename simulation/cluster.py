@@ -111,6 +111,7 @@ class Cluster:
         self._unseen: set[int] = set()  # Slurm jobs that do not ask for protection
         self._ordering: Order | None = None
         self._waiting: list[bytes] = []  # messages in the queue while the agent is away
+        self.repairing = ""  # reboot or replace, while the service's own client asks for it
         self._pass: Timer | None = None
         self._starts_by_name: dict[str, SlurmStart] = {}
 
@@ -209,6 +210,7 @@ class Cluster:
             job=start,
             platform=self,
             run=run,
+            nodes=tuple(self.nodes[name] for name in job.nodes),
             number=int(told.env[ENV_ATTEMPT]),
             plan=_plan(told, run),
             is_ours=job.attempt in self._ours,
@@ -239,7 +241,7 @@ class Cluster:
             return
         attempt = self._training.attempts[start.name]
         order = self._ordering
-        if order is not None and order.verb in (Verb.CANCEL, Verb.HOLD):
+        if self.repairing or (order is not None and order.verb in (Verb.CANCEL, Verb.HOLD)):
             self._watcher().stops(attempt)
         is_stop = order is not None or job.ended_by is EndedBy.USER
         phase = Phase.STOPPED if is_stop else Phase.FAILED
@@ -318,19 +320,18 @@ class Cluster:
 
     def _bent(self, nodes: NodesDoc) -> NodesDoc:
         """The nodes as Slurm shows them: some seem not to answer."""
+        hidden = {one.name for one in nodes.nodes if self._lies.hides_node(one.name)}
+        for node in self.nodes.values():
+            node.unreachable_since = (node.unreachable_since or self._clock.now()) if node.name in hidden else None
         shown = tuple(
             _with(one, state="down", flags=(*one.flags, "not_responding"), reason=one.reason or "Not responding")
-            if one.state in ("idle", "allocated") and self._lies.hides_node(one.name)
+            if one.state in ("idle", "allocated") and one.name in hidden
             else one
             for one in nodes.nodes
         )
         return NodesDoc(cluster=nodes.cluster, seen_at=nodes.seen_at, nodes=shown)
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
-
-    def node_of(self, instance_id: str) -> TrueNode | None:
-        """The node in whose place the instance stands."""
-        return next((one for one in self.nodes.values() if one.instance_id == instance_id), None)
 
     def _is_lost(self, node: TrueNode) -> None:
         """slurmd has not answered for long."""
@@ -367,6 +368,9 @@ class Cluster:
     def _gone(self, _cluster: str, machine: Node) -> None:
         """It goes down to be rebooted or replaced; a drain stays a drain."""
         name = _name(machine)
+        if self.repairing:
+            self._watcher().repairs(self.nodes[name], self.repairing)
+            self.nodes[name].in_our_repair = True
         kept = tuple(flag for flag in self.model.node_facts[name].flags if flag == "drain")
         self.model.lose_node(name)
         self._show(name, flags=("not_responding", *kept))
@@ -383,6 +387,7 @@ class Cluster:
         name = _name(machine)
         node = self.nodes[name]
         node.is_mended(self._clock.now(), by=by)
+        node.in_our_repair = False
         facts = self.model.node_facts[name]
         if not node.is_dead:
             drained = tuple(flag for flag in facts.flags if flag == "drain")

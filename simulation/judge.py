@@ -17,13 +17,15 @@ from chalicelib.ports import Notice, NoticeKind
 from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
 from simulation.memory import Watcher
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueRun
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
 from simulation.world import World
 
 COUNTS: Final[Mapping[str, str]] = {
     "two_live_attempts": "the service submitted an attempt while another one of the run was live",
     "healthy_stopped": "the service stopped an attempt that was well, or that had finished its work",
-    "too_many_at_once": "the service acted on more runs within the breaker's window than the policy allows",
+    "too_many_at_once": "the service acted on more runs within the breaker's window, or had more nodes in repair, than "
+    "the policy allows",
+    "node_repaired_well": "the service had a node rebooted or replaced that was well, and not condemned by HyperPod",
     "resumed_from_bad": "an attempt was submitted to resume from a checkpoint that is not whole, is another run's, or "
     "whose poison could be known",
     "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
@@ -32,13 +34,14 @@ COUNTS: Final[Mapping[str, str]] = {
     "false_recovery": "an Incident was closed as recovered while its run was not",
     "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
-    "budget_exceeded": "a run was submitted again beyond the policy's budget",
+    "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",
     "owner_undone": "a run that its owner had stopped was submitted again",
     "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
 }
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
+MANY_OUT: Final = 3  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 
@@ -73,6 +76,7 @@ class Judge(Watcher):
         self.figures = Figures()
         self._world: World | None = None
         self._acted: list[tuple[datetime, str]] = []
+        self._repaired: list[datetime] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
         self._detected: set[int] = set()
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
@@ -102,9 +106,9 @@ class Judge(Watcher):
     def stops(self, attempt: Attempt) -> None:
         """See Watcher."""
         job, run = attempt.job, attempt.run
-        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
+        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or attempt.is_on_bad_node:
             return
-        self._acts(run)
+        self.acts(run, self._now)
         ill = run.ill
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
@@ -121,7 +125,8 @@ class Judge(Watcher):
         """See Watcher."""
         run = attempt.run
         self.figures.submissions += 1
-        self._acts(run)
+        if run.spec.platform != "slurm":  # there an order comes first
+            self.acts(run, self._now)
         others = [one.name for one in run.live if one is not attempt]
         if others:
             self._count(
@@ -132,15 +137,42 @@ class Judge(Watcher):
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_budget(attempt)
 
-    def _acts(self, run: TrueRun) -> None:
+    def acts(self, run: TrueRun, at: datetime) -> None:
+        """See Watcher."""
         policy = self.world.policy
-        self._acted.append((self._now, run.name))
-        since = self._now - policy.breaker_window
-        acted = {name for at, name in self._acted if at > since}
+        self._acted.append((at, run.name))
+        since = at - policy.breaker_window
+        acted = {name for moment, name in self._acted if since < moment <= at}
         active = sum(not one.is_finished for one in self.world.runs.values())
         limit = policy.breaker_incidents
         if limit and len(acted) > limit and len(acted) * 100 > policy.breaker_percent * active:
             self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")
+
+    def repairs(self, node: TrueNode, how: str) -> None:
+        """See Watcher."""
+        cluster, policy = self.world.cluster, self.world.policy
+        if cluster is None:
+            return
+        self._repaired.append(self._now)
+        if not (node.is_broken or node.condemned or self._is_out_alone(node) or self._just_mended(node)):
+            self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
+        others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
+        room = max(1, int(len(cluster.nodes) * policy.max_nodes_in_repair_percent / 100))
+        if len(others) >= room:
+            self._count("too_many_at_once", node.name, f"{len(others)} nodes are in repair; {room} are allowed")
+        today = [at for at in self._repaired if self._now - at < timedelta(days=1)]
+        if len(today) > policy.max_repairs_per_day:
+            self._count("budget_exceeded", node.name, f"{len(today)} repairs within a day")
+
+    def _just_mended(self, node: TrueNode) -> bool:
+        ends = [at for at in (node.mended_at, node.condemned_until) if at is not None]
+        return any(self._now - at < MISSES_NOTHING for at in ends)
+
+    def _is_out_alone(self, node: TrueNode) -> bool:
+        """Slurm has not reached it for a while, and only few: such a node serves nobody before it is rebooted."""
+        out = [one for one in self.world.cluster.nodes.values() if one.unreachable_since] if self.world.cluster else []
+        since = node.unreachable_since
+        return since is not None and len(out) < MANY_OUT and self._now - since > MISSES_NOTHING
 
     def _judge_resume_point(self, attempt: Attempt, *, is_alone: bool) -> None:
         run, root = attempt.run, attempt.plan.uri
@@ -249,10 +281,10 @@ class Judge(Watcher):
     def recorded(self, before: Incident | None, after: Incident) -> None:
         """See Watcher."""
         run = self.world.run_of_job(after.job_id)
+        self.figures.incidents += before is None
         if run is None:
             return
         if before is None:
-            self.figures.incidents += 1
             self._open[after.incident_id] = run.name
             ill = run.ill
             if ill is not None and id(ill) not in self._detected:
@@ -270,6 +302,8 @@ class Judge(Watcher):
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
             return  # as in `minute`: no source shows it
+        if ill is not None and ill.kind == "spiking" and ill.is_notified:
+            return  # a person has it; what is over may be another trouble
         if ill is not None and self._now - ill.since > MISSES_NOTHING:
             self._count("false_recovery", run.name, f"it is {ill.kind}")
             return

@@ -160,9 +160,7 @@ class Training:
         self._enter(attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE)
         self.monitor.push(attempt, "Rekindle Monitor Started", {})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
-            self._later(
-                attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _said(attempt, _CORRUPT))
-            )
+            self._later(attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _said(attempt, _CORRUPT)))
             return
         self._later(attempt, "life", LOADING, lambda: self._begin(attempt))
 

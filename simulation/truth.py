@@ -101,6 +101,8 @@ class TrueNode:
     mended_at: datetime | None = None
     condemned: bool = False
     condemned_until: datetime | None = None
+    unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
+    in_our_repair: bool = False
 
     @property
     def is_broken(self) -> bool:
@@ -126,6 +128,7 @@ class Attempt:
     job: Start
     platform: Platform
     run: TrueRun
+    nodes: tuple[TrueNode, ...] = ()
     number: int
     plan: ResumePlan
     is_ours: bool
@@ -149,6 +152,11 @@ class Attempt:
     @property
     def is_live(self) -> bool:
         return not self.job.is_terminal
+
+    @property
+    def is_on_bad_node(self) -> bool:
+        """One of its nodes is broken, or is said to be so by HyperPod's own health agent."""
+        return any(one.is_broken or one.condemned for one in self.nodes)
 
     @property
     def is_training(self) -> bool:

@@ -224,10 +224,8 @@ class World(RealService):
             self.training.is_ours = True
             return
         if operation != "StopTrainingJob":
-            for instance_id in request["NodeIds"]:
-                node = self.cluster.node_of(instance_id) if self.cluster is not None else None
-                if node is not None:
-                    self.watcher.repairs(node, "reboot" if "Reboot" in operation else "replace")
+            if self.cluster is not None:
+                self.cluster.repairing = "reboot" if "Reboot" in operation else "replace"
             return
         attempt = self.training.attempts.get(request["TrainingJobName"])
         if attempt is not None:
@@ -235,6 +233,8 @@ class World(RealService):
 
     def _service_called(self, operation: str, request: dict[str, Any]) -> None:
         self.training.is_ours = False
+        if self.cluster is not None:
+            self.cluster.repairing = ""
         if operation == "CreateTrainingJob":
             attempt = self.training.attempts.get(request["TrainingJobName"])
             if attempt is not None:

@@ -17,6 +17,7 @@ from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.node_findings import OF_PLATFORM, PLATFORM_KINDS
 from chalicelib.domain.node_repair import Allowed
 from chalicelib.domain.nodes import is_in_service
 from chalicelib.domain.observations import AttemptView, Observation
@@ -114,10 +115,14 @@ def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
 
 
 def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool]:
-    """A report that rests on an alert of other monitoring says so: told by us, it is no better known."""
+    """A report that rests on an alert of other monitoring, or on HyperPod's own agents, says so: told by us, it is no
+    better known, and what they take back is taken back.
+    """
     named = [one for one in incident.signals if one.node == item.node]
     is_told = item.why in {one.summary[:200] for one in named}
-    return {PASSED_ON: True} if is_told and only_alerts(named) else {}
+    if is_told and only_alerts(named):
+        return {PASSED_ON: True}
+    return {OF_PLATFORM: True} if is_told and all(one.kind in PLATFORM_KINDS for one in named) else {}
 
 
 def _said(suspicion: Suspicion, attempts: int) -> str:
