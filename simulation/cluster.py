@@ -161,7 +161,10 @@ class Cluster:
             return False
         node = self.nodes[start.nodes[0]]
         node.breaks(self._clock.now(), is_dead=trouble.kind == "node_dies", cure=trouble.cure)
-        if node.is_dead:
+        if trouble.kind == "node_hangs":
+            attempt.mute = frozenset({0})
+            self._training.freezes(attempt, step)
+        elif node.is_dead:
             self._training.freezes(attempt, step)
             self._clock.after(SLURMD_TIMEOUT, lambda: self._is_lost(node), label=f"Slurm misses {node.name}")
         else:

@@ -49,6 +49,7 @@ KINDS: Final[Mapping[str, str]] = {
     "beats_frozen": "the run's heartbeat stays as it was when this began",
     "beats_lost": "the run's heartbeat cannot be found",
     "beats_late": "the run's heartbeat is the one of `by_s` ago",
+    "reports_lost": "this share of the ranks' own reports never appears in the mailbox",
     "tables_throttled": "DynamoDB answers this share of the calls with Throttling",
     "functions_throttled": "no function runs; what was to run does so afterwards",
     "head_away": "the head node's agent neither writes, nor speaks, nor takes orders; it does so afterwards",
@@ -141,6 +142,10 @@ class Lies:
             if lie.kind == "beats_late":
                 shown = min(shown, now - timedelta(seconds=lie.by_s))
         return shown
+
+    def loses_report(self, run: str, attempt: str, rank: int) -> bool:
+        """The rank's report never appears."""
+        return any(self._strikes(lie, attempt, rank) for _, lie in self._active("reports_lost", run=run))
 
     def hides_metric(self, run: str, minute: datetime) -> bool:
         """No data point of this minute arrived."""

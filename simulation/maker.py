@@ -73,6 +73,7 @@ def _slurm_run(draw: random.Random, name: str) -> Run:
         refusals=0,
         upload_s=60.0,
         instances=draw.choice((2, 2, 4)),
+        ranks=draw.choice((1, 8)),
         requeue=draw.random() < 0.8,
         troubles=tuple(
             _node_trouble(draw) if draw.random() < 0.4 else _trouble(draw)
@@ -82,13 +83,26 @@ def _slurm_run(draw: random.Random, name: str) -> Run:
 
 
 def _node_trouble(draw: random.Random) -> Trouble:
-    kind = draw.choice(("node_dies", "node_sick"))
+    kind = draw.choice(("node_dies", "node_sick", "node_hangs"))
     return Trouble(kind=kind, step=draw.randint(15, 90), cure=draw.choice(("reboot", "replace")))
+
+
+def _skips(draw: random.Random) -> Trouble:
+    return Trouble(kind="skips", step=draw.randint(1, 90), heals=draw.choice((1, 5, 16, 40)))
 
 
 def _slurm_lie(draw: random.Random) -> Lie:
     kind = draw.choice(
-        ("head_away", "head_away", "head_late", "nodes_hidden", "nodes_hidden", "health_false", "orders_doubled")
+        (
+            "head_away",
+            "head_away",
+            "head_late",
+            "nodes_hidden",
+            "nodes_hidden",
+            "health_false",
+            "orders_doubled",
+            "reports_lost",
+        )
     )
     from_s = float(draw.randint(240, 1600))
     to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
@@ -97,6 +111,8 @@ def _slurm_lie(draw: random.Random) -> Lie:
             return Lie(kind=kind, from_s=from_s, to_s=to_s, by_s=draw.choice((20.0, 90.0, 150.0, 600.0)))
         case "nodes_hidden":
             return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
+        case "reports_lost":
+            return Lie(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
         case "orders_doubled":
             return Lie(kind=kind)
         case _:

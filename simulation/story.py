@@ -24,14 +24,16 @@ class Trouble:
     kind      crash; oom; hang; nan (this step's update poisons the weights, and its loss is NaN); quiet_nan (this
               step's update poisons the weights, and the first NaN is the next step's loss); blip (this step's loss
               is NaN and its update is left out); spike; torn_save (the next checkpoint lacks bytes); flipped_save
-              (the next checkpoint's weights are poisoned and nothing shows it); on Slurm also node_dies (the machine
-              of its first node is off) and node_sick (its hardware fails whatever runs on it)
+              (the next checkpoint's weights are poisoned and nothing shows it); skips (for `heals` steps
+              in a row the gradient scaler of fp16 leaves the update out); on Slurm also node_dies (the machine of its
+              first node is off), node_sick (its hardware fails whatever runs on it) and node_hangs (what runs on it
+              stands still, and its ranks are mute)
     hits      how many attempts it strikes, as each comes to that step
     after_s   hang: moves again after so long; None: never
-    heals     spike: steps until the loss is as before; None: never
+    heals     spike: steps until the loss is as before; None: never. skips: how many
     in_data   nan: it is spared by leaving the step's data out
     text      crash: what the container says
-    cure      node_dies, node_sick: reboot or replace, what mends the node
+    cure      node_…: reboot or replace, what mends the node
     """
 
     kind: str
@@ -57,6 +59,7 @@ class Run:
     refusals      how many of its later submissions find no capacity
     skew_s        how far the clock of its host is off
     instances     of the training job, or nodes of the Slurm job
+    ranks         on each of them
     platform      sagemaker (a training job) or slurm (on the story's HyperPod cluster)
     requeue       slurm: the job may be requeued
     """
@@ -71,6 +74,7 @@ class Run:
     refusals: int = 0
     skew_s: float = 0.0
     instances: int = 4
+    ranks: int = 1
     platform: str = "sagemaker"
     requeue: bool = True
     troubles: tuple[Trouble, ...] = ()
@@ -147,8 +151,10 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "spike",
             "torn_save",
             "flipped_save",
+            "skips",
             "node_dies",
             "node_sick",
+            "node_hangs",
         }
     ),
     (Trouble, "cure"): frozenset({"reboot", "replace"}),

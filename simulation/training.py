@@ -27,6 +27,7 @@ from rekindle.mailbox import (
     RunPhase,
     SaveKind,
 )
+from rekindle.monitor.scaler import ScaleWatch
 from rekindle.reports import ReportKind
 from simulation.monitor import SAVING, Monitor, Push, prefix_of, run_mailbox
 from simulation.store import MemoryObjects
@@ -40,6 +41,7 @@ STOPPING: Final = timedelta(seconds=30)
 LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
+FIRST_SCALE: Final = 65536.0  # torch.amp.GradScaler
 CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.state.ACT_AFTER
 _FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
 _OOM: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -59,12 +61,13 @@ class Training:
         push: Push,
         run_of: Callable[[TrainingJob], TrueRun | None],
         seen_at: Callable[[str, datetime], datetime | None],
+        lost: Callable[[str, str, int], bool],
     ) -> None:
         self._clock = clock
         self._jobs = jobs
         self._objects = objects
         self._run_of = run_of
-        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at)
+        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at, lost=lost)
         self._timers: dict[tuple[str, str], Timer] = {}
         self.attempts: dict[str, Attempt] = {}
         self.is_ours = False  # set while the service's own client submits
@@ -192,7 +195,9 @@ class Training:
         wanted = [(base // spec.save_every + 1) * spec.save_every]
         wanted += [one.step for one in spec.troubles if one.step > base and self._may_strike(attempt, one)]
         wanted += [
-            one.step + one.heals for one in spec.troubles if one.heals is not None and one.step + one.heals > base
+            one.step + one.heals
+            for one in spec.troubles
+            if one.kind == "spike" and one.heals is not None and one.step + one.heals > base
         ]
         if attempt.first_bad_loss is not None:
             wanted += [attempt.first_bad_loss, attempt.first_bad_loss + CONFIRMED_AFTER - 1]
@@ -235,7 +240,9 @@ class Training:
                 text = _OOM if trouble.kind == "oom" else trouble.text
                 self._end(attempt, Phase.FAILED, _said(attempt, text))
                 return True
-            case "node_dies" | "node_sick" if self.breaks_node is not None:
+            case "skips":
+                self._skips(attempt, trouble, step)
+            case "node_dies" | "node_sick" | "node_hangs" if self.breaks_node is not None:
                 return self.breaks_node(attempt, trouble, step - 1)
             case "hang":
                 self.freezes(attempt, step - 1)
@@ -254,6 +261,24 @@ class Training:
                     attempt.spikes_on = True
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
+
+    def _skips(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
+        """Updates are left out, the loss is a number. What is reported is what rekindle.monitor's own watch says."""
+        watch, scale = ScaleWatch(), FIRST_SCALE
+        watch.see(step - 1, scale)
+        for number in range(trouble.heals or 0):
+            scale /= 2
+            found = watch.see(step + number, scale)
+            if found is not None:
+                delay = timedelta(seconds=number * attempt.run.spec.step_s)
+                self._later(attempt, "collapse", delay, lambda found=found: self._collapses(attempt, found.step))  # type: ignore[misc]
+                return
+
+    def _collapses(self, attempt: Attempt, first: int) -> None:
+        """It learns nothing any more."""
+        attempt.spikes_on = True
+        attempt.run.falls_ill("spiking", self._clock.now(), reached=first - 1)
+        self.monitor.push_collapse(attempt, first)
 
     def _poison(self, attempt: Attempt, last_good_loss: int, *, update: int | None = None) -> None:
         """The weights are poisoned by `update`; the first bad loss is the one after `last_good_loss`."""

@@ -140,6 +140,7 @@ class Attempt:
     bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
     first_bad_loss: int | None = None
     is_frozen: bool = False
+    mute: frozenset[int] = frozenset()  # instances whose ranks report nothing
     is_counted: bool = False
     has_pushed_bad: bool = False
     spikes_on: bool = False
@@ -148,6 +149,10 @@ class Attempt:
     @property
     def name(self) -> str:
         return self.job.name
+
+    @property
+    def world_size(self) -> int:
+        return self.job.instance_count * self.run.spec.ranks
 
     @property
     def is_live(self) -> bool:

@@ -57,6 +57,7 @@ class World(RealService):
             push=lambda kind, detail: self._publish("rekindle.monitor", kind, detail, []),
             run_of=self.run_of,
             seen_at=self.lies.seen_at,
+            lost=self.lies.loses_report,
         )
         self.jobs.backend = self.training
         self.cluster: Cluster | None = None
