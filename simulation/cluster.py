@@ -107,7 +107,7 @@ class Cluster:
         self.agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
         self.agent.cluster_arn = self.arn
         self.pods.on_gone, self.pods.on_reboot, self.pods.on_replace = self._gone, self._rebooted, self._replaced
-        self._ours: set[str] = set()  # starts that the service ordered
+        self._ours: dict[str, datetime] = {}  # starts that the service ordered, and when
         self._unseen: set[int] = set()  # Slurm jobs that do not ask for protection
         self._ordering: Order | None = None
         self._waiting: list[bytes] = []  # messages in the queue while the agent is away
@@ -149,6 +149,8 @@ class Cluster:
     def cancel(self, run: TrueRun) -> bool:
         """scancel by the run's owner; whether there was anything to cancel."""
         there = self.jobs_of(run)
+        if there:
+            run.owner_stopped_at = self._clock.now()  # before the job's end is seen
         for job in there:
             self.model.cancel_by_user(job)
         self._soon()
@@ -217,6 +219,7 @@ class Cluster:
             number=int(told.env[ENV_ATTEMPT]),
             plan=_plan(told, run),
             is_ours=job.attempt in self._ours,
+            ordered_at=self._ours.get(job.attempt),
         )
         self._training.starts(attempt)
         if attempt.is_ours:
@@ -306,7 +309,7 @@ class Cluster:
         if answer.outcome is Outcome.DONE and run is not None:
             if order.verb in (Verb.SUBMIT, Verb.REQUEUE):
                 self._watcher().acts(run, order.issued_at)
-                self._ours.add(order.new_attempt or "")
+                self._ours[order.new_attempt or ""] = order.issued_at
             if order.verb is Verb.SUBMIT:
                 run.job_ids.add(order.new_attempt or "")
         self._soon()

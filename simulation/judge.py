@@ -16,6 +16,7 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.ports import Notice, NoticeKind
 from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
+from simulation.cluster import Cluster
 from simulation.memory import Watcher
 from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
 from simulation.world import World
@@ -114,8 +115,13 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
         elif ill is None and not self._just_healed(run):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
-        elif ill is not None and ill.kind == "dead":
+        elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    def _is_of_a_loop(self, attempt: Attempt) -> bool:
+        """Slurm has started it by itself, and the budget of the run is spent."""
+        fruitless, _ = self._fruitless(attempt)
+        return not attempt.is_ours and fruitless >= self.world.policy.max_no_progress
 
     def _just_healed(self, run: TrueRun) -> bool:
         until = run.ills[-1].until if run.ills else None
@@ -132,7 +138,7 @@ class Judge(Watcher):
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
-        if run.owner_stopped:
+        if run.owner_stopped_at is not None and run.owner_stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_budget(attempt)
@@ -157,12 +163,15 @@ class Judge(Watcher):
         if not (node.is_broken or node.condemned or self._is_out_alone(node) or self._just_mended(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
-        room = max(1, int(len(cluster.nodes) * policy.max_nodes_in_repair_percent / 100))
+        room = self._room(cluster)
         if len(others) >= room:
             self._count("too_many_at_once", node.name, f"{len(others)} nodes are in repair; {room} are allowed")
         today = [at for at in self._repaired if self._now - at < timedelta(days=1)]
         if len(today) > policy.max_repairs_per_day:
             self._count("budget_exceeded", node.name, f"{len(today)} repairs within a day")
+
+    def _room(self, cluster: Cluster) -> int:
+        return max(1, int(len(cluster.nodes) * self.world.policy.max_nodes_in_repair_percent / 100))
 
     def _just_mended(self, node: TrueNode) -> bool:
         ends = [at for at in (node.mended_at, node.condemned_until) if at is not None]
@@ -170,9 +179,11 @@ class Judge(Watcher):
 
     def _is_out_alone(self, node: TrueNode) -> bool:
         """Slurm has not reached it for a while, and only few: such a node serves nobody before it is rebooted."""
-        out = [one for one in self.world.cluster.nodes.values() if one.unreachable_since] if self.world.cluster else []
-        since = node.unreachable_since
-        return since is not None and len(out) < MANY_OUT and self._now - since > MISSES_NOTHING
+        cluster, since = self.world.cluster, node.unreachable_since
+        if cluster is None or since is None or self._now - since <= MISSES_NOTHING:
+            return False
+        out = sum(one.unreachable_since is not None for one in cluster.nodes.values())
+        return out < MANY_OUT or out <= self._room(cluster)
 
     def _judge_resume_point(self, attempt: Attempt, *, is_alone: bool) -> None:
         run, root = attempt.run, attempt.plan.uri
@@ -228,7 +239,18 @@ class Judge(Watcher):
         self._count("passed_over", run.name, f"{attempt.name} goes on from {step}; {best.step} is good")
 
     def _judge_budget(self, attempt: Attempt) -> None:
-        """Attempts of ours in a row that trained, ended and left no good checkpoint beyond all earlier ones."""
+        run = attempt.run
+        fruitless, memory = self._fruitless(attempt)
+        if fruitless >= self.world.policy.max_no_progress + 1:
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
+        if memory >= 3:
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
+
+    @staticmethod
+    def _fruitless(attempt: Attempt) -> tuple[int, int]:
+        """Attempts of ours in a row before it that trained, ended and left no good checkpoint beyond all earlier ones;
+        and deaths in a row for want of memory.
+        """
         run, fruitless, memory = attempt.run, 0, 0
         best = 0
         for one in run.attempts.values():
@@ -242,10 +264,7 @@ class Judge(Watcher):
             if one.trains_since is None:
                 continue
             fruitless = 0 if gained or not one.is_ours else fruitless + 1
-        if fruitless >= self.world.policy.max_no_progress + 1:
-            self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
-        if memory >= 3:
-            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
+        return fruitless, memory
 
     def condemned(self, root: str) -> None:
         """See Watcher."""

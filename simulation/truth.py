@@ -132,6 +132,7 @@ class Attempt:
     number: int
     plan: ResumePlan
     is_ours: bool
+    ordered_at: datetime | None = None  # when the service wanted it; None: when it was submitted
     loaded: Saved | None = None
     first_step: int = 1
     trains_since: datetime | None = None
@@ -192,7 +193,7 @@ class TrueRun:
     saved: list[Saved] = field(default_factory=list)
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
-    owner_stopped: bool = False  # its owner wants it to stay stopped
+    owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     is_finished: bool = False
@@ -202,6 +203,10 @@ class TrueRun:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def owner_stopped(self) -> bool:
+        return self.owner_stopped_at is not None
 
     @property
     def first_name(self) -> str:

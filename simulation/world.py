@@ -367,7 +367,7 @@ class World(RealService):
             case "stop":
                 self._stop(run)
             case "order_stop":
-                run.owner_stopped = True
+                run.owner_stopped_at = self.clock.now()
                 with suppress(RecoveryError):
                     self.orders.stop(run.first_name, who="ada", key=f"stop-{run.name}", checkpoint=False)
                 run.is_well_again(self.clock.now())
@@ -380,11 +380,10 @@ class World(RealService):
     def _stop(self, run: TrueRun) -> None:
         """In the console, or with scancel."""
         if self.cluster is not None and run.spec.platform == "slurm":
-            run.owner_stopped = bool(self.cluster.jobs_of(run))
             self.cluster.cancel(run)
         for attempt in run.live:
             if attempt.job.phase is not JobPhase.STOPPING:  # else the platform does not show who wanted it first
-                run.owner_stopped = True
+                run.owner_stopped_at = self.clock.now()
                 self.jobs.stop_training_job({"TrainingJobName": attempt.name})
         if run.owner_stopped:
             run.is_well_again(self.clock.now())
