@@ -6,7 +6,7 @@ Nothing ticks: Slurm's scheduler and the agent work a moment after something has
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -17,7 +17,7 @@ from localcloud.hyperpod_cluster import Node
 from localcloud.sagemaker import TERMINAL, Phase, Publish
 from localcloud.slurm_agent import SlurmAgent
 from localcloud.slurm_model import ENDED, SimJob, SlurmModel
-from rekindle.headnode.documents import EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.headnode.names import ENV_CLUSTER, agent_key
 from rekindle.headnode.orders import Order, Outcome, Verb
 from rekindle.mailbox import ENV_ATTEMPT, ENV_JOB_ID, ENV_MAILBOX, ResumePlan
@@ -112,6 +112,7 @@ class Cluster:
         self._ordering: Order | None = None
         self._waiting: list[bytes] = []  # messages in the queue while the agent is away
         self.repairing = ""  # reboot or replace, while the service's own client asks for it
+        self._readings = self._written = 0
         self._pass: Timer | None = None
         self._starts_by_name: dict[str, SlurmStart] = {}
 
@@ -270,10 +271,14 @@ class Cluster:
             return
         docs = {name: doc for name, doc in self.model.docs().items() if doc.slurm_job not in self._unseen}
         nodes = self._bent(self.model.nodes_doc())
-        late = self._lies.head_late()
-        if late > timedelta(0):
-            self._clock.after(late, lambda: self.agent.publish(docs, nodes), label="an old document")
-        else:
+        self._readings += 1
+        number = self._readings
+        self._clock.after(self._lies.head_late(), lambda: self._write(number, docs, nodes), label="documents")
+
+    def _write(self, number: int, docs: Mapping[str, AttemptDoc], nodes: NodesDoc) -> None:
+        """Unless a later reading has been written."""
+        if number > self._written:
+            self._written = number
             self.agent.publish(docs, nodes)
 
     # ---- the head node ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ against it; what a source hid from it for longer is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,6 +36,7 @@ COUNTS: Final[Mapping[str, str]] = {
     "false_recovery": "an Incident was closed as recovered while its run was not",
     "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
+    "paged_again": "people were paged more than three times about one Incident",
     "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",
     "owner_undone": "a run that its owner had stopped was submitted again",
     "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
@@ -42,6 +44,7 @@ COUNTS: Final[Mapping[str, str]] = {
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
+MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
 MANY_OUT: Final = 3  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
@@ -77,6 +80,7 @@ class Judge(Watcher):
         self.figures = Figures()
         self._world: World | None = None
         self._acted: list[tuple[datetime, str]] = []
+        self._pages: Counter[str | None] = Counter()
         self._repaired: list[datetime] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
         self._detected: set[int] = set()
@@ -283,6 +287,9 @@ class Judge(Watcher):
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1
+        self._pages[notice.incident_id] += 1
+        if self._pages[notice.incident_id] == MANY_PAGES + 1:
+            self._count("paged_again", run.name if run is not None else "", notice.title)
         if run is None or run.ill is not None:
             return
         ended = [ill.until for ill in run.ills if ill.until is not None]

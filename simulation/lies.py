@@ -57,6 +57,7 @@ KINDS: Final[Mapping[str, str]] = {
     "nodes_hidden": "Slurm shows this share of its nodes (a rack, or all) as down and not responding; they are well",
     "health_false": "HyperPod's health agent says that a well node has to be rebooted, and takes it back at `to_s`",
     "orders_doubled": "each order to the head node's agent arrives twice",
+    "rolled_back": "the service goes back to an older version: executions end, open Incidents hold an unknown field",
     "executions_lost": "all durable executions that run when this begins are lost",
 }
 
@@ -196,6 +197,10 @@ class Lies:
         ends = [lie.to_s for _, lie in self._active("functions_throttled")]
         return timedelta(seconds=max(ends) - self._now_s()) if ends else timedelta(0)
 
+    def roll_backs(self) -> list[timedelta]:
+        """When the service goes back to an older version, after the story's beginning."""
+        return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "rolled_back"]
+
     def losses(self) -> list[timedelta]:
         """When all executions are lost, after the story's beginning."""
         return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "executions_lost"]
@@ -209,7 +214,7 @@ class Lies:
             "sagemaker_throttled",
             "create_throttled",
         )
-        kinds = (*kinds, "no_quota", "head_away", "head_late", "nodes_hidden", "nodes_throttled")
+        kinds = (*kinds, "no_quota", "rolled_back", "head_away", "head_late", "nodes_hidden", "nodes_throttled")
         ends = [lie.to_s for _, lie in self._active(*kinds, "tables_throttled", "functions_throttled")]
         return self._began_at + timedelta(seconds=min(max(ends), 1e8)) if ends else None
 

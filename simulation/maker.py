@@ -113,6 +113,8 @@ def _slurm_lie(draw: random.Random) -> Lie:
             return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
         case "reports_lost":
             return Lie(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
+        case "rolled_back":
+            return Lie(kind=kind, from_s=from_s, to_s=from_s + 60)
         case "orders_doubled":
             return Lie(kind=kind)
         case _:

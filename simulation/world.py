@@ -118,6 +118,8 @@ class World(RealService):
                 self.submit(run, run.name, tags=self._tags(run))
             for delay in self.lies.losses():
                 self.sim.after(delay, self._lose_executions, label="executions are lost")
+            for delay in self.lies.roll_backs():
+                self.sim.after(delay, self._roll_back, label="an older version is deployed")
             self.sim.after(MINUTE, self._minute, label="the sweep")
             self._moment("start", None)
             self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
@@ -169,6 +171,10 @@ class World(RealService):
             if run.live and run.spec.steps is not None:
                 return True
         return False
+
+    def _roll_back(self) -> None:
+        self._lose_executions()
+        self.store.roll_back()
 
     def _lose_executions(self) -> None:
         for execution in self.executions.all.values():

@@ -24,7 +24,7 @@ from chalicelib.domain.observations import AttemptView, Observation
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.slurm import BadNode
 from chalicelib.domain.verdict import Decision
-from rekindle.detectors.ranks import STRONG
+from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.headnode.documents import NodeFacts, SlurmState
 from rekindle.headnode.names import is_slurm, parse_attempt
 
@@ -94,7 +94,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
-    """One host that its own ranks strongly accuse, or accuse in two attempts."""
+    """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
     if view is None or view.slurm is None:
         return
     for suspicion in incident.suspicions:
@@ -103,6 +103,7 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         node = _node_of(suspicion.hosts[0], view.slurm.nodes)
         again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
+        is_strong = is_strong and suspicion.rule != RankRule.SILENT  # a report may be lost: for once that is nothing
         if node is not None and (is_strong or len(again) > 1):
             yield BadNode(node=node, why=_said(suspicion, len(again)))
 

@@ -343,6 +343,15 @@ SLURM_TABLE: list[Row] = [
         Phase.STOPPING,
         ("StopJob",),
     ),
+    (
+        "it has begun before what had gone bad, and is well past there",
+        case(Phase.VERIFYING, F.NON_FINITE, tries=(THEIRS,), onset_attempt=R1, onset_step=Known(85)),
+        sees(start(S.RUNNING, R1, step=90, first_step=Known(61), loss_state="finite"), current=R1, **POINTS),
+        P,
+        "adopt.clean",
+        Phase.VERIFYING,
+        (),
+    ),
     # --- stopping
     (
         "the stop is not answered: the same order again",
@@ -1232,12 +1241,12 @@ def test_a_signal_about_a_foreign_attempt_names_no_bad_node() -> None:
     assert decision.incident.bad_nodes == ()
 
 
-def suspicion(attempt: str, host: str, confidence: float) -> Suspicion:
+def suspicion(attempt: str, host: str, confidence: float, rule: str = "behind") -> Suspicion:
     return Suspicion(
         attempt=attempt,
         kind=SuspicionKind.HANG,
-        rule="silent",
-        said="rank 3 is silent",
+        rule=rule,
+        said=f"rank 3 is {rule}",
         ranks=(3,),
         hosts=(host,),
         confidence=confidence,
@@ -1253,8 +1262,10 @@ def suspicion(attempt: str, host: str, confidence: float) -> Suspicion:
         ((suspicion(R0, "ip-2", 0.6),), ()),
         ((suspicion("slurm.ml.7-a1", "ip-2", 0.6), suspicion(R0, "ip-2", 0.6)), ("ip-2",)),
         ((suspicion(R0, "ip-9", 0.9),), ()),
+        ((suspicion(R0, "ip-2", 0.9, "silent"),), ()),
+        ((suspicion("slurm.ml.7-a1", "ip-2", 0.9, "silent"), suspicion(R0, "ip-2", 0.9, "silent")), ("ip-2",)),
     ],
-    ids=["strong", "weak", "weak, and again", "no node of the job"],
+    ids=["strong", "weak", "weak, and again", "no node of the job", "by silence", "by silence, and again"],
 )
 def test_whom_its_ranks_accuse(told: tuple[Suspicion, ...], bad: tuple[str, ...]) -> None:
     decision = decided(case(fault=F.HANG, suspicions=told), sees(start(), new_signals=(signal(F.HANG, attempt=R0),)))

@@ -152,3 +152,12 @@ def nodes_in_repair_are_not_counted(world: World) -> None:
         return replace(view, load=Known(Load(ahead=0, last_day=0))) if isinstance(view.load, Known) else view
 
     _viewed(world, change)
+
+
+def the_end_of_an_incident_is_not_kept(world: World) -> None:
+    part = world.store
+
+    def record(incident: Any, **more: Any) -> Any:
+        return part.record(incident, **more) if incident.is_open else incident
+
+    world.store = Over(part, record=record)

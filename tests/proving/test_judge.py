@@ -86,6 +86,11 @@ CASES = (
         broken.an_owners_stop_is_read_as_a_failure,
         story(lies=(NO_EVENTS,), deeds=(Deed(what="stop", when="start", delay_s=400.0),)),
     ),
+    Case(
+        "paged_again",
+        broken.the_end_of_an_incident_is_not_kept,
+        story(CRASH, lies=(Lie(kind="rolled_back", from_s=540.0, to_s=600.0),)),
+    ),
     Case("node_repaired_well", broken.many_nodes_down_count_as_one, DARK),
     Case("too_many_at_once", broken.nodes_in_repair_are_not_counted, TWO_NODES),
     Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
