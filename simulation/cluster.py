@@ -7,31 +7,29 @@ Nothing ticks: Slurm's scheduler and the agent work a moment after something has
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from localcloud.clock import Clock, Timer
-from localcloud.hyperpod import Clusters, Timings
+from localcloud.hyperpod import Clusters
 from localcloud.hyperpod_cluster import Node
 from localcloud.sagemaker import TERMINAL, Phase, Publish
 from localcloud.slurm_agent import SlurmAgent
 from localcloud.slurm_model import ENDED, SimJob, SlurmModel
 from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
-from rekindle.headnode.names import ENV_CLUSTER, agent_key
+from rekindle.headnode.names import agent_key
 from rekindle.headnode.orders import Order, Outcome, Verb
-from rekindle.mailbox import ENV_ATTEMPT, ENV_JOB_ID, ENV_MAILBOX, ResumePlan
-from rekindle.monitor.slurm import Told, Unplanned, hear
+from rekindle.mailbox import ENV_ATTEMPT
 from simulation.lies import Lies
 from simulation.memory import Watcher
-from simulation.monitor import prefix_of, run_mailbox
+from simulation.monitor import run_mailbox
+from simulation.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
+from simulation.slurm_start import SlurmStart, plan_of, told
 from simulation.store import MemoryObjects
 from simulation.story import Story, Trouble
 from simulation.training import Training
 from simulation.truth import Attempt, TrueNode, TrueRun
 
-NAME: Final = "ml"
-WORKERS: Final = "workers"
 NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
 BEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat
 TAKEN: Final = timedelta(seconds=2)  # from a message in the queue to its being carried out
@@ -40,34 +38,6 @@ HEALTH_SEEN: Final = timedelta(seconds=20)
 HYPERPOD_MARKS: Final = timedelta(seconds=40)
 SICK_FAILS: Final = timedelta(seconds=50)
 _SICK: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
-_TIMINGS: Final = Timings(
-    provision=timedelta(0),
-    reboot=timedelta(minutes=2),
-    replace=timedelta(minutes=8),
-    shut_down=timedelta(minutes=1),
-)
-
-
-@dataclass(slots=True, kw_only=True)
-class SlurmStart:
-    """One start of a Slurm job: truth.Start."""
-
-    name: str
-    slurm_job: int
-    environment: dict[str, str]
-    nodes: tuple[str, ...]
-    created_at: datetime
-    phase: Phase = Phase.STARTING
-    ended_at: datetime | None = None
-    failure_reason: str | None = None
-
-    @property
-    def instance_count(self) -> int:
-        return len(self.nodes)
-
-    @property
-    def is_terminal(self) -> bool:
-        return self.phase in TERMINAL
 
 
 class Cluster:
@@ -95,13 +65,13 @@ class Cluster:
         self._changed_out = changed
         self._watcher = watcher
         self.pods = Clusters(clock=clock, publish=publish)
-        self.pods.timings = _TIMINGS
-        self.arn = str(self.pods.create_cluster(_request(story))["ClusterArn"])
+        self.pods.timings = TIMINGS
+        self.arn = str(self.pods.create_cluster(cluster_request(story))["ClusterArn"])
         workers = [one for one in self.pods.clusters[NAME].nodes.values() if one.group == WORKERS]
-        self.nodes = {_name(one): TrueNode(name=_name(one), instance_id=one.instance_id) for one in workers}
+        self.nodes = {name_of(one): TrueNode(name=name_of(one), instance_id=one.instance_id) for one in workers}
         self.model = SlurmModel(cluster=NAME, nodes=tuple(self.nodes), now=clock.now)
         for one in workers:
-            self._show(_name(one), instance_id=one.instance_id, group=WORKERS)
+            self._show(name_of(one), instance_id=one.instance_id, group=WORKERS)
         self.model.on_start.append(self._starts)
         self.model.on_end.append(self._is_over)
         self.agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
@@ -202,12 +172,11 @@ class Cluster:
 
     def _starts(self, job: SimJob) -> None:
         run = self._run_of(job)
-        mailbox: Any = _Mailbox(self._objects, f"{prefix_of(run)}/")
-        told = hear(self._environment(job), lambda: mailbox)
+        heard = told(job, run, self._objects)
         start = SlurmStart(
             name=job.attempt,
             slurm_job=job.slurm_job,
-            environment=dict(told.env),
+            environment=dict(heard.env),
             nodes=job.nodes,
             created_at=self._clock.now(),
         )
@@ -217,8 +186,8 @@ class Cluster:
             platform=self,
             run=run,
             nodes=tuple(self.nodes[name] for name in job.nodes),
-            number=int(told.env[ENV_ATTEMPT]),
-            plan=_plan(told, run),
+            number=int(heard.env[ENV_ATTEMPT]),
+            plan=plan_of(heard, run),
             is_ours=job.attempt in self._ours,
             ordered_at=self._ours.get(job.attempt),
         )
@@ -227,14 +196,6 @@ class Cluster:
             self._watcher().submitted(attempt)
         if any(self.nodes[name].is_broken for name in job.nodes):
             self._clock.after(SICK_FAILS, lambda: self._fails_there(attempt), label=f"{start.name} on a sick node")
-
-    def _environment(self, job: SimJob) -> dict[str, str]:
-        env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: NAME, **job.environment}
-        if job.restart:
-            env["SLURM_RESTART_COUNT"] = str(job.restart)
-        if job.job_id is not None:
-            env[ENV_JOB_ID] = job.job_id
-        return env | {ENV_MAILBOX: job.mailbox}
 
     def _fails_there(self, attempt: Attempt) -> None:
         start = self._starts_by_name[attempt.name]
@@ -378,7 +339,7 @@ class Cluster:
 
     def _gone(self, _cluster: str, machine: Node) -> None:
         """It goes down to be rebooted or replaced; a drain stays a drain."""
-        name = _name(machine)
+        name = name_of(machine)
         if self.repairing:
             self._watcher().repairs(self.nodes[name], self.repairing)
             self.nodes[name].in_our_repair = True
@@ -391,11 +352,11 @@ class Cluster:
         self._back(machine, by="reboot")
 
     def _replaced(self, _cluster: str, _old: str, _new: str, machine: Node) -> None:
-        self.nodes[_name(machine)].instance_id = machine.instance_id
+        self.nodes[name_of(machine)].instance_id = machine.instance_id
         self._back(machine, by="replace")
 
     def _back(self, machine: Node, *, by: str) -> None:
-        name = _name(machine)
+        name = name_of(machine)
         node = self.nodes[name]
         node.is_mended(self._clock.now(), by=by)
         node.in_our_repair = False
@@ -410,70 +371,6 @@ class Cluster:
 
     def _show(self, name: str, **changes: Any) -> None:
         self.model.node_facts[name] = _with(self.model.node_facts[name], **changes)
-
-
-class _Mailbox:
-    """What `rekindle.monitor.slurm` reads of a mailbox."""
-
-    def __init__(self, objects: MemoryObjects, prefix: str) -> None:
-        self._objects = objects
-        self._prefix = prefix
-
-    def get(self, key: str) -> bytes | None:
-        found = self._objects.get(f"{self._prefix}{key}")
-        return None if found is None else found.body
-
-
-def _plan(told: Told, run: TrueRun) -> ResumePlan:
-    """Where this start goes on; one that nobody planned looks for the newest usable checkpoint by itself."""
-    if told.resume is not None:
-        return told.resume
-    if told.unplanned is None:
-        return ResumePlan.from_env(told.env)
-    return _newest(told.unplanned, run)
-
-
-def _newest(unplanned: Unplanned, run: TrueRun) -> ResumePlan:
-    """As rekindle.monitor.resuming: of what attempts since the last plan have sealed whole and not as poisoned."""
-    numbers = {one.name: one.number for one in run.attempts.values()}
-    found = [
-        one
-        for one in run.saved
-        if one.is_whole and not one.looks_poisoned and numbers.get(one.attempt, 0) >= unplanned.since_attempt
-    ]
-    best = max(found, key=lambda one: (one.step, one.at), default=None)
-    if best is None:
-        return unplanned.base
-    return ResumePlan(step=best.step, uri=best.root, skip=unplanned.base.skip)
-
-
-def _request(story: Story) -> dict[str, Any]:
-    return {
-        "ClusterName": NAME,
-        "NodeRecovery": story.recovery,
-        "NodeProvisioningMode": "Continuous",
-        "Tags": [{"Key": "rekindle:policy", "Value": "default"}],
-        "InstanceGroups": [
-            _group("controller-machine", 1, {"NodeType": "Controller"}),
-            _group(WORKERS, story.nodes, {"NodeType": "Compute", "PartitionNames": ["main"]}),
-        ],
-    }
-
-
-def _group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "InstanceGroupName": name,
-        "InstanceType": "ml.p5.48xlarge",
-        "InstanceCount": count,
-        "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-lifecycle/src", "OnCreate": "on_create.sh"},
-        "ExecutionRole": "arn:aws:iam::123456789012:role/hyperpod",
-        "SlurmConfig": slurm,
-    }
-
-
-def _name(machine: Node) -> str:
-    """Slurm's name of a node on HyperPod, after its address, which stays when the instance is replaced."""
-    return machine.host_name.partition(".")[0]
 
 
 def _with(facts: NodeFacts, **changes: Any) -> NodeFacts:

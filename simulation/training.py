@@ -8,8 +8,6 @@ while the weights may be poisoned is sealed as such, a request is answered, a su
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,7 +19,6 @@ from rekindle.mailbox import (
     ENV_ATTEMPT,
     CheckpointRequest,
     LossState,
-    Manifest,
     ReplyOutcome,
     ResumePlan,
     RunPhase,
@@ -29,7 +26,8 @@ from rekindle.mailbox import (
 )
 from rekindle.monitor.scaler import ScaleWatch
 from rekindle.reports import ReportKind
-from simulation.monitor import SAVING, Monitor, Push, prefix_of, run_mailbox
+from simulation.monitor import SAVING, Monitor, Push
+from simulation.saves import Saves, may_strike
 from simulation.store import MemoryObjects
 from simulation.story import Trouble
 from simulation.truth import Attempt, Saved, Stretch, TrueRun
@@ -68,6 +66,7 @@ class Training:
         self._objects = objects
         self._run_of = run_of
         self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at, lost=lost)
+        self._saves = Saves(clock, objects, self.monitor)
         self._timers: dict[tuple[str, str], Timer] = {}
         self.attempts: dict[str, Attempt] = {}
         self.is_ours = False  # set while the service's own client submits
@@ -193,7 +192,7 @@ class Training:
         spec, stretch = attempt.run.spec, attempt.stretches[-1]
         base = stretch.base
         wanted = [(base // spec.save_every + 1) * spec.save_every]
-        wanted += [one.step for one in spec.troubles if one.step > base and self._may_strike(attempt, one)]
+        wanted += [one.step for one in spec.troubles if one.step > base and may_strike(attempt, one)]
         wanted += [
             one.step + one.heals
             for one in spec.troubles
@@ -209,14 +208,9 @@ class Training:
             attempt, "life", timedelta(seconds=(step - base) * spec.step_s), lambda: self._at_step(attempt, step)
         )
 
-    def _may_strike(self, attempt: Attempt, trouble: Trouble) -> bool:
-        if attempt.run.struck.get(trouble, 0) >= trouble.hits:
-            return False
-        return not (trouble.in_data and attempt.plan.should_skip(trouble.step))
-
     def _at_step(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
-        here = [one for one in run.spec.troubles if one.step == step and self._may_strike(attempt, one)]
+        here = [one for one in run.spec.troubles if one.step == step and may_strike(attempt, one)]
         for trouble in here:
             if trouble.kind in ("torn_save", "flipped_save"):
                 continue  # strikes the next save
@@ -225,7 +219,7 @@ class Training:
                 return
         self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))
         if step % run.spec.save_every == 0:
-            self._save(attempt, step, SaveKind.PERIODIC, None)
+            self._saves.save(attempt, step, SaveKind.PERIODIC, None)
         if run.spec.steps is not None and step >= run.spec.steps:
             self._finish(attempt)
             return
@@ -356,40 +350,6 @@ class Training:
 
     # ---- saves and requests ----------------------------------------------------------------------------------------
 
-    def _save(self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None) -> Manifest | None:
-        run, now = attempt.run, self._clock.now()
-        if not self.monitor.may_write(attempt):
-            return None
-        torn = self._next_save_is(attempt, "torn_save", step)
-        flipped = self._next_save_is(attempt, "flipped_save", step)
-        poisoned = attempt.is_poisoned and attempt.bad_update is not None and step >= attempt.bad_update
-        saved = Saved(
-            step=step,
-            root=f"{run_mailbox(run)}/step-{step}.pt",
-            attempt=attempt.name,
-            at=now,
-            is_poisoned=poisoned or flipped,
-            is_whole=not torn,
-            looks_poisoned=False,
-        )
-        if run.spec.watch != "monitor":
-            body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
-            self._objects.put(f"{prefix_of(run)}/step-{step}.pt", body)
-            run.saved = [*(one for one in run.saved if one.root != saved.root), saved]
-            return None
-        looks_poisoned = attempt.first_bad_loss is not None and step >= attempt.first_bad_loss
-        manifest = self.monitor.seal(attempt, step, kind, request_id, is_poisoned=looks_poisoned, is_torn=torn)
-        root = manifest.root
-        run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
-        return manifest
-
-    def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
-        for one in attempt.run.spec.troubles:
-            if one.kind == kind and one.step <= step and self._may_strike(attempt, one):
-                attempt.run.struck[one] = attempt.run.struck.get(one, 0) + 1
-                return True
-        return False
-
     def asked(self, key: str, name: str) -> None:
         """A request lies in the mailbox: the attempt that it names finds it."""
         del name
@@ -415,7 +375,7 @@ class Training:
         if not attempt.stretches[-1].moves:
             self.monitor.reply(attempt, request, ReplyOutcome.CANNOT, "the training thread stands still", None)
             return
-        manifest = self._save(attempt, attempt.step_at(self._clock.now()), SaveKind.EMERGENCY, request.request_id)
+        manifest = self._saves.save(attempt, attempt.step_at(self._clock.now()), SaveKind.EMERGENCY, request.request_id)
         outcome = ReplyOutcome.SAVED if manifest is not None else ReplyOutcome.CANNOT
         self.monitor.reply(attempt, request, outcome, "" if manifest else "the fence names another attempt", manifest)
 
@@ -451,15 +411,3 @@ class Training:
 def _said(attempt: Attempt, text: str) -> str:
     """As the platform passes on what the container, or the job's own output, says."""
     return text if attempt.run.spec.platform == "slurm" else _FAILED.format(text=text)
-
-
-def _snapshot() -> bytes:
-    """A small file in the form of torch.save's: what the service's verifier opens."""
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
-        archive.writestr("archive/version", b"3\n")
-    return held.getvalue()
-
-
-_SNAPSHOT: Final = _snapshot()
