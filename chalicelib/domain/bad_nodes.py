@@ -29,6 +29,7 @@ from rekindle.headnode.documents import NodeFacts, SlurmState
 from rekindle.headnode.names import is_slurm, parse_attempt
 
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
+DOWN_SAID: Final = "Slurm says "
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
@@ -89,7 +90,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
     for facts in seen.nodes.value:
         if facts.name in ran_on and is_lost(facts):
             yield BadNode(
-                node=facts.name, why=f"Slurm says {facts.state}: {facts.reason}"[:200], instance_id=_machine(facts)
+                node=facts.name, why=f"{DOWN_SAID}{facts.state}: {facts.reason}"[:200], instance_id=_machine(facts)
             )
 
 
@@ -103,7 +104,8 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         node = _node_of(suspicion.hosts[0], view.slurm.nodes)
         again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
-        is_strong = is_strong and suspicion.rule != RankRule.SILENT  # a report may be lost: for once that is nothing
+        # Reports may be lost: that one is missing, or that few are there, is nothing for once.
+        is_strong = is_strong and suspicion.rule != RankRule.SILENT and 2 * suspicion.reports > suspicion.world_size
         if node is not None and (is_strong or len(again) > 1):
             yield BadNode(node=node, why=_said(suspicion, len(again)))
 
@@ -113,6 +115,11 @@ def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
     if view.slurm is None or not (view.slurm.state in NODE_ENDS or incident.fault in NODE_FAULTS):
         return ()
     return view.slurm.nodes[:MAX_LEFT]
+
+
+def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
+    """What Slurm cannot reach is away, whatever else the run has died of."""
+    return FaultClass.NODE_LOST if item.why.startswith(DOWN_SAID) else incident.fault
 
 
 def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool]:
@@ -198,7 +205,7 @@ def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_co
                 node=item.node,
                 instance_id=item.instance_id,
                 why=item.why,
-                evidence={"attempt": ran, "fault": incident.fault.value} | _passed_on(item, incident),
+                evidence={"attempt": ran, "fault": _fault_of(item, incident).value} | _passed_on(item, incident),
             )
         )
     told = tuple(

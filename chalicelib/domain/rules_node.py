@@ -128,7 +128,15 @@ def _begin(look: Look) -> Decision:
     theirs = others_at_work(look)
     if theirs is not None:
         return _leave_to_them(look, theirs)
-    return _of_itself(look) or _many_down(look) or _deferred(look) or _allowed(look) or _queued(look) or _cordon(look)
+    return (
+        _of_itself(look)
+        or _theirs_settles(look)
+        or _many_down(look)
+        or _deferred(look)
+        or _allowed(look)
+        or _queued(look)
+        or _cordon(look)
+    )
 
 
 def _leave_to_them(look: Look, theirs: str) -> Decision:
@@ -186,6 +194,19 @@ def _of_itself(look: Look) -> Decision | None:
             return _left_cordoned(look, what)
         return give_back(look, rule, f"{what}; it is well, and our drain is lifted")
     return None
+
+
+def _theirs_settles(look: Look) -> Decision | None:
+    """They have repaired it, and it is not seen in service yet. What was found before speaks of what they mended."""
+    repair, lead = repair_of(look), leading(findings_about_now(look))
+    if not repair.theirs or waiting_order(look) is not None:
+        return None
+    if lead is not None and lead.at > look.incident.phase_entered_at:
+        return None
+    reason = f"{repair.theirs}, not by us; it is not seen back in service yet"
+    if unchanged_for(look) >= look.policy.node_stuck_limit:
+        return look.hand_over("node.theirs_stuck", f"{reason}. {state_of_the_node(look)}")
+    return wait(look, "node.theirs", reason, phase=Phase.HOLDING)
 
 
 def _back_untouched(look: Look) -> Decision | None:

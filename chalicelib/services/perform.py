@@ -236,7 +236,7 @@ class Perform:
         """The fact is one per Incident and node, so that saying it twice is saying it once."""
         if self.intake is None:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing takes nodes in here")
-        is_lost = incident.fault is FaultClass.NODE_LOST
+        is_lost = action.evidence.get("fault") == FaultClass.NODE_LOST
         signal = Signal(
             kind=SignalKind.NODE_SUSPECT,
             source=SignalSource.AGENT,

@@ -1255,6 +1255,12 @@ def suspicion(attempt: str, host: str, confidence: float, rule: str = "behind") 
     )
 
 
+def test_few_reports_accuse_nobody_for_once() -> None:
+    few = dataclasses.replace(suspicion(R0, "ip-2", 0.9, "alone_first"), reports=1)
+    seen_hang = (signal(F.HANG, attempt=R0),)
+    assert not decided(case(fault=F.HANG, suspicions=(few,)), sees(start(), new_signals=seen_hang)).incident.bad_nodes
+
+
 @pytest.mark.parametrize(
     ("told", "bad"),
     [
