@@ -106,7 +106,7 @@ class DurableEngine:
         self._scheduler = CloudScheduler(clock)
         self._registry = ExecutionRegistry(self._store, self._scheduler)
         processor = CheckpointProcessor(self._store, self._scheduler, clock=clock)
-        self._client = ServiceClient(processor, self._registry)
+        self._client = ServiceClient(processor, self._registry, self._store.load)
         self._executor = CloudExecutor(
             store=self._store,
             scheduler=self._scheduler,

@@ -32,28 +32,30 @@ from chalicelib.domain.errors import Retryable, VersionConflict
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
+from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.closing import closed
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.perform import Perform
 
-# A turn is 3 to 8 durable operations. 400 turns at the longest default interval are more than six hours of watching;
-# an Incident that needs more ends its execution and the sweep continues it under the next generation.
-MAX_TURNS = 400
+# A turn is 3 to 8 durable operations, and each retry is one more; Lambda allows an execution 3,000. 300 turns at the
+# longest default interval are more than five hours of watching; an Incident that needs more ends its execution and the
+# sweep continues it under the next generation.
+MAX_TURNS = 300
 # A callback must outlive any look; the timer beside it always ends the wait first (style §4.2: never wait for ever).
 CALLBACK_TIMEOUT = Duration.from_days(30)
 
-_PATIENT = StepConfig(
-    retry_strategy=create_retry_strategy(
-        RetryStrategyConfig(
-            max_attempts=6,
-            initial_delay=Duration.from_seconds(1),
-            max_delay=Duration.from_seconds(30),
-            backoff_rate=2.0,
-            retryable_error_types=[Retryable],
-        )
+_PATIENCE = create_retry_strategy(
+    RetryStrategyConfig(
+        max_attempts=6,
+        initial_delay=Duration.from_seconds(1),
+        max_delay=Duration.from_seconds(30),
+        backoff_rate=2.0,
+        retryable_error_types=[Retryable],
     )
 )
+_PATIENT = StepConfig(retry_strategy=_PATIENCE)
+_OBSERVING = StepConfig(retry_strategy=_PATIENCE, serdes=CompressedJson())
 # An Action is tried less often in one go: the next look re-reads the truth and decides again.
 _BRIEF = StepConfig(
     retry_strategy=create_retry_strategy(
@@ -131,7 +133,7 @@ def _observe(
             return None
         return {"incident": incident.to_wire(), "seen": seen.to_wire()}
 
-    return context.step(observe, name=f"observe-{turn}", config=_PATIENT)
+    return context.step(observe, name=f"observe-{turn}", config=_OBSERVING)
 
 
 def _record(
