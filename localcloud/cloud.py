@@ -28,7 +28,7 @@ from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
 
-from localcloud import aws_wire
+from localcloud import aws_wire, template
 from localcloud.aws import HttpServer, extended_moto, operations_of
 from localcloud.aws_wire import Wire
 from localcloud.clock import Clock, RealClock, SimClock
@@ -223,52 +223,15 @@ class Cloud:
             return self._clients[service]
 
     def create_resources(self) -> None:
-        """Table, bucket, bus and queue, as the merge template makes them."""
-        self.client("dynamodb").create_table(
-            TableName=STACK,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[
-                {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "gsi1pk", "gsi1sk")
-            ],
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            GlobalSecondaryIndexes=[
-                {
-                    "IndexName": "GSI1",
-                    "KeySchema": [
-                        {"AttributeName": "gsi1pk", "KeyType": "HASH"},
-                        {"AttributeName": "gsi1sk", "KeyType": "RANGE"},
-                    ],
-                    "Projection": {"ProjectionType": "ALL"},
-                }
-            ],
-        )
-        self.client("dynamodb").update_time_to_live(
-            TableName=STACK, TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"}
-        )
+        """Table, queues, bucket and bus, made from the template that is deployed."""
+        template.create_table(self.client("dynamodb"), STACK)
+        template.create_queues(self.client("sqs"), STACK)
         self.create_bucket(f"{STACK}-mailbox")
-        for name in ("quarantine", "undelivered"):
-            self.client("sqs").create_queue(QueueName=f"{STACK}-{name}")
-        self.client("sqs").create_queue(
-            QueueName=f"{STACK}-deliveries",
-            Attributes={
-                "VisibilityTimeout": "540",
-                "RedrivePolicy": json.dumps(
-                    {
-                        "deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:{STACK}-undelivered",
-                        "maxReceiveCount": 1000,
-                    }
-                ),
-            },
-        )
         self.client("events").create_event_bus(Name=STACK)
 
     def create_bucket(self, name: str, *, notifies: bool = True) -> None:
         """A bucket, which tells EventBridge about new objects where it `notifies`."""
-        self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
-        if notifies:
-            self.client("s3").put_bucket_notification_configuration(
-                Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
-            )
+        template.create_bucket(self.client("s3"), name, region=REGION, notifies=notifies)
 
     def save(self) -> None:
         """Write down now what must outlive this process; done by itself every few seconds, and at the end."""

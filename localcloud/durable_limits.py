@@ -1,9 +1,9 @@
 """What AWS allows one durable execution, held against each checkpoint as Lambda would.
 
-Sources: Lambda quotas and "Monitoring durable functions" in the Lambda guide (3,000 operations and 100 MB of stored data
-per execution), and the SDK's own `CHECKPOINT_SIZE_LIMIT_BYTES` (256 KB per checkpointed payload). A refused call is
-answered as botocore would raise it, so that the SDK in the handler classifies it by its own rules: a 4xx other than 429
-ends the execution.
+Sources: Lambda quotas and "Monitoring durable functions" in the Lambda guide (3,000 operations and 100 MB of stored
+data per execution), and the SDK's own `CHECKPOINT_SIZE_LIMIT_BYTES` (256 KB per checkpointed payload). A refused call
+is answered as botocore would raise it, so that the SDK in the handler classifies it by its own rules: a 4xx other than
+429 ends the execution.
 """
 
 from __future__ import annotations
@@ -65,4 +65,4 @@ def _refused(message: str) -> CheckpointError:
         "Error": {"Code": "InvalidParameterValueException", "Message": message},
         "ResponseMetadata": {"HTTPStatusCode": 400},
     }
-    return CheckpointError.from_exception(ClientError(answer, "CheckpointDurableExecution"))  # type: ignore[arg-type]
+    return CheckpointError.from_exception(ClientError(answer, "CheckpointDurableExecution"))

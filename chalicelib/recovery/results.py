@@ -17,10 +17,10 @@ _COMPRESSED: Final = "zlib85:"
 class CompressedJson(SerDes[Any]):
     """JSON, compressed above PLAIN_BYTES.
 
-    A look returns the Incident and what it saw, with up to MAX_INBOX + ORDERS_EXTRA new Signals and the MAX_KEPT_SIGNALS
-    that the Incident holds. As plain JSON that reaches 680 kB; Lambda takes 256 KB per result and 100 MB per execution
-    (Lambda quotas). Each of these Signals has at most MAX_SIGNAL_BYTES when compressed alone, so that together they stay
-    below 210 kB in this form.
+    A look returns the Incident and what it saw, with up to MAX_INBOX + ORDERS_EXTRA new Signals and the
+    MAX_KEPT_SIGNALS that the Incident holds. As plain JSON that reaches 680 kB; Lambda takes 256 KB per result and
+    100 MB per execution (Lambda quotas). Each of these Signals has at most MAX_SIGNAL_BYTES when compressed alone, so
+    that together they stay below 210 kB in this form.
     """
 
     def serialize(self, value: Any, _: SerDesContext) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 import string
 
+import pytest
+
 from benchmarks.bench_storm import play
 from chalicelib.adapters.incident_store import MAX_INBOX, ORDERS_EXTRA
 from chalicelib.domain.incidents import MAX_KEPT_SIGNALS, Phase
 from chalicelib.domain.signals import MAX_EVIDENCE_BYTES, Signal, SignalKind, SignalSource
 from tests.recovery.world import Script, World, crash_at, world
+
+pytestmark = pytest.mark.long
 
 
 def test_a_storm_opens_one_incident_and_starts_one_attempt_per_job() -> None:
@@ -32,7 +36,7 @@ def test_a_full_inbox_of_the_largest_signals_fits_what_one_step_may_return() -> 
 
 
 def _fill_inbox(w: World, batch: int) -> None:
-    """As many Signals as there is room for, each as large as the domain allows and as random as the store keeps whole."""
+    """As many Signals as there is room for, each large, and as random as the store keeps whole."""
     store, (incident,) = w.service.look.store, w.incidents()
     drawn = random.Random(batch)
     for number in range(MAX_INBOX + ORDERS_EXTRA):
