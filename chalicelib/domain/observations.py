@@ -42,6 +42,7 @@ class AttemptStatus(StrEnum):
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.mailbox.RunPhase)
+TRAINING = "training"  # steps are made, or should be: no evaluation, no save
 FINISHED = "finished"  # and for one whose training has ended by itself
 
 _ENDED = frozenset(
