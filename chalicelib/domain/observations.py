@@ -238,7 +238,7 @@ class Observation:
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
-    breaker while it is open, `breaker_lifted_at` when a person lifted it last. `gpus`, `node_count`: how big the run is.
+    breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
     `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits.
     """
 

@@ -95,7 +95,7 @@ class Intake:
     def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
         """News of an attempt that we have not registered: one may be started by hand while ours waits."""
         name = signal.attempt
-        is_state = signal.kind in _STATES and name not in (None, job.current_attempt)
+        is_state = signal.kind in (*_STATES, SignalKind.MONITOR_STARTED) and name not in (None, job.current_attempt)
         return is_state and name is not None and self.registry.job_of_attempt(name) is None
 
     def _answered(self, signal: Signal) -> Outcome:
@@ -274,7 +274,8 @@ class Intake:
     def _open(self, signal: Signal, job: Job, *, about: str | None = None) -> Outcome:
         """`about`: the attempt, where that is not the current one."""
         incident = self._new_incident(signal, scope=job.job_id, policy_name=job.policy_name)
-        current = self._registration.current(job)
+        # A first attempt leaves no data out: only its successors were told to.
+        current = self._registration.current(job) if job.attempt_number > 1 else None
         number = job.attempt_number
         for attempt in self.registry.attempts(job.job_id) if about is not None else ():
             number = attempt.number if attempt.name == about else number

@@ -133,6 +133,17 @@ def test_updating_an_attempt_that_is_not_registered_is_refused(registry: JobRegi
         registry.update_attempt(replace(attempt(), name="somebody-else", status="running"))
 
 
+def test_what_each_look_begins_with_is_read_together(registry: JobRegistry) -> None:
+    registry.register(job("a"), attempt(of="a"))
+    registry.set_paused(True, who="ada", now=at(1))
+    standing = registry.standing("a")
+    assert (standing.switches, standing.job) == (registry.switches(), registry.get("a"))
+    assert standing.switches.paused
+    assert registry.standing(None).job is None
+    with pytest.raises(UnknownEntity):
+        registry.standing("nobody")
+
+
 def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
     for name in ("a", "b", "c"):
         registry.register(job(name), attempt(of=name))

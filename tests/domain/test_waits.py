@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Notify, Severity, StopJob
+from chalicelib.domain.actions import ActionResult, Done, Notify, Severity, StopJob
+from chalicelib.domain.answers import answered
 from chalicelib.domain.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass as F
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.observations import AttemptStatus
 from chalicelib.domain.signals import SignalKind as K
-from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)
 
@@ -156,3 +159,35 @@ def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> No
     last = look(case, seen(beat))
     assert last.rule == "playbook.saved_then_hand_over"
     assert [one.severity for one in last.actions if isinstance(one, Notify)] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("step", "beat_ago_s", "wait_s"),
+    [
+        (71, 0, 60),  # at step 101 it counts: 30 steps of 2 s each
+        (81, 10, 30),
+        (99, 0, 10),  # not before the next heartbeat
+        (11, 0, 60),  # and never longer than the policy's longest interval
+    ],
+)
+def test_the_next_look_at_a_new_attempt_is_when_it_may_have_passed(step: int, beat_ago_s: int, wait_s: int) -> None:
+    beat = view(name="lm-r2", step=step, beat_at=NOW - beat_ago_s * SECOND, step_s=2.0, work="training")
+    decision = look(incident(Phase.VERIFYING, F.SOFTWARE_CRASH), seen(beat))
+    assert (decision.rule, decision.look_again_in) == ("verify.waiting", wait_s * SECOND)
+
+
+def test_an_accepted_training_job_needs_no_look_to_be_watched_from_then_on() -> None:
+    pending = a_try()
+    case = incident(Phase.RESUBMITTING, F.SOFTWARE_CRASH, tries=(pending,), attempt="lm-r2", attempt_number=2)
+    before = seen(view(AttemptStatus.FAILED))
+    done = ActionResult(action="ResubmitJob", done=Done.DONE, detail="")
+    known = answered(case, before, (done,))
+    assert known is not None
+    decision = look(case, known)
+    assert (decision.rule, decision.incident.phase, decision.actions) == ("resubmit.started", Phase.VERIFYING, ())
+    for other in (Done.SIBLING, Done.CAPACITY, Done.REFUSED, Done.UNAVAILABLE, Done.NAME_TAKEN):
+        assert answered(case, before, (ActionResult(action="ResubmitJob", done=other, detail=""),)) is None
+    failed = ActionResult(action="QuarantineCheckpoint", done=Done.UNAVAILABLE, detail="")
+    assert answered(case, before, (failed, done)) is None
+    on_slurm = replace(case, tries=(replace(pending, name="slurm.hpc.17"),), attempt="slurm.hpc.17")
+    assert answered(on_slurm, before, (done,)) is None
