@@ -184,7 +184,7 @@ def _apart(w: World, function: str, counted: Counter[str]) -> None:
 def _account(w: World, incident: Incident, result: Measured, *, to_the_page: bool) -> None:
     lines = w.service.look.store.timeline(incident.incident_id)
     first = _visible_at(w, lines[0], since=None)
-    result.spans[OURS, "the event's way"] += (lines[0].at - first).total_seconds()
+    result.spans[OURS, "until it is looked at"] += (lines[0].at - first).total_seconds()
     for line, after in zip(lines, [*lines[1:], None], strict=True):
         if to_the_page and "Notify" in line.actions:
             return
@@ -193,7 +193,7 @@ def _account(w: World, incident: Incident, result: Measured, *, to_the_page: boo
         if line.rule.startswith(_NEW_ATTEMPT):
             if not after.rule.startswith(("verify.waiting", "verify.passed", "verify.blind", "verify.starting")):
                 seen_at = _visible_at(w, after, since=line.at)
-                result.spans[OURS, "the event's way"] += (after.at - seen_at).total_seconds()
+                result.spans[OURS, "until it is looked at"] += (after.at - seen_at).total_seconds()
             continue
         whose, what = next((who, why) for rule, who, why in REASONS if line.rule.startswith(rule))
         taken = (after.at - line.at).total_seconds()
