@@ -42,6 +42,7 @@ class AttemptStatus(StrEnum):
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.mailbox.RunPhase)
+TRAINING = "training"  # steps are made, or should be: no evaluation, no save
 FINISHED = "finished"  # and for one whose training has ended by itself
 
 _ENDED = frozenset(
@@ -237,7 +238,7 @@ class Observation:
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
-    breaker while it is open. `gpus`, `node_count`: how big the run is.
+    breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
     `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits.
     """
 
@@ -262,6 +263,7 @@ class Observation:
     node: Maybe[NodeView] = Unknown("not about a node")
     shadow: str = ""
     breaker: Breaker | None = None
+    breaker_lifted_at: datetime | None = None
     sibling: Maybe[str] = Unknown("none that is known")
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
@@ -300,6 +302,7 @@ class Observation:
             "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
             "shadow": self.shadow,
             "breaker": self.breaker.to_wire() if self.breaker else None,
+            "breaker_lifted_at": self.breaker_lifted_at.isoformat() if self.breaker_lifted_at else None,
             "sibling": maybe_to_wire(self.sibling),
             "gpus": maybe_to_wire(self.gpus),
             "node_count": maybe_to_wire(self.node_count),
@@ -341,6 +344,9 @@ class Observation:
             node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
             shadow=str(wire.get("shadow") or ""),
             breaker=Breaker.from_wire(wire["breaker"]) if wire.get("breaker") else None,
+            breaker_lifted_at=datetime.fromisoformat(wire["breaker_lifted_at"])
+            if wire.get("breaker_lifted_at")
+            else None,
             sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
             gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
             node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),

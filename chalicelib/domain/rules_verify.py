@@ -45,6 +45,7 @@ from chalicelib.domain.watch import watch
 FAR_BELOW_STEPS: Final = 10
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
+NEXT_BEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats (rekindle/monitor/settings.py)
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -266,11 +267,29 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
         return silent
     if not isinstance(look.incident.target_step, Known):
         return _without_target(look, attempt)
-    return look.stay(
+    waiting = look.stay(
         "verify.waiting",
         f"{attempt.name} is at step {step_word(attempt.last_step)}; past {step_word(look.incident.target_step)} it "
         "counts",
     )
+    return dataclasses.replace(waiting, look_again_in=_until_passed(look, attempt) or waiting.look_again_in)
+
+
+def _until_passed(look: Look, attempt: AttemptView) -> timedelta | None:
+    """When its heartbeat may show the step that counts, at its own pace; None where that cannot be told.
+
+    Until then a look could see nothing, unless an event wakes it. Within the bounds of the policy, and not sooner than
+    the next heartbeat.
+    """
+    goals = [one.value for one in (look.incident.target_step, look.incident.verify_to) if isinstance(one, Known)]
+    at, pace_s = attempt.last_step, attempt.step_s
+    if not goals or not isinstance(at, Known) or not pace_s or attempt.beat_at is None:
+        return None
+    goal = max(goals) + 1
+    skipped = sum(max(0, min(one.to_step, goal) - max(one.from_step, at.value + 1)) for one in look.incident.skips)
+    passes_at = attempt.beat_at + timedelta(seconds=max(goal - at.value - skipped, 0) * pace_s)
+    soonest = min(max(NEXT_BEAT, look.policy.look_min), look.policy.look_max)
+    return min(max(passes_at - look.now, soonest), look.policy.look_max)
 
 
 def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | None:

@@ -3,7 +3,8 @@
 Runs as an AWS Lambda durable execution, one per Incident and generation. Everything that touches the world is inside
 a step; everything between steps is deterministic, because it runs again from the top at every resume.
 
-Operations of one turn: [callback] observe [record] [act …] [wait = parallel + timer]. The callback is created before
+Operations of one turn: [callback] observe [record] [act …] [record of what the answers alone tell] [wait = parallel +
+timer]. The callback is created before
 the look and published by it, so that whatever arrives after the look completes it and whatever arrived before is in
 the look; it is used again by the next turn if only the timer ran out.
 """
@@ -11,6 +12,7 @@ the look; it is used again by the next turn if only the timer ran out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -27,6 +29,7 @@ from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
 from chalicelib.domain.actions import Action, ActionResult, Done, action_from_wire, action_name, action_to_wire
+from chalicelib.domain.answers import answered
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.errors import Retryable, VersionConflict
 from chalicelib.domain.incidents import Incident
@@ -108,6 +111,14 @@ def run_recovery(
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
+        known = answered(decision.incident, observation, results)
+        if known is not None:
+            recorded = replace(decision.incident, version=before.version + 1)
+            decision = decide(recorded, known, now=known.observed_at, policy=policy)
+            token = f"{token}.answered"
+            if not _record(context, look, perform, recorded, decision, known, token, f"{turn}-answered", report):
+                continue
+            results = _act(context, perform, decision, policy, token, f"{turn}-answered")
         if decision.look_again_in is None:
             return {"incident_id": incident_id, "ended": decision.incident.phase.value, "rule": decision.rule}
         if decision.look_again_in > timedelta(0) and _wait(context, callback, decision.look_again_in, turn):
@@ -144,7 +155,7 @@ def _record(
     decision: Decision,
     seen: Observation,
     token: str,
-    turn: int,
+    turn: int | str,
     report: Reporter,
 ) -> bool:
     def record(_: object) -> bool:
@@ -170,14 +181,14 @@ def _record(
         )
         perform.tell_change(before, stored, why=decision.reason, token=token)
         if not stored.is_open:
-            report(closed(stored, registry=look.registry, clock=look.clock))
+            report(closed(stored, gpus=seen.gpus, clock=look.clock))
         return True
 
     return bool(context.step(record, name=f"record-{turn}", config=_PATIENT))
 
 
 def _act(
-    context: DurableContext, perform: Perform, decision: Decision, policy: Policy, token: str, turn: int
+    context: DurableContext, perform: Perform, decision: Decision, policy: Policy, token: str, turn: int | str
 ) -> tuple[ActionResult, ...]:
     results: list[ActionResult] = []
     for index, action in enumerate(decision.actions):

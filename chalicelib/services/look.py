@@ -10,7 +10,7 @@ from typing import Any
 from chalicelib.domain.actions import ActionResult, action_name
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.diagnosis import died_at
-from chalicelib.domain.errors import Permanent, RecoveryError, VersionConflict
+from chalicelib.domain.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_steps import new_steps
@@ -84,20 +84,24 @@ class Look:
             incident_id, generation=generation, callback_id=callback_id, look_by=now + quiet_limit + OVERDUE_SLACK
         )
         incident = looked.incident
-        switches = self.registry.switches()
+        standing = self.registry.standing(incident.job_id if incident.node is None else None)
+        switches = standing.switches
         at_once: dict[str, Any] = {
             "paused": switches.paused,
             "shadow": switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident)),
             "breaker": switches.breaker if switches.breaker.is_open else None,
+            "breaker_lifted_at": switches.breaker.lifted_at,
         }
         if incident.node is not None:
             node = self.nodes.view(incident) if self.nodes else Unknown("nothing reaches nodes from here")
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, node=node, **at_once)
-        if incident.job_id is None:
+        job = standing.job
+        if job is None:
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
-        job = self.registry.get(incident.job_id)
         attempt = self._attempt(job, incident.attempt or job.current_attempt)
         attempts = self._earlier(job, incident, attempt)
+        ended = with_end(attempts, attempt)
+        attempts = _with_last_step(attempts, attempt)
         best_before, fruitless_before = self._history(attempts, incident, attempt)
         return incident, Observation(
             observed_at=now,
@@ -108,7 +112,7 @@ class Look:
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
             had_checkpoints=had_checkpoints(attempts, incident),
-            checkpoints=self._checkpoints(job, incident, attempt),
+            checkpoints=self._checkpoints(job, incident, attempt, ended),
             reply=self._reply(job, incident),
             suspicion=self._suspicion(job, incident, attempt),
             new_signals=looked.inbox,
@@ -171,15 +175,8 @@ class Look:
         return Known(tuple(found[:MAX_NODES_SEEN]))  # those out of service first: they are what is looked for
 
     def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
-        """The Job's attempts, read where one has ended or is about to be started."""
-        has_ended = isinstance(seen, Known) and seen.value.status.has_ended
-        if not (has_ended or incident.phase is Phase.RESUBMITTING):
-            return ()
-        attempts = self.registry.attempts(job.job_id)
-        if not isinstance(seen, Known):
-            return tuple(attempts)
-        view = seen.value
-        return tuple(replace(one, last_step=view.last_step) if one.name == view.name else one for one in attempts)
+        """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted."""
+        return tuple(self.registry.attempts(job.job_id)) if _wants_checkpoints(incident, seen) else ()
 
     def _history(
         self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]
@@ -190,14 +187,11 @@ class Look:
         return reached_before(attempts, seen.value.name)
 
     def _checkpoints(
-        self, job: Job, incident: Incident, attempt: Maybe[AttemptView]
+        self, job: Job, incident: Incident, attempt: Maybe[AttemptView], attempts: tuple[Attempt, ...]
     ) -> Maybe[tuple[CheckpointView, ...]]:
-        has_ended = isinstance(attempt, Known) and attempt.value.status.has_ended
-        is_needed = incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
-        if not is_needed:
+        if not _wants_checkpoints(incident, attempt):
             return Unknown("not needed yet")
         try:
-            attempts = with_end(self.registry.attempts(job.job_id), attempt)
             return Known(
                 mark_abandoned(self.mailbox.checkpoints(job, attempts, near=_goes_back_to(incident)).value, attempts)
             )
@@ -274,7 +268,7 @@ class Look:
         if not policy.breaker_incidents:
             return
         now = self.clock.now()
-        lifted_at = self.registry.switches().breaker.lifted_at
+        lifted_at = seen.breaker_lifted_at
         since = now - policy.breaker_window
         since = max(since, lifted_at) if lifted_at is not None else since
         acting = self.registry.will_act(before.incident_id, now=now, since=since)
@@ -292,17 +286,40 @@ class Look:
         """Bring the registry's record of the attempt up to date at the moments that end something."""
         if not (view.status.has_ended or closing):
             return
+        if view.name == before.attempt:
+            known = Attempt(job_id=job_id, number=before.attempt_number, name=view.name, submitted_at=before.opened_at)
+            try:
+                self.registry.update_attempt(_updated(known, before, view))
+            except UnknownEntity:  # it was registered under another number, or by nobody
+                self._keep_by_name(job_id, before, view)
+        else:
+            self._keep_by_name(job_id, before, view)
+        if closing and view.status.has_ended:
+            self.registry.deactivate(job_id, now=self.clock.now())
+
+    def _keep_by_name(self, job_id: str, before: Incident, view: AttemptView) -> None:
         for attempt in self.registry.attempts(job_id):
             if attempt.name == view.name:
                 self.registry.update_attempt(_updated(attempt, before, view))
-        if closing and view.status.has_ended:
-            self.registry.deactivate(job_id, now=self.clock.now())
 
     def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
         """Put what the last Actions of a closed Incident answered into its timeline."""
         facts = {"results": [result.to_wire() for result in results]}
         entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
         self.store.append(incident_id, token=token, entry=entry)
+
+
+def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
+    has_ended = isinstance(seen, Known) and seen.value.status.has_ended
+    return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
+
+
+def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care as far as it has been seen to come."""
+    if not isinstance(seen, Known):
+        return attempts
+    view = seen.value
+    return tuple(replace(one, last_step=view.last_step) if one.name == view.name else one for one in attempts)
 
 
 def _goes_back_to(incident: Incident) -> tuple[int, ...]:
