@@ -278,6 +278,11 @@ class Judge(Watcher):
             self._count("false_recovery", run.name, "no attempt makes steps")
 
     def _judge_rewinds(self, run: TrueRun) -> None:
+        """Not of a run that a person has taken over: who cancels while the new attempt starts is told that it is left
+        as it is, and nothing watches its first steps from then on.
+        """
+        if run.owner_took_it:
+            return
         for one in run.live:
             began_at, resume_step = one.trains_since, one.plan.step or 0
             if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > resume_step - REWIND_STEPS:

@@ -39,6 +39,7 @@ from chalicelib.domain.paste import needs_arn, paste_of
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
+from chalicelib.services.breaker import held_at_last
 from chalicelib.services.head_orders import HeadOrders
 from chalicelib.services.look import cluster_of
 from chalicelib.services.moves import TakesSignals, move_runs
@@ -83,7 +84,9 @@ class Perform:
             Retryable: may have taken effect or not; repeat with the same token.
         """
         try:
-            stopped = self._switched_off(action, incident)
+            stopped = self._switched_off(action, incident) or held_at_last(
+                action, incident, policy, registry=self.registry, now=self.clock.now()
+            )
             return stopped if stopped is not None else self._do(action, incident, policy, token)
         except Permanent as err:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])

@@ -38,7 +38,7 @@ from chalicelib.ports import (
     SweepMarks,
 )
 from chalicelib.services.alarms import Alarms
-from chalicelib.services.in_hand import LEFT_ALONE, is_new_poison
+from chalicelib.services.in_hand import LEFT_ALONE, is_new_poison, knows
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep_clusters import SweepClusters
@@ -50,6 +50,7 @@ from chalicelib.services.sweep_metrics import (
     readings_of,
 )
 from chalicelib.services.sweep_signals import (
+    never_in_rhythm,
     signal_from_beat,
     signal_from_count,
     signal_from_metrics,
@@ -291,7 +292,7 @@ class Sweep:
             return None
         signal = self._sign_of_trouble(job, turn, readings, view) or self._overdue(job, turn)
         if signal is None:
-            return None
+            return self._unheard(job, turn, readings, view)
         if view is None:  # nothing is said of a run before the platform says that it trains
             view = self.scheduler.describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
@@ -320,6 +321,21 @@ class Sweep:
             return poisoned
         return silence(job, [step.value], now=now)
 
+    def _unheard(
+        self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+    ) -> Signal | None:
+        """Of a Job that has no monitor; the platform is asked since when it trains only where nothing was heard."""
+        now = self.clock.now()
+        if not job.watch.has_own_metrics or not turn.is_turn(job, self.metrics_every):
+            return None
+        if never_in_rhythm(job, readings, training_since=job.attempt_started_at, now=now) is None:
+            return None
+        view = view or self.scheduler.describe(job.current_attempt)
+        if view.status is not AttemptStatus.RUNNING or view.is_finishing:
+            return signal_from_state(job, view, now=now)
+        signal = never_in_rhythm(job, readings, training_since=view.training_since, now=now)
+        return None if signal is None or self._is_with_a_person(job, signal) else signal
+
     def _overdue(self, job: Job, turn: _Round) -> Signal | None:
         if not job.mailbox or not turn.is_turn(job, ASK_SAVES_EVERY):
             return None
@@ -333,7 +349,8 @@ class Sweep:
             return False
         if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal):
             return False  # what the run itself says is new, and intake weighs it
-        return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome in LEFT_ALONE
+        is_handed_over = newest[0].phase is Phase.HANDED_OVER and knows(newest[0], signal)
+        return is_handed_over or newest[0].outcome in LEFT_ALONE
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Final
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.domain.slurm_states import lost_a_node
@@ -203,6 +203,34 @@ def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | No
         attempt=job.current_attempt,
         fault=FaultClass.HANG,
         evidence={"found_by": "sweep", "silent_s": round(silent_s), "silent_limit_s": round(limit.limit())},
+    )
+
+
+def never_in_rhythm(
+    job: Job, readings: Mapping[str, Maybe[Series]], *, training_since: datetime | None, now: datetime
+) -> Signal | None:
+    """A run that has only its own metrics, and has sent too few to have a rhythm: told once nothing has come for the
+    floor's time since it began to train. It may have hung in its first minutes, or its metrics cannot be read from its
+    log; either way nothing watches it.
+    """
+    if training_since is None or any(isinstance(one, Unknown) for one in readings.values()):
+        return None
+    times = {at for one in readings.values() if isinstance(one, Known) for at, _ in one.value}
+    heard_at = max((*times, training_since))
+    if len(times) > MIN_GAPS or now - heard_at <= METRIC_SILENCE_FLOOR:
+        return None
+    minutes = (now - heard_at).total_seconds() / 60
+    many = f"{len(times)} data point(s) of its metrics came at all" if times else "none of its metrics ever came"
+    return Signal(
+        kind=SignalKind.SILENT,
+        source=SignalSource.SWEEP,
+        occurred_at=now,
+        dedupe_key=f"metric:{job.current_attempt}:unheard:{heard_at:%Y%m%dT%H%M}"[:200],
+        summary=f"{job.current_attempt}: nothing heard for {minutes:.0f} min, and {many}: it is not watched",
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", "silent_s": round(minutes * 60)},
     )
 
 
