@@ -17,6 +17,7 @@ from chalicelib.ports import Notice, NoticeKind
 from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
 from simulation.memory import Watcher
+from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueRun
 from simulation.world import World
 
@@ -75,6 +76,7 @@ class Judge(Watcher):
         self._acted: list[tuple[datetime, str]] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
         self._detected: set[int] = set()
+        self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -270,12 +272,25 @@ class Judge(Watcher):
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
             return  # as in `minute`: no source shows it
-        if ill is not None and self._now - ill.since > MISSES_NOTHING:
+        if ill is not None and self._now - ill.since > MISSES_NOTHING + self._shows_after(run, ill):
             self._count("false_recovery", run.name, f"it is {ill.kind}")
             return
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
             self._count("false_recovery", run.name, "no attempt makes steps")
+
+    @staticmethod
+    def _shows_after(run: TrueRun, ill: Ill) -> timedelta:
+        """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
+        then the run's heartbeat is that of one that is well, whoever reads it.
+        """
+        match ill.kind:
+            case "hung":
+                return STALL_LIMIT
+            case "poisoned":
+                return CONFIRMED_AFTER * timedelta(seconds=run.spec.step_s)
+            case _:
+                return timedelta(0)
 
     def _judge_rewinds(self, run: TrueRun) -> None:
         """Not of a run that a person has taken over: who cancels while the new attempt starts is told that it is left
@@ -315,7 +330,9 @@ class Judge(Watcher):
                 continue
             if ill.kind == "poisoned" and run.spec.watch == "metrics":
                 continue  # CloudWatch takes no loss that is no number: no source shows it
-            since = max(ill.since, self._disturbed_at or ill.since)
+            if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
+                self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
+            since = max(ill.since, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
             silence = SILENCE if ill.kind == "hung" and run.spec.watch == "metrics" else timedelta(0)
             if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
                 ill.is_counted = True

@@ -326,11 +326,12 @@ def _blind(look: Look, attempt: AttemptView) -> Decision:
         return look.stay("verify.blind", f"{attempt.name} has just begun; its first step is not seen yet")
     if look.in_state < look.policy.verify_blind:
         reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
-        if look.in_state < BLIND_TOLD or look.incident.paged_for == "verify.blind":
+        once = f"verify.blind:{attempt.name}"
+        if look.in_state < BLIND_TOLD or look.incident.paged_for == once:
             return look.stay("verify.blind", reason)
         text = f"{reason}. Whether it resumed where it was to cannot be told either, and is worth a look."
         told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: its steps cannot be seen", text=text)
-        return look.changed(paged_for="verify.blind").stay("verify.blind", reason, told)
+        return look.changed(paged_for=once).stay("verify.blind", reason, told)
     return look.hand_over(
         "verify.blind_limit",
         f"{attempt.name} has run for {span_word(look.in_state)} without failing, but its steps cannot be seen "
