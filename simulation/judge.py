@@ -173,6 +173,8 @@ class Judge(Watcher):
         for one in run.attempts.values():
             if one is attempt or one.first_bad_loss is None or not one.stretches:
                 continue
+            if not one.is_ours and not one.is_tagged:
+                continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
             has_shown = one.stretches[-1].base >= one.first_bad_loss + 2  # three bad losses
             if not has_shown:
                 continue
@@ -279,6 +281,11 @@ class Judge(Watcher):
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
             self._count("false_recovery", run.name, "no attempt makes steps")
 
+    def _has_shown(self, run: TrueRun) -> bool:
+        """A loss that is not finite has been, or a poisoned attempt is about to be started."""
+        poisoned = [one for one in run.attempts.values() if one.first_bad_loss is not None]
+        return any(one.step_at(self._now) >= (one.first_bad_loss or 0) for one in poisoned)
+
     @staticmethod
     def _shows_after(run: TrueRun, ill: Ill) -> timedelta:
         """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
@@ -330,6 +337,8 @@ class Judge(Watcher):
                 continue
             if ill.kind == "poisoned" and run.spec.watch == "metrics":
                 continue  # CloudWatch takes no loss that is no number: no source shows it
+            if ill.kind == "poisoned" and not self._has_shown(run):
+                continue  # weights are seen by the loss that is computed from them, and none has been yet
             if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
                 self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
             since = max(ill.since, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))

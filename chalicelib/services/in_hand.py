@@ -51,8 +51,8 @@ def knows(before: Incident, signal: Signal) -> bool:
     Its fault may be an earlier attempt's: a new attempt that is left running, because its plan was ignored or its steps
     were not seen, and hangs afterwards is in trouble that no person has heard of.
     """
-    if before.signals_seen > len(before.signals) or signal.fault is FaultClass.UNCLEAR:
-        return True  # what was said first has given way; or nothing is claimed that a person would not find anyway
+    if before.signals_seen > len(before.signals) or signal.fault is FaultClass.UNCLEAR or signal.kind in STATE_KINDS:
+        return True  # what was said first has given way; or it is what any look at the run shows (_has_ended_since)
     if any(one.fault is signal.fault and one.attempt == signal.attempt for one in before.signals):
         return True
     if before.fault is signal.fault and (not before.tries or before.fault_rule == "verify.silent"):

@@ -50,6 +50,7 @@ from chalicelib.services.sweep_metrics import (
     readings_of,
 )
 from chalicelib.services.sweep_signals import (
+    gone_quiet,
     never_in_rhythm,
     signal_from_beat,
     signal_from_count,
@@ -319,7 +320,8 @@ class Sweep:
         poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
         if poisoned is not None or not isinstance(step, Known):
             return poisoned
-        return silence(job, [step.value], now=now)
+        quiet = gone_quiet(job, step.value, now=now) if job.mailbox else None
+        return silence(job, [step.value], now=now) or quiet
 
     def _unheard(
         self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None

@@ -27,6 +27,7 @@ from rekindle.headnode.names import is_slurm
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
 SILENT_AFTER = timedelta(minutes=10)
+QUIET_AFTER = timedelta(minutes=6)  # without a heartbeat and without a metric: six of the latter
 # A run whose log metrics stop: parsing and delivery take minutes, evaluations log nothing, and a wrong word costs a
 # healthy run. Twice the silence that ordinary pauses of an hour-long history show, and never less than the floor.
 METRIC_SILENCE_FLOOR: Final = timedelta(minutes=30)
@@ -231,6 +232,26 @@ def never_in_rhythm(
         attempt=job.current_attempt,
         fault=FaultClass.UNCLEAR,
         evidence={"found_by": "sweep", "silent_s": round(minutes * 60)},
+    )
+
+
+def gone_quiet(job: Job, steps: Series, *, now: datetime) -> Signal | None:
+    """The heartbeat of a run that has a monitor cannot be found, and its metrics have stopped: told. Each alone may be
+    its channel; whether the run moves is known by neither.
+    """
+    if not steps or now - steps[-1][0] <= QUIET_AFTER:
+        return None
+    heard_at = steps[-1][0]
+    return Signal(
+        kind=SignalKind.SILENT,
+        source=SignalSource.SWEEP,
+        occurred_at=now,
+        dedupe_key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}"[:200],
+        summary=f"{job.current_attempt}: no heartbeat is to be found, and no metric since {heard_at:%H:%M}",
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", "silent_s": round((now - heard_at).total_seconds())},
     )
 
 
