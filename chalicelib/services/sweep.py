@@ -7,11 +7,9 @@ metrics at a time, and single reads only for Jobs that one of the two, or their 
 from __future__ import annotations
 
 import logging
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Final
 
 from chalicelib.domain.alert_word import left_by_alerts_alone
@@ -49,6 +47,7 @@ from chalicelib.services.sweep_metrics import (
     monitor_needs_asking,
     readings_of,
 )
+from chalicelib.services.sweep_round import Round, chunks, next_round
 from chalicelib.services.sweep_signals import (
     gone_quiet,
     never_in_rhythm,
@@ -128,18 +127,6 @@ class _Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Round:
-    """What all Jobs of one pass share: which round it is, what the listing says, when the time is up."""
-
-    number: int
-    changed: Maybe[Mapping[str, AttemptStatus]]
-    until: datetime
-
-    def is_turn(self, job: Job, every: int) -> bool:
-        return zlib.crc32(job.job_id.encode()) % every == self.number % every
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Re-reads active Jobs and looks for open Incidents that nobody works on.
 
@@ -177,10 +164,10 @@ class Sweep:
         mark = self._mark()
         first = mark.cursor
         if not first:
-            mark = _next_round(mark, now=self.clock.now())
+            mark = next_round(mark, now=self.clock.now())
         mark, is_whole = self._pass(mark, tally, until)
         if is_whole and first:
-            mark = _next_round(mark, now=self.clock.now())
+            mark = next_round(mark, now=self.clock.now())
             mark, is_whole = self._pass(mark, tally, until, stop=first)
         self._tell_silent(tally)
         if not is_whole:
@@ -205,9 +192,9 @@ class Sweep:
 
     def _pass(self, mark: SweepMark, tally: _Tally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
         """Look at the Jobs behind the mark, up to `stop`; the mark as it then is, and whether that was all of them."""
-        turn = _Round(number=mark.round, changed=self._changed(mark), until=until)
+        turn = Round(number=mark.round, changed=self._changed(mark), until=until)
         try:
-            for chunk in _chunks(self.registry.active(after=mark.cursor), CHUNK):
+            for chunk in chunks(self.registry.active(after=mark.cursor), CHUNK):
                 readings = self._readings(chunk, turn, tally)
                 for index, job in enumerate(chunk):
                     if stop and job.job_id > stop:
@@ -237,7 +224,7 @@ class Sweep:
             _LOG.warning("changed states cannot be listed", extra={"why": found.why[:300]})
         return found
 
-    def _readings(self, chunk: Sequence[Job], turn: _Round, tally: _Tally) -> Mapping[str, Maybe[Series]]:
+    def _readings(self, chunk: Sequence[Job], turn: Round, tally: _Tally) -> Mapping[str, Maybe[Series]]:
         """All metrics of those of these Jobs that have their turn, by the query's key."""
         now = self.clock.now()
         free = [job for job in chunk if job.open_incident is None and turn.is_turn(job, self.metrics_every)]
@@ -249,7 +236,7 @@ class Sweep:
         tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
         return readings
 
-    def _one(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], tally: _Tally) -> None:
+    def _one(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], tally: _Tally) -> None:
         """Whatever is wrong with one Job, even a defect of ours that only it brings out, must not leave all others."""
         try:
             self.alarms.ensure(job)
@@ -279,7 +266,7 @@ class Sweep:
                 tally.unread += 1
                 _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
 
-    def _trouble_of(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
+    def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """What an event that got lost would have said: the platform's state first, then the run's own signs of life."""
         listed = turn.changed.value.get(job.current_attempt) if isinstance(turn.changed, Known) else None
         is_moving_away = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
@@ -302,7 +289,7 @@ class Sweep:
         return None if is_over or self._is_with_a_person(job, signal) else signal
 
     def _sign_of_trouble(
-        self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+        self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
     ) -> Signal | None:
         now = self.clock.now()
         has_readings = turn.is_turn(job, self.metrics_every)
@@ -324,7 +311,7 @@ class Sweep:
         return silence(job, [step.value], now=now) or quiet
 
     def _unheard(
-        self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+        self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
     ) -> Signal | None:
         """Of a Job that has no monitor; the platform is asked since when it trains only where nothing was heard."""
         now = self.clock.now()
@@ -338,7 +325,7 @@ class Sweep:
         signal = never_in_rhythm(job, readings, training_since=view.training_since, now=now)
         return None if signal is None or self._is_with_a_person(job, signal) else signal
 
-    def _overdue(self, job: Job, turn: _Round) -> Signal | None:
+    def _overdue(self, job: Job, turn: Round) -> Signal | None:
         if not job.mailbox or not turn.is_turn(job, ASK_SAVES_EVERY):
             return None
         saved_at = self.saves.save_times(job)
@@ -387,21 +374,3 @@ class Sweep:
             return callback_id is not None and self.executions.wake(callback_id, why="sweep")
         except RecoveryError:
             return False  # as above; and the other Incidents are waiting
-
-
-def _next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
-    return replace(
-        mark,
-        round=mark.round + 1,
-        cursor="",
-        last_began_at=mark.began_at,
-        began_at=now,
-        met=0,
-        has_shared=False,
-    )
-
-
-def _chunks(jobs: Iterable[Job], size: int) -> Iterator[list[Job]]:
-    rest = iter(jobs)
-    while chunk := list(islice(rest, size)):
-        yield chunk
