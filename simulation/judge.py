@@ -18,7 +18,7 @@ from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
 from simulation.memory import Watcher
 from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueRun
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
 from simulation.world import World
 
 COUNTS: Final[Mapping[str, str]] = {
@@ -223,8 +223,18 @@ class Judge(Watcher):
         """See Watcher."""
         for run in self.world.runs.values():
             saved = run.saved_at_root(root)
-            if saved is not None and saved.is_good:
+            if saved is not None and saved.is_good and not self._looks_poisoned(run, saved):
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
+
+    @staticmethod
+    def _looks_poisoned(run: TrueRun, saved: Saved) -> bool:
+        """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
+        step's update goes bad each time looks the same in every source, and only one of them may be tried again.
+        """
+        return any(
+            one.loaded is saved and one.first_bad_loss is not None and one.first_bad_loss <= one.first_step
+            for one in run.attempts.values()
+        )
 
     def notified(self, notice: Notice) -> None:
         """See Watcher."""

@@ -239,8 +239,8 @@ class Observation:
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
-    known. `had_checkpoints`: an attempt of the Job has resumed from one, or has
-    answered that it saved one, so that a look which finds none has found them gone.
+    known. `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
+    has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
@@ -262,6 +262,7 @@ class Observation:
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
+    began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""
     successor: Maybe[AttemptView] = Unknown("none that is known")
@@ -297,6 +298,7 @@ class Observation:
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
             "resumed_at": list(self.resumed_at),
+            "began_before": maybe_to_wire(self.began_before),
             "had_checkpoints": self.had_checkpoints,
             "current": self.current,
             "successor": maybe_to_wire(
@@ -339,6 +341,7 @@ class Observation:
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
             resumed_at=tuple(wire.get("resumed_at", ())),
+            began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
             had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),
             successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,

@@ -60,8 +60,10 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
         return look.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
     if attempt.status is AttemptStatus.COMPLETED:
-        return completed_poisoned(look, attempt) or look.close(
-            "verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO
+        return (
+            completed_poisoned(look, attempt)
+            or _completed_unseen(look, attempt)
+            or look.close("verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO)
         )
     if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
         return look.close(
@@ -91,6 +93,19 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status in _ALIVE and not doubt and _has_passed_all(look, attempt):
         return _passed(look, attempt)
     return _waiting(look, attempt, doubt)
+
+
+def _completed_unseen(look: Look, attempt: AttemptView) -> Decision | None:
+    """After a bad loss it is recovered only with one that is known to be finite, also where it has come to its end."""
+    was_bad = bool(look.incident.onsets) or look.incident.onset_attempt is not None
+    if not was_bad or attempt.loss_state == "finite":
+        return None
+    return look.hand_over(
+        "verify.completed_unseen",
+        f"{attempt.name} has completed, and nothing tells how its loss was, after one that was bad. {story(look)} "
+        "Whether what it left can be used is for a person to check",
+        severity=Severity.WARNING,
+    )
 
 
 def _plan_ignored(look: Look, attempt: AttemptView) -> Decision | None:

@@ -108,6 +108,7 @@ class Look:
             best_before=best_before,
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
+            began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
             checkpoints=self._checkpoints(job, incident, attempt),
             reply=self._reply(job, incident),
@@ -396,6 +397,16 @@ def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
     ran = [one for one in attempts if isinstance(one.last_step, Known)]
     steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
     return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
+
+
+def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
+    """See Observation.began_before."""
+    found: Maybe[int] = Unknown("no earlier attempt's first step is known")
+    for attempt in attempts:
+        if attempt.name == name:
+            break
+        found = attempt.first_step if isinstance(attempt.first_step, Known) else found
+    return found
 
 
 def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
