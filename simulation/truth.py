@@ -88,6 +88,11 @@ class Attempt:
         return not self.job.is_terminal
 
     @property
+    def is_tagged(self) -> bool:
+        """It asks for our care by a tag."""
+        return any(str(one["Key"]).startswith("rekindle:") for one in self.job.request.get("Tags") or ())
+
+    @property
     def is_training(self) -> bool:
         return self.job.phase is Phase.TRAINING
 

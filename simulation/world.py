@@ -300,6 +300,7 @@ class World(RealService):
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.name
                 run.owner_took_it = True
+                run.is_finished = False  # one that had come to its end is trained on
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
@@ -312,10 +313,10 @@ class World(RealService):
                 if run.owner_stopped:
                     run.is_well_again(self.clock.now())
             case "order_stop":
-                run.owner_stopped = True
-                with suppress(RecoveryError):
+                with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
                     self.orders.stop(run.name, who="ada", key=f"stop-{run.name}", checkpoint=False)
-                run.is_well_again(self.clock.now())
+                    run.owner_stopped = True
+                    run.is_well_again(self.clock.now())
             case "cancel":
                 for incident, _ in list(self.store.list_open()):
                     if self.run_of_job(incident.job_id) is run:

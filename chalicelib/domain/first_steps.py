@@ -16,7 +16,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import Response
 from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.submission import holds_at_stop
-from chalicelib.domain.verdict import Decision, Look, span_word, story, subject, suspicion_about
+from chalicelib.domain.verdict import Decision, Look, span_word, story, subject, suspicion_about, why
 from rekindle.detectors.ranks import STRONG
 
 SETTLED: Final = timedelta(seconds=5)
@@ -79,7 +79,7 @@ def begin_stop(look: Look, rule: str, reason: str) -> Decision:
     """
     if look.policy.shadow:  # the last gate before the first thing that cannot be undone
         return shadow(look, f"stop {look.incident.attempt}")
-    waiting = before_stop(look) or _evidence_first(look)
+    waiting = before_stop(look) or _heartbeat_first(look) or _evidence_first(look)
     if waiting is not None:
         return waiting
     look = dataclasses.replace(look, incident=noted_bad(look.incident))
@@ -122,6 +122,26 @@ def _stacks_wanted(look: Look, attempt: AttemptView) -> tuple[Action, ...]:
 def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
     """`needs` with `more` in it, each once, in order."""
     return tuple(sorted({*needs, *more}))
+
+
+def _heartbeat_first(look: Look) -> Decision | None:
+    """A stall that was said to be, of a run whose heartbeat cannot be read: it may be hours old, and over since.
+
+    Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
+    """
+    incident, attempt = look.incident, look.attempt
+    if incident.fault is not FaultClass.HANG or attempt is None or not attempt.is_beat_unread:
+        return None
+    ask = incident.ask
+    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
+        return None
+    reason = (
+        f"{story(look)} But whether {attempt.name} still stands there cannot be told ({why(attempt.last_step)}): it is "
+        "not stopped for what was said before"
+    )
+    if incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return look.move("hang.unread", reason, Phase.HOLDING)
+    return look.unread("hang.unread", "hang.unread_limit", reason, look.in_phase)
 
 
 def _evidence_first(look: Look) -> Decision | None:

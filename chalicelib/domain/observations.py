@@ -61,6 +61,8 @@ class AttemptView:
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
+    `is_beat_unread`: there is a mailbox, and it could not be read: that no heartbeat is seen then tells nothing.
+    `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
     `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
     Slurm tells.
@@ -71,10 +73,12 @@ class AttemptView:
     detail: str = ""
     failure_reason: str = ""
     ended_at: datetime | None = None
+    training_since: datetime | None = None
     stopping_since: datetime | None = None
     first_step: Maybe[int] = Unknown("no heartbeat")
     last_step: Maybe[int] = Unknown("no heartbeat")
     beat_at: datetime | None = None
+    is_beat_unread: bool = False
     loss_state: str = "none"
     work: str = ""
     step_s: float | None = None
@@ -120,10 +124,12 @@ class AttemptView:
             "detail": self.detail,
             "failure_reason": self.failure_reason,
             "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "training_since": self.training_since.isoformat() if self.training_since else None,
             "stopping_since": self.stopping_since.isoformat() if self.stopping_since else None,
             "first_step": maybe_to_wire(self.first_step),
             "last_step": maybe_to_wire(self.last_step),
             "beat_at": self.beat_at.isoformat() if self.beat_at else None,
+            "is_beat_unread": self.is_beat_unread,
             "loss_state": self.loss_state,
             "work": self.work,
             "step_s": self.step_s,
@@ -146,10 +152,12 @@ class AttemptView:
             detail=wire["detail"],
             failure_reason=wire["failure_reason"],
             ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
+            training_since=datetime.fromisoformat(wire["training_since"]) if wire.get("training_since") else None,
             stopping_since=datetime.fromisoformat(wire["stopping_since"]) if wire.get("stopping_since") else None,
             first_step=maybe_from_wire(wire["first_step"]),
             last_step=maybe_from_wire(wire["last_step"]),
             beat_at=datetime.fromisoformat(wire["beat_at"]) if wire["beat_at"] else None,
+            is_beat_unread=bool(wire.get("is_beat_unread", False)),
             loss_state=wire["loss_state"],
             work=wire["work"],
             step_s=wire.get("step_s"),
@@ -232,8 +240,8 @@ class Observation:
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
-    known. `had_checkpoints`: an attempt of the Job has resumed from one, or has
-    answered that it saved one, so that a look which finds none has found them gone.
+    known. `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
+    has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
@@ -255,6 +263,7 @@ class Observation:
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
+    began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""
     successor: Maybe[AttemptView] = Unknown("none that is known")
@@ -291,6 +300,7 @@ class Observation:
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
             "resumed_at": list(self.resumed_at),
+            "began_before": maybe_to_wire(self.began_before),
             "had_checkpoints": self.had_checkpoints,
             "current": self.current,
             "successor": maybe_to_wire(
@@ -334,6 +344,7 @@ class Observation:
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
             resumed_at=tuple(wire.get("resumed_at", ())),
+            began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
             had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),
             successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,

@@ -189,7 +189,8 @@ def _saved_past_it(look: Look, attempt: AttemptView, ask: CheckpointAsk) -> Deci
     is_hang = look.incident.fault is FaultClass.HANG and attempt.status is AttemptStatus.RUNNING
     if not is_hang or ask.outcome != "saved" or ask.step is None or not isinstance(stuck, Known):
         return None
-    if ask.step <= stuck.value or attempt.work == STALLED:
+    is_said_since = attempt.beat_at is None or attempt.beat_at >= ask.asked_at  # an older heartbeat refutes no answer
+    if ask.step <= stuck.value or (attempt.work == STALLED and is_said_since):
         return None
     reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
     if look.incident.tries:
@@ -293,6 +294,9 @@ def decide_stopping(look: Look) -> Decision:
         )
     if attempt.status in (AttemptStatus.STOPPING, AttemptStatus.GONE):
         return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
+    moves = _moves_meanwhile(look, attempt)
+    if moves is not None:
+        return moves
     again = StopJob(attempt=attempt.name, why="not stopping yet", hold=look.incident.stop_hold)
     if result(look, "StopJob", Done.PENDING) is not None:  # the same order, until it is answered
         return look.stay(
@@ -332,6 +336,28 @@ def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
         f"{attempt.name} was stopped by its user before our stop reached it: it is left alone",
         Phase.STOPPED,
         severity=Severity.INFO,
+    )
+
+
+def _moves_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
+    """The stop did not get through, and what it was for is over: the run is past the step that it stood at.
+
+    Only of a training job, where an order that was refused is gone. On Slurm it may still lie with the head node.
+    """
+    incident = look.incident
+    if attempt.slurm is not None or incident.order is not None or incident.fault is not FaultClass.HANG:
+        return None
+    if attempt.status is not AttemptStatus.RUNNING or not _stop_is_overdue(look) or attempt.work == STALLED:
+        return None
+    if incident.is_poisoned or not has_passed(attempt.last_step, stalled_at(incident)):
+        return None
+    return look.changed(
+        stopped_attempts=tuple(one for one in incident.stopped_attempts if one != attempt.name), **unwatched()
+    ).move(
+        "stop.moves_again",
+        f"{attempt.name} could not be stopped, and moves again meanwhile: it is at step "
+        f"{step_word(attempt.last_step)}. It is left running",
+        Phase.VERIFYING if incident.tries else Phase.HOLDING,
     )
 
 

@@ -26,6 +26,7 @@ from chalicelib.domain.rules_order import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.services.breaker import one_too_many
 from chalicelib.services.nodes import Nodes, node_facts
 from rekindle.detectors.ranks import first_bad, minority, stalled
 from rekindle.headnode.documents import NodeFacts
@@ -111,6 +112,7 @@ class Look:
             best_before=best_before,
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
+            began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
             checkpoints=self._checkpoints(job, incident, attempt, ended),
             reply=self._reply(job, incident),
@@ -138,7 +140,8 @@ class Look:
         try:
             return Known(self.mailbox.beat(job, view))
         except RecoveryError as err:
-            return Known(replace(view, last_step=Unknown(f"the heartbeat cannot be read: {err}"[:200])))
+            unread = Unknown(f"the heartbeat cannot be read: {err}"[:200])
+            return Known(replace(view, last_step=unread, is_beat_unread=True))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
         """What has taken the attempt's place in its Slurm job: held, begun, or over already."""
@@ -265,22 +268,11 @@ class Look:
         if was_ordered(before, decision.incident):
             return
         policy = Policy.from_wire(decision.incident.policy_document)
-        if not policy.breaker_incidents:
-            return
-        now = self.clock.now()
-        lifted_at = seen.breaker_lifted_at
-        since = now - policy.breaker_window
-        since = max(since, lifted_at) if lifted_at is not None else since
-        acting = self.registry.will_act(before.incident_id, now=now, since=since)
-        if acting <= policy.breaker_incidents:
-            return
-        active = self.registry.count_active()
-        if acting * 100 <= policy.breaker_percent * active:
-            return
-        minutes = policy.breaker_window.total_seconds() / 60
-        said = f"{acting} Incidents would have acted within {minutes:.0f} min, over {active} active Jobs"
-        self.registry.trip(before.incident_id, now=now, said=said)
-        raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
+        said = one_too_many(
+            self.registry, before.incident_id, policy, now=self.clock.now(), lifted_at=seen.breaker_lifted_at
+        )
+        if said is not None:
+            raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
 
     def _keep_attempt(self, job_id: str, before: Incident, view: AttemptView, *, closing: bool) -> None:
         """Bring the registry's record of the attempt up to date at the moments that end something."""
@@ -424,6 +416,16 @@ def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
     ran = [one for one in attempts if isinstance(one.last_step, Known)]
     steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
     return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
+
+
+def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
+    """See Observation.began_before."""
+    found: Maybe[int] = Unknown("no earlier attempt's first step is known")
+    for attempt in attempts:
+        if attempt.name == name:
+            break
+        found = attempt.first_step if isinstance(attempt.first_step, Known) else found
+    return found
 
 
 def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:

@@ -40,6 +40,7 @@ from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.switches import Switches
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
+from chalicelib.services.breaker import held_at_last
 from chalicelib.services.head_orders import HeadOrders
 from chalicelib.services.look import cluster_of
 from chalicelib.services.moves import TakesSignals, move_runs
@@ -92,6 +93,7 @@ class Perform:
                 stopped = _switched_off(action, incident, self.registry.switches())
             else:
                 stopped = None
+            stopped = stopped or held_at_last(action, incident, policy, registry=self.registry, now=self.clock.now())
             return stopped if stopped is not None else self._do(action, incident, policy, token, job)
         except Permanent as err:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])
