@@ -16,10 +16,10 @@ from typing import Any, Final
 from botocore.exceptions import ClientError
 
 from localcloud.clock import Clock, Timer
+from localcloud.slurm_agent import SlurmAgent
 from localcloud.slurm_model import SimJob, SlurmModel
-from rekindle.headnode.documents import AgentDoc, SlurmState
-from rekindle.headnode.names import agent_key, answer_key, attempt_key, nodes_key, queue_name
-from rekindle.headnode.orders import Answer, Order
+from rekindle.headnode.documents import SlurmState
+from rekindle.headnode.names import agent_key, queue_name
 from rekindle.mailbox import (
     FOLDER,
     Beat,
@@ -87,18 +87,16 @@ class SlurmSimulated:
         self.runs: dict[str, SimRun] = {}
         self.is_silent = False
         self.cluster_arn = ""  # set on HyperPod
-        self._answers: dict[str, Answer] = {}
-        self._written: dict[str, str] = {}
+        self._agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
         self._beat_at: datetime | None = None
         self._url: str | None = None
         self._timer: Timer | None = None
-        self._started_at = clock.now()
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """The agent starts: it says so, and from then on it works."""
-        self._tell("Rekindle Agent Started", {"agent_id": "head", "at": self._clock.now().isoformat()})
+        self._agent.start()
         self._tick()
 
     def close(self) -> None:
@@ -131,58 +129,25 @@ class SlurmSimulated:
                 return
         got = sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10, WaitTimeSeconds=0)
         for message in got.get("Messages", ()):
-            answer = self.model.take(Order.from_json(message["Body"].encode()))
+            self._agent.take(message["Body"].encode())
             sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
-            if answer.token not in self._answers:
-                self._answers[answer.token] = answer
-                self._put(answer_key(self.cluster, answer.token), answer.to_json())
-                self._tell("Rekindle Order Answered", answer.to_wire())
 
     def _publish(self) -> None:
         """What has changed, then the heartbeat that says that the rest still holds."""
         now = self._clock.now()
-        for name, doc in self.model.docs().items():
-            told = json.dumps(doc.to_wire() | {"seen_at": ""}, sort_keys=True)
-            if self._written.get(name) == told:
-                continue
-            self._written[name] = told
-            self._put(attempt_key(name), doc.to_json())
-            wire = {key: value for key, value in doc.to_wire().items() if value not in (None, "", [])}
-            self._tell("Rekindle Slurm Job", wire | {"at": now.isoformat()})
-        nodes = self.model.nodes_doc()
-        for facts in nodes.nodes:
-            told = json.dumps(facts.to_wire() | {"jobs": []}, sort_keys=True)
-            before = self._written.get(f"node {facts.name}")
-            self._written[f"node {facts.name}"] = told
-            if before is not None and before != told:
-                wire = {key: value for key, value in facts.to_wire().items() if key not in ("name", "jobs", "gpus")}
-                news = {key: value for key, value in wire.items() if value not in (None, "", [])}
-                self._tell("Rekindle Slurm Node", news | {"node": facts.name, "at": now.isoformat()})
-        told = json.dumps(nodes.to_wire() | {"seen_at": ""}, sort_keys=True)
-        if self._written.get("nodes") != told:
-            self._written["nodes"] = told
-            self._put(nodes_key(self.cluster), nodes.to_json())
+        self._agent.publish()
         if self._beat_at is None or now - self._beat_at >= HEARTBEAT:
             self._beat_at = now
-            beat = AgentDoc(
-                cluster=self.cluster,
-                agent_id="head",
-                at=now,
-                started_at=self._started_at,
-                read_at=now,
-                version="1",
-                cluster_arn=self.cluster_arn,
-            )
-            self._put(agent_key(self.cluster), beat.to_json())
+            self._agent.cluster_arn = self.cluster_arn
+            self._put(agent_key(self.cluster), self._agent.heartbeat(at=now, read_at=now).to_json())
 
     def _tell(self, detail_type: str, detail: dict[str, Any]) -> None:
-        body = {"v": 1, "cluster": self.cluster} | {key: value for key, value in detail.items() if value is not None}
         self._client("events").put_events(
             Entries=[
                 {
                     "Source": "rekindle.agent",
                     "DetailType": detail_type,
-                    "Detail": json.dumps(body),
+                    "Detail": json.dumps(detail),
                     "EventBusName": self._bus,
                 }
             ]

@@ -17,7 +17,7 @@ from typing import Final
 from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
 from simulation.judge import COUNTS, Unsafe
 from simulation.lies import check_lies
-from simulation.maker import make
+from simulation.maker import PLATFORMS, make
 from simulation.play import Verdict, play, played
 from simulation.shrink import shrink
 from simulation.story import Story
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
     print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
     began = time.monotonic()
     tally = Tally()
-    for verdict in _verdicts(options.seed, options.incidents, options.jobs):
+    for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform):
         tally.take(verdict, findings)
     _print(tally, findings, time.monotonic() - began)
     _write_new(tally, options.out)
@@ -98,6 +98,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--incidents", type=_positive, default=DEFAULT_INCIDENTS, help="how many are to open in all")
     parser.add_argument("--seed", type=int, default=1, help="of the stories")
+    parser.add_argument("--platform", choices=PLATFORMS, default="", help="of all stories; a mix where not given")
     parser.add_argument("--jobs", type=_positive, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("build/proving"), help="where shrunk stories are written")
     parser.add_argument("--play", type=Path, help="play the story of this file, and nothing else")
@@ -113,23 +114,23 @@ def _positive(text: str) -> int:
     return value
 
 
-def stories(seed: int, start: int, count: int) -> list[Story]:
+def stories(seed: int, start: int, count: int, platform: str = "") -> list[Story]:
     """The stories of a seed from the given one on."""
-    return [make(seed * STORIES_PER_SEED + number) for number in range(start, start + count)]
+    return [make(seed * STORIES_PER_SEED + number, platform) for number in range(start, start + count)]
 
 
-def _chunk(job: tuple[int, int]) -> list[Verdict]:
-    seed, start = job
-    return [play(story) for story in stories(seed, start, _CHUNK)]
+def _chunk(job: tuple[int, int, str]) -> list[Verdict]:
+    seed, start, platform = job
+    return [play(story) for story in stories(seed, start, _CHUNK, platform)]
 
 
-def _verdicts(seed: int, incidents: int, processes: int) -> Iterator[Verdict]:
+def _verdicts(seed: int, incidents: int, processes: int, platform: str) -> Iterator[Verdict]:
     """In the stories' order, whatever the number of processes, so that the counts are the same."""
     opened, start = 0, 0
     with ProcessPoolExecutor(max_workers=processes, initializer=_quiet) as pool:
         while opened < incidents:
             starts = [start + index * _CHUNK for index in range(processes)]
-            jobs = [(seed, one) for one in starts]
+            jobs = [(seed, one, platform) for one in starts]
             chunks = map(_chunk, jobs) if processes == 1 else pool.map(_chunk, jobs)
             start += processes * _CHUNK
             for chunk in chunks:

@@ -41,9 +41,13 @@ def parts_of(story: Story) -> frozenset[str]:
         parts |= {f"plan {run.plan}"} if run.plan != "obeyed" else set()
         parts |= {f"watch {run.watch}"} if run.watch != "monitor" else set()
         parts |= {"ends"} if run.steps is not None else set()
+        parts |= {f"platform {run.platform}"} if run.platform != "sagemaker" else set()
+        parts |= {"no requeue"} if not run.requeue else set()
         parts |= {"no capacity"} if run.refusals else set()
     if len(story.runs) > 1:
         parts.add("several runs")
+    if story.recovery != "None":
+        parts.add("NodeRecovery")
     return frozenset(parts)
 
 

@@ -6,6 +6,7 @@ against it; what a source hid from it for longer is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,15 +17,18 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.ports import Notice, NoticeKind
 from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
+from simulation.cluster import Cluster
 from simulation.memory import Watcher
 from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueNode, TrueRun
 from simulation.world import World
 
 COUNTS: Final[Mapping[str, str]] = {
     "two_live_attempts": "the service submitted an attempt while another one of the run was live",
     "healthy_stopped": "the service stopped an attempt that was well, or that had finished its work",
-    "too_many_at_once": "the service acted on more runs within the breaker's window than the policy allows",
+    "too_many_at_once": "the service acted on more runs within the breaker's window, or had more nodes in repair, than "
+    "the policy allows",
+    "node_repaired_well": "the service had a node rebooted or replaced that was well, and not condemned by HyperPod",
     "resumed_from_bad": "an attempt was submitted to resume from a checkpoint that is not whole, is another run's, or "
     "whose poison could be known",
     "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
@@ -33,13 +37,16 @@ COUNTS: Final[Mapping[str, str]] = {
     "false_recovery": "an Incident was closed as recovered while its run was not",
     "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
-    "budget_exceeded": "a run was submitted again beyond the policy's budget",
+    "paged_again": "people were paged more than three times about one Incident",
+    "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",
     "owner_undone": "a run that its owner had stopped was submitted again",
     "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
 }
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
+MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
+MANY_OUT: Final = 3  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 
@@ -74,6 +81,8 @@ class Judge(Watcher):
         self.figures = Figures()
         self._world: World | None = None
         self._acted: list[tuple[datetime, str]] = []
+        self._pages: Counter[str | None] = Counter()
+        self._repaired: list[datetime] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
@@ -104,16 +113,21 @@ class Judge(Watcher):
     def stops(self, attempt: Attempt) -> None:
         """See Watcher."""
         job, run = attempt.job, attempt.run
-        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
+        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or attempt.is_on_bad_node:
             return
-        self._acts(run)
+        self.acts(run, self._now)
         ill = run.ill
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
         elif ill is None and not self._just_healed(run):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
-        elif ill is not None and ill.kind == "dead":
+        elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    def _is_of_a_loop(self, attempt: Attempt) -> bool:
+        """Slurm has started it by itself, and the budget of the run is spent."""
+        fruitless, _ = self._fruitless(attempt)
+        return not attempt.is_ours and fruitless >= self.world.policy.max_no_progress
 
     def _just_healed(self, run: TrueRun) -> bool:
         until = run.ills[-1].until if run.ills else None
@@ -123,26 +137,59 @@ class Judge(Watcher):
         """See Watcher."""
         run = attempt.run
         self.figures.submissions += 1
-        self._acts(run)
+        if run.spec.platform != "slurm":  # there an order comes first
+            self.acts(run, self._now)
         others = [one.name for one in run.live if one is not attempt]
         if others:
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
-        if run.owner_stopped:
+        if run.owner_stopped_at is not None and run.owner_stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_budget(attempt)
 
-    def _acts(self, run: TrueRun) -> None:
+    def acts(self, run: TrueRun, at: datetime) -> None:
+        """See Watcher."""
         policy = self.world.policy
-        self._acted.append((self._now, run.name))
-        since = self._now - policy.breaker_window
-        acted = {name for at, name in self._acted if at > since}
+        self._acted.append((at, run.name))
+        since = at - policy.breaker_window
+        acted = {name for moment, name in self._acted if since < moment <= at}
         active = sum(not one.is_finished for one in self.world.runs.values())
         limit = policy.breaker_incidents
         if limit and len(acted) > limit and len(acted) * 100 > policy.breaker_percent * active:
             self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")
+
+    def repairs(self, node: TrueNode, how: str) -> None:
+        """See Watcher."""
+        cluster, policy = self.world.cluster, self.world.policy
+        if cluster is None:
+            return
+        self._repaired.append(self._now)
+        if not (node.is_broken or node.condemned or self._is_out_alone(node) or self._just_mended(node)):
+            self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
+        others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
+        room = self._room(cluster)
+        if len(others) >= room:
+            self._count("too_many_at_once", node.name, f"{len(others)} nodes are in repair; {room} are allowed")
+        today = [at for at in self._repaired if self._now - at < timedelta(days=1)]
+        if len(today) > policy.max_repairs_per_day:
+            self._count("budget_exceeded", node.name, f"{len(today)} repairs within a day")
+
+    def _room(self, cluster: Cluster) -> int:
+        return max(1, int(len(cluster.nodes) * self.world.policy.max_nodes_in_repair_percent / 100))
+
+    def _just_mended(self, node: TrueNode) -> bool:
+        ends = [at for at in (node.mended_at, node.condemned_until) if at is not None]
+        return any(self._now - at < MISSES_NOTHING for at in ends)
+
+    def _is_out_alone(self, node: TrueNode) -> bool:
+        """Slurm has not reached it for a while, and only few: such a node serves nobody before it is rebooted."""
+        cluster, since = self.world.cluster, node.unreachable_since
+        if cluster is None or since is None or self._now - since <= MISSES_NOTHING:
+            return False
+        out = sum(one.unreachable_since is not None for one in cluster.nodes.values())
+        return out < MANY_OUT or out <= self._room(cluster)
 
     def _judge_resume_point(self, attempt: Attempt, *, is_alone: bool) -> None:
         run, root = attempt.run, attempt.plan.uri
@@ -200,7 +247,18 @@ class Judge(Watcher):
         self._count("passed_over", run.name, f"{attempt.name} goes on from {step}; {best.step} is good")
 
     def _judge_budget(self, attempt: Attempt) -> None:
-        """Attempts of ours in a row that trained, ended and left no good checkpoint beyond all earlier ones."""
+        run = attempt.run
+        fruitless, memory = self._fruitless(attempt)
+        if fruitless >= self.world.policy.max_no_progress + 1:
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
+        if memory >= 3:
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
+
+    @staticmethod
+    def _fruitless(attempt: Attempt) -> tuple[int, int]:
+        """Attempts of ours in a row before it that trained, ended and left no good checkpoint beyond all earlier ones;
+        and deaths in a row for want of memory.
+        """
         run, fruitless, memory = attempt.run, 0, 0
         best = 0
         for one in run.attempts.values():
@@ -214,10 +272,7 @@ class Judge(Watcher):
             if one.trains_since is None:
                 continue
             fruitless = 0 if gained or not one.is_ours else fruitless + 1
-        if fruitless >= self.world.policy.max_no_progress + 1:
-            self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
-        if memory >= 3:
-            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
+        return fruitless, memory
 
     def condemned(self, root: str) -> None:
         """See Watcher."""
@@ -246,6 +301,9 @@ class Judge(Watcher):
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1
+        self._pages[notice.incident_id] += 1
+        if self._pages[notice.incident_id] == MANY_PAGES + 1:
+            self._count("paged_again", run.name if run is not None else "", notice.title)
         if run is None or run.ill is not None:
             return
         ended = [ill.until for ill in run.ills if ill.until is not None]
@@ -263,10 +321,10 @@ class Judge(Watcher):
     def recorded(self, before: Incident | None, after: Incident) -> None:
         """See Watcher."""
         run = self.world.run_of_job(after.job_id)
+        self.figures.incidents += before is None
         if run is None:
             return
         if before is None:
-            self.figures.incidents += 1
             self._open[after.incident_id] = run.name
             ill = run.ill
             if ill is not None and id(ill) not in self._detected:
@@ -284,6 +342,8 @@ class Judge(Watcher):
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
             return  # as in `minute`: no source shows it
+        if ill is not None and ill.kind == "spiking" and ill.is_notified:
+            return  # a person has it; what is over may be another trouble
         if ill is not None and self._now - ill.since > MISSES_NOTHING + self._shows_after(run, ill):
             self._count("false_recovery", run.name, f"it is {ill.kind}")
             return

@@ -16,6 +16,13 @@ from localcloud.clock import Clock
 from simulation.store import refused
 from simulation.story import Lie, Story
 
+_OF_NODES: Final = (
+    "DescribeCluster",
+    "DescribeClusterNode",
+    "ListClusterNodes",
+    "BatchRebootClusterNodes",
+    "BatchReplaceClusterNodes",
+)
 # Lies that answer a call of the service's with an error: (service, operations or none for all, error code).
 REFUSALS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "s3_away": ("s3", (), "ServiceUnavailable"),
@@ -25,6 +32,7 @@ REFUSALS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "create_throttled": ("sagemaker", ("CreateTrainingJob",), "ThrottlingException"),
     "no_quota": ("sagemaker", ("CreateTrainingJob",), "ResourceLimitExceeded"),
     "list_throttled": ("sagemaker", ("ListTrainingJobs",), "ThrottlingException"),
+    "nodes_throttled": ("sagemaker", _OF_NODES, "ThrottlingException"),
     "metrics_away": ("cloudwatch", (), "InternalServiceFault"),
 }
 # What the others do:
@@ -41,8 +49,15 @@ KINDS: Final[Mapping[str, str]] = {
     "beats_frozen": "the run's heartbeat stays as it was when this began",
     "beats_lost": "the run's heartbeat cannot be found",
     "beats_late": "the run's heartbeat is the one of `by_s` ago",
+    "reports_lost": "this share of the ranks' own reports never appears in the mailbox",
     "tables_throttled": "DynamoDB answers this share of the calls with Throttling",
     "functions_throttled": "no function runs; what was to run does so afterwards",
+    "head_away": "the head node's agent neither writes, nor speaks, nor takes orders; it does so afterwards",
+    "head_late": "what the head node's documents say of Slurm is `by_s` old; the agent says so in its heartbeat",
+    "nodes_hidden": "Slurm shows this share of its nodes (a rack, or all) as down and not responding; they are well",
+    "health_false": "HyperPod's health agent says that a well node has to be rebooted, and takes it back at `to_s`",
+    "orders_doubled": "each order to the head node's agent arrives twice",
+    "rolled_back": "the service goes back to an older version: executions end, open Incidents hold an unknown field",
     "executions_lost": "all durable executions that run when this begins are lost",
 }
 
@@ -134,9 +149,51 @@ class Lies:
                 shown = min(shown, now - timedelta(seconds=lie.by_s))
         return shown
 
+    def loses_report(self, run: str, attempt: str, rank: int) -> bool:
+        """The rank's report never appears."""
+        return any(self._strikes(lie, attempt, rank) for _, lie in self._active("reports_lost", run=run))
+
     def hides_metric(self, run: str, minute: datetime) -> bool:
         """No data point of this minute arrived."""
         return any(True for _ in self._active("metrics_down", run=run, at=minute))
+
+    # ---- the head node of a Slurm cluster --------------------------------------------------------------------------
+
+    def head_is_away(self) -> bool:
+        """The agent does nothing now."""
+        return any(True for _ in self._active("head_away"))
+
+    def head_seen(self, now: datetime) -> datetime:
+        """As of when the agent's heartbeat is shown."""
+        away = [lie.from_s for _, lie in self._active("head_away")]
+        return min(now, self._began_at + timedelta(seconds=min(away))) if away else now
+
+    def head_late(self) -> timedelta:
+        """How old what the agent writes of Slurm is."""
+        return timedelta(seconds=max((lie.by_s for _, lie in self._active("head_late")), default=0.0))
+
+    def head_changes(self) -> list[timedelta]:
+        """When what the head node shows begins or ends to be wrong, after the story's beginning."""
+        kinds = ("head_away", "head_late", "nodes_hidden")
+        ends = [at for lie in self._story.lies if lie.kind in kinds for at in (lie.from_s, lie.to_s)]
+        return [timedelta(seconds=at) for at in sorted(set(ends)) if at <= self._story.length_s]
+
+    def hides_node(self, name: str) -> bool:
+        """Slurm shows it as down."""
+        return any(self._strikes(lie, name) for _, lie in self._active("nodes_hidden"))
+
+    def false_health(self, nodes: tuple[str, ...]) -> list[tuple[timedelta, str, timedelta]]:
+        """(when, which node, until when) a well node is condemned."""
+        found = []
+        for index, lie in enumerate(self._story.lies):
+            if lie.kind == "health_false":
+                node = nodes[int(draw(self._story.seed, "health", index) * len(nodes))]
+                found.append((timedelta(seconds=lie.from_s), node, timedelta(seconds=min(lie.to_s, 1e8))))
+        return found
+
+    def order_copies(self) -> int:
+        """How often an order arrives."""
+        return 2 if any(True for _ in self._active("orders_doubled")) else 1
 
     # ---- functions -------------------------------------------------------------------------------------------------
 
@@ -145,13 +202,24 @@ class Lies:
         ends = [lie.to_s for _, lie in self._active("functions_throttled")]
         return timedelta(seconds=max(ends) - self._now_s()) if ends else timedelta(0)
 
+    def roll_backs(self) -> list[timedelta]:
+        """When the service goes back to an older version, after the story's beginning."""
+        return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "rolled_back"]
+
     def losses(self) -> list[timedelta]:
         """When all executions are lost, after the story's beginning."""
         return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "executions_lost"]
 
     def outage_until(self) -> datetime | None:
         """The end of what keeps the service from seeing or acting now; None where nothing does."""
-        kinds = ("s3_away", "listing_away", "sagemaker_away", "sagemaker_throttled", "create_throttled", "no_quota")
+        kinds: tuple[str, ...] = (
+            "s3_away",
+            "listing_away",
+            "sagemaker_away",
+            "sagemaker_throttled",
+            "create_throttled",
+        )
+        kinds = (*kinds, "no_quota", "rolled_back", "head_away", "head_late", "nodes_hidden", "nodes_throttled")
         ends = [lie.to_s for _, lie in self._active(*kinds, "tables_throttled", "functions_throttled")]
         return self._began_at + timedelta(seconds=min(max(ends), 1e8)) if ends else None
 

@@ -1,13 +1,20 @@
-"""Stories made from a seed: a run, what goes wrong with it, some lies, at times a person who acts."""
+"""Stories made from a seed: a run, what goes wrong with it, some lies, at times a person who acts.
+
+Which platform a story is of is drawn apart from the rest.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, Final
 
 from simulation.lies import REFUSALS
 from simulation.story import Deed, Lie, Run, Story, Trouble
 
+# What is on Slurm's side of the service only has a place in stories of Slurm.
+_REFUSALS: Final = tuple(one for one in REFUSALS if one != "nodes_throttled")
 _CRASHES: Final = (
     "RuntimeError: training failed",
     "RuntimeError: NCCL communicator was aborted on rank 3",
@@ -15,8 +22,18 @@ _CRASHES: Final = (
 )
 
 
-def make(seed: int) -> Story:
-    """The story of this seed."""
+PLATFORMS: Final = ("sagemaker", "slurm")
+_SLURM_SHARE: Final = 0.35
+_SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
+
+
+def make(seed: int, platform: str = "") -> Story:
+    """The story of this seed; without a platform, of one that the seed draws."""
+    platform = platform or PLATFORMS[random.Random(f"platform {seed}").random() < _SLURM_SHARE]
+    return _on_slurm(seed) if platform == "slurm" else _of_training_jobs(seed)
+
+
+def _of_training_jobs(seed: int) -> Story:
     draw = random.Random(seed)
     is_fleet = draw.random() < 0.08
     runs = tuple(
@@ -26,6 +43,82 @@ def make(seed: int) -> Story:
     lies = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
     deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.25 else ()
     return Story(seed=seed, runs=runs, lies=lies, deeds=deeds, length_s=7200.0, policy=policy)
+
+
+def _on_slurm(seed: int) -> Story:
+    draw = random.Random(seed)
+    count = draw.choice((1, 1, 1, 1, 2, 3))
+    runs = tuple(_slurm_run(draw, f"lm{number}" if count > 1 else "lm") for number in range(count))
+    lies = tuple(
+        _slurm_lie(draw) if draw.random() < 0.6 else _lie(draw, runs, refusals=_SLURM_REFUSALS)
+        for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3)))
+    )
+    deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.2 else ()
+    return Story(
+        seed=seed,
+        runs=runs,
+        lies=lies,
+        deeds=deeds,
+        length_s=7200.0,
+        nodes=sum(run.instances for run in runs) + draw.choice((0, 1, 1, 2, 4)),
+        recovery=draw.choice(("None", "None", "Automatic")),
+    )
+
+
+def _slurm_run(draw: random.Random, name: str) -> Run:
+    return replace(
+        _run(draw, name),
+        platform="slurm",
+        watch="monitor",
+        refusals=0,
+        upload_s=60.0,
+        instances=draw.choice((2, 2, 4)),
+        ranks=draw.choice((1, 8)),
+        requeue=draw.random() < 0.8,
+        troubles=tuple(
+            _node_trouble(draw) if draw.random() < 0.4 else _trouble(draw)
+            for _ in range(draw.choice((0, 1, 1, 1, 2, 2)))
+        ),
+    )
+
+
+def _node_trouble(draw: random.Random) -> Trouble:
+    kind = draw.choice(("node_dies", "node_sick", "node_hangs"))
+    return Trouble(kind=kind, step=draw.randint(15, 90), cure=draw.choice(("reboot", "replace")))
+
+
+def _skips(draw: random.Random) -> Trouble:
+    return Trouble(kind="skips", step=draw.randint(1, 90), heals=draw.choice((1, 5, 16, 40)))
+
+
+def _slurm_lie(draw: random.Random) -> Lie:
+    kind = draw.choice(
+        (
+            "head_away",
+            "head_away",
+            "head_late",
+            "nodes_hidden",
+            "nodes_hidden",
+            "health_false",
+            "orders_doubled",
+            "reports_lost",
+        )
+    )
+    from_s = float(draw.randint(240, 1600))
+    to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
+    match kind:
+        case "head_late":
+            return Lie(kind=kind, from_s=from_s, to_s=to_s, by_s=draw.choice((20.0, 90.0, 150.0, 600.0)))
+        case "nodes_hidden":
+            return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
+        case "reports_lost":
+            return Lie(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
+        case "rolled_back":
+            return Lie(kind=kind, from_s=from_s, to_s=from_s + 60)
+        case "orders_doubled":
+            return Lie(kind=kind)
+        case _:
+            return Lie(kind=kind, from_s=from_s, to_s=to_s)
 
 
 def _run(draw: random.Random, name: str) -> Run:
@@ -86,7 +179,7 @@ def _trouble(draw: random.Random) -> Trouble:
             return Trouble(kind=kind, step=step)
 
 
-def _lie(draw: random.Random, runs: tuple[Run, ...]) -> Lie:
+def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str] = _REFUSALS) -> Lie:
     kind = draw.choice(
         (
             "events_lost",
@@ -101,7 +194,7 @@ def _lie(draw: random.Random, runs: tuple[Run, ...]) -> Lie:
             "tables_throttled",
             "functions_throttled",
             "executions_lost",
-            *REFUSALS,
+            *refusals,
         )
     )
     from_s = float(draw.randint(240, 1600))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from chalicelib.domain.incidents import Incident
+from chalicelib.domain.lemons import HardwareFault, HardwareRecord
+from chalicelib.domain.newer import read_incident
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Entry, Joined, Notice, SweepMark
 from chalicelib.services.outcome import Outcome
-from localcloud.replay_books import Books, MemoryIncidents
-from simulation.truth import Attempt
+from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
+from simulation.truth import Attempt, TrueNode, TrueRun
 
 Moved = Callable[[Incident | None, Incident], None]
 """Called with an Incident before (None: it opens) and after a write."""
@@ -25,6 +28,12 @@ class Watcher:
 
     def submitted(self, attempt: Attempt) -> None:
         """The service has submitted it."""
+
+    def acts(self, run: TrueRun, at: datetime) -> None:
+        """The service has ordered a start then, which comes about now."""
+
+    def repairs(self, node: TrueNode, how: str) -> None:
+        """The service has a node rebooted or replaced."""
 
     def condemned(self, root: str) -> None:
         """The service has marked a checkpoint as bad."""
@@ -58,12 +67,45 @@ class Incidents(MemoryIncidents):
         self._check("look")
         return super().look(incident_id, **more)
 
+    def roll_back(self) -> None:
+        """As after a roll-back of the service: what is open has been written by a newer version."""
+        for case in self._cases.values():
+            if case.incident.is_open:
+                case.incident = read_incident(case.incident.to_wire() | {"escalation": {"rung": 2}})
+
     def record(self, incident: Incident, **more: Any) -> Incident:
         self._check("record")
         before = self.load(incident.incident_id).incident
         after = super().record(incident, **more)
         self._moved(before, after)
         return after
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """One stage's own."""
+
+    incidents: Incidents
+    jobs: MemoryJobs
+
+
+class MemoryLemons:
+    """ports.LemonLedger in memory."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, HardwareRecord] = {}
+
+    def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
+        self._records[mark] = self._records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
+        return self._records[mark]
+
+    def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
+        return tuple(self._records[one] for one in dict.fromkeys(marks) if one in self._records)
+
+    def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
+        found = [one for one in self._records.values() if len(one.faults) > 1 or not repeated_only]
+        found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
+        return tuple(found[:limit])
 
 
 class Marks:

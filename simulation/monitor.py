@@ -41,7 +41,9 @@ Push = Callable[[str, dict[str, Any]], None]
 
 
 class Monitor:
-    """All attempts' monitors. `seen_at` says as of when a run's heartbeat is shown, None where it cannot be found."""
+    """All attempts' monitors. `seen_at` says as of when a run's heartbeat is shown, None where it cannot be found;
+    `lost` whether the report of a run's attempt and rank never appears.
+    """
 
     def __init__(
         self,
@@ -50,11 +52,13 @@ class Monitor:
         objects: MemoryObjects,
         push: Push,
         seen_at: Callable[[str, datetime], datetime | None],
+        lost: Callable[[str, str, int], bool],
     ) -> None:
         self._clock = clock
         self._objects = objects
         self._push_out = push
         self._seen_at = seen_at
+        self._lost = lost
 
     def begin(self, attempt: Attempt) -> None:
         """Its heartbeat can be read from the first step on."""
@@ -73,7 +77,7 @@ class Monitor:
             kind=kind,
             root=root,
             files=(ManifestFile(path="model.bin", bytes=len(_WEIGHTS)),),
-            world_size=attempt.job.instance_count,
+            world_size=attempt.world_size,
             saved_at=self._host_time(attempt.run),
             request_id=request_id,
             loss=None if is_poisoned else 2.0,
@@ -108,7 +112,7 @@ class Monitor:
             phase=stretch.phase,
             step_s_median=attempt.run.spec.step_s,
             rank=0,
-            world_size=attempt.job.instance_count,
+            world_size=attempt.world_size,
             at=written_at + timedelta(seconds=attempt.run.spec.skew_s),
             loss_health=stretch.health,
             onset_step=stretch.onset,
@@ -121,14 +125,16 @@ class Monitor:
         """Each rank's own report."""
         if attempt.run.spec.watch != "monitor":
             return
-        hosts = tuple(f"{attempt.name}-algo-{number + 1}" for number in range(attempt.job.instance_count))
+        hosts = tuple(host for host in _hosts(attempt) for _ in range(attempt.run.spec.ranks))
         fault = Fault(kind="freeze", step=step, rank=None)
         job_id = job_id_of(attempt)
         at = self._host_time(attempt.run)
         for one in ranks_reports(
             kind, fault, job_id=job_id, attempt=attempt.name, hosts=hosts, step=step, at=at, silent_s=silent_s
         ):
-            self._objects.put(f"{prefix_of(attempt.run)}/{one.key}", one.to_json())
+            is_mute = one.rank // attempt.run.spec.ranks in attempt.mute
+            if not (is_mute or self._lost(attempt.run.name, attempt.name, one.rank)):
+                self._objects.put(f"{prefix_of(attempt.run)}/{one.key}", one.to_json())
 
     def push_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
         """News of the loss; `rule`: with the figures of a detector that has a rule for it."""
@@ -146,7 +152,7 @@ class Monitor:
             "attempt": attempt.name,
             "attempt_number": attempt.number,
             "rank": 0,
-            "world_size": attempt.job.instance_count,
+            "world_size": attempt.world_size,
             "step": step if step >= attempt.first_step else None,
             "at": self._host_time(attempt.run).isoformat(),
         }
@@ -179,6 +185,11 @@ class Monitor:
     def _host_time(self, run: TrueRun) -> datetime:
         return self._clock.now() + timedelta(seconds=run.spec.skew_s)
 
+    def push_collapse(self, attempt: Attempt, first: int) -> None:
+        """The gradient scale has collapsed, as rekindle.monitor.scaler has it."""
+        detail = {"loss_state": "inf", "metric": "gradient scale", "own": False, "alone": None, "step": first}
+        self.push(attempt, "Rekindle Non-Finite Loss", detail)
+
     def push_bad(self, attempt: Attempt, first_bad: int) -> None:
         """Losses stay not finite since that step: reported once."""
         if attempt.has_pushed_bad:
@@ -187,6 +198,13 @@ class Monitor:
         detail = {"loss_state": "nan", "metric": "loss", "own": False, "alone": None, "step": first_bad}
         self.push(attempt, "Rekindle Non-Finite Loss", detail)
         self.report(attempt, ReportKind.NON_FINITE, first_bad)
+
+
+def _hosts(attempt: Attempt) -> tuple[str, ...]:
+    """As its ranks call their machines."""
+    if attempt.nodes:
+        return tuple(one.name for one in attempt.nodes)
+    return tuple(f"{attempt.name}-algo-{number + 1}" for number in range(attempt.job.instance_count))
 
 
 def job_id_of(attempt: Attempt) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from localcloud.aws_shapes import service_model
+from localcloud.hyperpod import Clusters
 from localcloud.sagemaker import AwsError, TrainingJobs
 from simulation.store import refused
 
@@ -18,8 +19,11 @@ Check = Callable[[str, str], None]
 """Called with an operation's name and what it is about; raises ClientError where the story says so."""
 
 
+_CHANGES: Final = ("CreateTrainingJob", "StopTrainingJob", "BatchRebootClusterNodes", "BatchReplaceClusterNodes")
+
+
 class MemorySageMaker:
-    """A boto3 SageMaker client for training jobs.
+    """A boto3 SageMaker client for training jobs and HyperPod clusters.
 
     `before` and `after` learn of each call that changes the world, the latter only where it was taken.
     """
@@ -27,12 +31,14 @@ class MemorySageMaker:
     def __init__(
         self,
         jobs: TrainingJobs,
+        pods: Clusters,
         *,
         check: Check,
         before: Callable[[str, dict[str, Any]], None],
         after: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._jobs = jobs
+        self._pods = pods
         self._check = check
         self._before = before
         self._after = after
@@ -54,10 +60,35 @@ class MemorySageMaker:
         """See boto3."""
         return self._answer("StopTrainingJob", self._jobs.stop_training_job, request)
 
+    def describe_cluster(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("DescribeCluster", self._pods.describe_cluster, request)
+
+    def describe_cluster_node(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("DescribeClusterNode", self._pods.describe_cluster_node, request)
+
+    def list_cluster_nodes(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("ListClusterNodes", self._pods.list_cluster_nodes, request)
+
+    def describe_cluster_event(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("DescribeClusterEvent", self._pods.describe_cluster_event, request)
+
+    def batch_reboot_cluster_nodes(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("BatchRebootClusterNodes", self._pods.batch_reboot_cluster_nodes, request)
+
+    def batch_replace_cluster_nodes(self, **request: Any) -> dict[str, Any]:
+        """See boto3."""
+        return self._answer("BatchReplaceClusterNodes", self._pods.batch_replace_cluster_nodes, request)
+
     def list_tags(self, **request: Any) -> dict[str, Any]:
         """See boto3."""
         self._check("ListTags", request["ResourceArn"])
-        tags = self._jobs.tags_of(request["ResourceArn"]) or {}
+        arn = request["ResourceArn"]
+        tags = (self._pods.tags_of(arn) if ":cluster/" in arn else self._jobs.tags_of(arn)) or {}
         return {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
     def _answer(
@@ -65,7 +96,7 @@ class MemorySageMaker:
     ) -> dict[str, Any]:
         self._check(operation, str(request.get("TrainingJobName", "")))
         try:
-            if operation not in ("CreateTrainingJob", "StopTrainingJob"):
+            if operation not in _CHANGES:
                 return method(request)
             self._before(operation, request)
             answer = method(request)
@@ -73,6 +104,31 @@ class MemorySageMaker:
         except AwsError as err:
             raise refused(operation, err.code, err.message, err.status) from err
         return answer
+
+
+class MemorySqs:
+    """A boto3 SQS client of the service's, for the queues of orders. `sent` is called with each message."""
+
+    def __init__(self, sent: Callable[[bytes], None]) -> None:
+        self._sent = sent
+        self._queues: set[str] = set()
+
+    def create_queue(self, *, QueueName: str, **_: Any) -> dict[str, Any]:
+        """See boto3."""
+        self._queues.add(QueueName)
+        return {"QueueUrl": QueueName}
+
+    def get_queue_url(self, *, QueueName: str) -> dict[str, Any]:
+        """See boto3. Raises: ClientError."""
+        if QueueName not in self._queues:
+            raise refused("GetQueueUrl", "AWS.SimpleQueueService.NonExistentQueue")
+        return {"QueueUrl": QueueName}
+
+    def send_message(self, *, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
+        """See boto3."""
+        del QueueUrl
+        self._sent(MessageBody.encode())
+        return {"MessageId": "1"}
 
 
 Reading = Callable[[str, str, datetime, datetime], list[tuple[datetime, float]]]

@@ -1,164 +1,105 @@
-"""The real service over the world's clients. A test breaks a part by replacing it before the story is played."""
+"""The real service over the world's clients: its own composition (chalicelib.bootstrap) and what stands for AWS in it.
+
+A test breaks a part by replacing it before the story is played.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
-from chalicelib.adapters.saves_s3 import S3Saves
+from chalicelib.bootstrap import Service
+from chalicelib.config import Settings
 from chalicelib.domain.policy import Policy
-from chalicelib.ingress import Ingress
-from chalicelib.orchestrators.training_job import TrainingJobScheduler
 from chalicelib.recovery.workflow import run_recovery
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
-from chalicelib.services.look import Look
-from chalicelib.services.orders import Orders
-from chalicelib.services.perform import Perform
-from chalicelib.services.sweep import Sweep
-from localcloud.clock import SimClock
-from localcloud.replay_books import MemoryJobs
-from localcloud.replay_world import OnePolicy, ProtectedClusters
-from localcloud.sagemaker import TrainingJobs
+from chalicelib.services.lemons import Lemons
+from localcloud.clock import Clock
+from localcloud.replay_world import OnePolicy
 from simulation.durable import Context, MemoryExecutions
 from simulation.lies import Lies
-from simulation.memory import Incidents, KeptAside, Marks, People, Unkept
-from simulation.platform import MemoryCloudWatch, MemorySageMaker, NoAlarms
-from simulation.store import MemoryObjects, MemoryS3
+from simulation.memory import KeptAside, Marks, MemoryLemons, Tables, Unkept
+from simulation.platform import NoAlarms
+
+ACCOUNT: Final = "123456789012"
+BUCKET: Final = "mail"  # the stack's own; mailboxes lie there too
+STAGE: Final = "dev"
 
 
-class RealService:
-    """Each part is made on first use. What a world has to bring stands first."""
+class RealService(Service):
+    """One stage of Rekindle. `clients` are boto3's, by service; `tables` are in memory."""
 
-    clock: SimClock
-    lies: Lies
-    objects: MemoryObjects
-    jobs: TrainingJobs
-    policy: Policy
-    store: Incidents
-    registry: MemoryJobs
-    people: People
-    quarantine: KeptAside
-    reported: Unkept
-
-    def _service_calls(self, operation: str, request: dict[str, Any]) -> None:
-        """The service is about to submit or stop a training job."""
-        raise NotImplementedError
-
-    def _service_called(self, operation: str, request: dict[str, Any]) -> None:
-        """It has."""
-        raise NotImplementedError
-
-    def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
-        """Data points as they have arrived."""
-        raise NotImplementedError
-
-    @cached_property
-    def s3(self) -> MemoryS3:
-        """The service's own client."""
-        return MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation))
-
-    @cached_property
-    def scheduler(self) -> Any:
-        client = MemorySageMaker(
-            self.jobs,
-            check=lambda operation, _name: self.lies.check("sagemaker", operation),
-            before=self._service_calls,
-            after=self._service_called,
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        lies: Lies,
+        clients: Mapping[str, Any],
+        tables: Tables,
+        people: Any,
+        policy: Policy,
+        stage: str = STAGE,
+    ) -> None:
+        settings = Settings(
+            region="us-west-2",
+            table="rekindle",
+            bus="rekindle",
+            bucket=BUCKET,
+            quarantine_url="",
+            recover_function="recover",
+            account=ACCOUNT,
+            stage=stage,
         )
-        return TrainingJobScheduler(client)
+        made: Any = clients.__getitem__
+        super().__init__(settings, clock=clock, clients=made)
+        self.lies = lies
+        self.policy = policy
+        self._tables = tables
+        self._people = people
+        self.kept_aside = KeptAside()
+        self.reported = Unkept()
 
     @cached_property
-    def mailbox(self) -> Any:
-        return S3Mailbox(self.s3)
+    def store(self) -> Any:
+        return self._tables.incidents
 
     @cached_property
-    def executions(self) -> MemoryExecutions:
-        return MemoryExecutions(self.clock, self._recover, self.lies.hold)
+    def registry(self) -> Any:
+        return self._tables.jobs
 
     @cached_property
-    def intake(self) -> Intake:
-        return Intake(
-            store=self.store,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
-            clusters=ProtectedClusters(self.policy.name),
-            executions=self.executions,
-            clock=self.clock,
-            announcer=self.people,
-        )
+    def announcer(self) -> Any:
+        return self._people
 
     @cached_property
-    def alarms(self) -> Alarms:
-        return Alarms(
-            board=NoAlarms(), registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock
-        )
+    def quarantine(self) -> Any:
+        return self.kept_aside
 
     @cached_property
-    def ingress(self) -> Ingress:
-        return Ingress(
-            intake=self.intake,
-            alarms=self.alarms,
-            clusters=ProtectedClusters(self.policy.name),
-            quarantine=self.quarantine,
-            clock=self.clock,
-            report=self.reported,
-        )
+    def policies(self) -> Any:
+        return OnePolicy(self.policy)
 
     @cached_property
-    def look(self) -> Look:
-        return Look(
-            store=self.store,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
-            policies=OnePolicy(self.policy),
-            clock=self.clock,
-        )
+    def marks(self) -> Any:
+        return Marks()
 
     @cached_property
-    def perform(self) -> Perform:
-        return Perform(
-            registry=self.registry,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
-            announcer=self.people,
-            clock=self.clock,
-            intake=self.intake,
-        )
+    def board(self) -> Any:
+        return NoAlarms()
 
     @cached_property
-    def sweep(self) -> Sweep:
-        client = MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation))
-        return Sweep(
-            store=self.store,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            listing=self.scheduler,
-            mailbox=self.mailbox,
-            metrics=CloudWatchMetrics(client),
-            saves=S3Saves(self.s3),
-            marks=Marks(),
-            alarms=self.alarms,
-            executions=self.executions,
-            intake=self.intake,
-            clock=self.clock,
-        )
+    def lemons(self) -> Lemons:
+        return Lemons(ledger=MemoryLemons(), clock=self.clock)
 
     @cached_property
-    def orders(self) -> Orders:
-        return Orders(
-            intake=self.intake,
-            registry=self.registry,
-            scheduler=self.scheduler,
-            policies=OnePolicy(self.policy),
-            alarms=self.alarms,
-            clock=self.clock,
-        )
+    def observability(self) -> Any:
+        return SimpleNamespace(record=self.reported)
+
+    @cached_property
+    def executions(self) -> Any:
+        clock: Any = self.clock
+        return MemoryExecutions(clock, self._recover, self.lies.hold)
 
     def _recover(self, payload: dict[str, Any], context: Context) -> object:
         durable: Any = context

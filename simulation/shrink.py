@@ -46,6 +46,8 @@ def _shorter(story: Story) -> Iterator[Story]:
         yield replace(story, deeds=_without(story.deeds, index))
     for index in range(len(story.lies)):
         yield replace(story, lies=_without(story.lies, index))
+    if story.recovery != "None":
+        yield replace(story, recovery="None")
     if story.policy:
         yield replace(story, policy={})
     for index, run in enumerate(story.runs):
@@ -61,7 +63,7 @@ def _shorter_run(run: Run) -> Iterator[Run]:
         yield replace(run, troubles=_without(run.troubles, index))
     for spec in fields(run):
         value = getattr(run, spec.name)
-        if spec.name not in ("name", "troubles") and spec.default is not MISSING and value != spec.default:
+        if spec.name not in ("name", "troubles", "platform") and spec.default is not MISSING and value != spec.default:
             yield replace(run, **{spec.name: spec.default})
     for index, trouble in enumerate(run.troubles):
         for lesser in _simpler_trouble(trouble):
@@ -73,6 +75,8 @@ def _simpler_trouble(trouble: Trouble) -> Iterator[Trouble]:
         yield replace(trouble, hits=1)
     if trouble.in_data:
         yield replace(trouble, in_data=False)
+    if trouble.cure != "reboot":
+        yield replace(trouble, cure="reboot")
     if trouble.text != Trouble(kind="crash", step=0).text:
         yield replace(trouble, text=Trouble(kind="crash", step=0).text)
 

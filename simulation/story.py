@@ -24,12 +24,16 @@ class Trouble:
     kind      crash; oom; hang; nan (this step's update poisons the weights, and its loss is NaN); quiet_nan (this
               step's update poisons the weights, and the first NaN is the next step's loss); blip (this step's loss
               is NaN and its update is left out); spike; torn_save (the next checkpoint lacks bytes); flipped_save
-              (the next checkpoint's weights are poisoned and nothing shows it)
+              (the next checkpoint's weights are poisoned and nothing shows it); skips (for `heals` steps
+              in a row the gradient scaler of fp16 leaves the update out); on Slurm also node_dies (the machine of its
+              first node is off), node_sick (its hardware fails whatever runs on it) and node_hangs (what runs on it
+              stands still, and its ranks are mute)
     hits      how many attempts it strikes, as each comes to that step
     after_s   hang: moves again after so long; None: never
-    heals     spike: steps until the loss is as before; None: never
+    heals     spike: steps until the loss is as before; None: never. skips: how many
     in_data   nan: it is spared by leaving the step's data out
     text      crash: what the container says
+    cure      node_…: reboot or replace, what mends the node
     """
 
     kind: str
@@ -39,6 +43,7 @@ class Trouble:
     heals: int | None = None
     in_data: bool = False
     text: str = "RuntimeError: training failed"
+    cure: str = "reboot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,10 @@ class Run:
                   checkpoints without manifests)
     refusals      how many of its later submissions find no capacity
     skew_s        how far the clock of its host is off
+    instances     of the training job, or nodes of the Slurm job
+    ranks         on each of them
+    platform      sagemaker (a training job) or slurm (on the story's HyperPod cluster)
+    requeue       slurm: the job may be requeued
     """
 
     name: str = "lm"
@@ -65,6 +74,9 @@ class Run:
     refusals: int = 0
     skew_s: float = 0.0
     instances: int = 4
+    ranks: int = 1
+    platform: str = "sagemaker"
+    requeue: bool = True
     troubles: tuple[Trouble, ...] = ()
 
 
@@ -102,13 +114,18 @@ class Deed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What is played. `policy`: what differs from the built-in policy, as in a policy document."""
+    """What is played. `policy`: what differs from the built-in policy, as in a policy document.
+
+    nodes, recovery: of the cluster that its runs on Slurm share; HyperPod's NodeRecovery, None or Automatic.
+    """
 
     seed: int
     runs: tuple[Run, ...] = (Run(),)
     lies: tuple[Lie, ...] = ()
     deeds: tuple[Deed, ...] = ()
     length_s: float = 4 * 3600.0
+    nodes: int = 8
+    recovery: str = "None"
     policy: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -124,8 +141,25 @@ class Story:
 # The closed vocabularies; those of lies are in `lies.KINDS`.
 _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
     (Trouble, "kind"): frozenset(
-        {"crash", "oom", "hang", "nan", "quiet_nan", "blip", "spike", "torn_save", "flipped_save"}
+        {
+            "crash",
+            "oom",
+            "hang",
+            "nan",
+            "quiet_nan",
+            "blip",
+            "spike",
+            "torn_save",
+            "flipped_save",
+            "skips",
+            "node_dies",
+            "node_sick",
+            "node_hangs",
+        }
     ),
+    (Trouble, "cure"): frozenset({"reboot", "replace"}),
+    (Run, "platform"): frozenset({"sagemaker", "slurm"}),
+    (Story, "recovery"): frozenset({"None", "Automatic"}),
     (Run, "plan"): frozenset({"obeyed", "latest", "nothing"}),
     (Run, "watch"): frozenset({"monitor", "metrics"}),
     (Deed, "what"): frozenset({"resubmit", "stop", "order_stop", "cancel"}),

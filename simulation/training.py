@@ -8,8 +8,6 @@ while the weights may be poisoned is sealed as such, a request is answered, a su
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,14 +19,15 @@ from rekindle.mailbox import (
     ENV_ATTEMPT,
     CheckpointRequest,
     LossState,
-    Manifest,
     ReplyOutcome,
     ResumePlan,
     RunPhase,
     SaveKind,
 )
+from rekindle.monitor.scaler import ScaleWatch
 from rekindle.reports import ReportKind
-from simulation.monitor import SAVING, Monitor, Push, prefix_of, run_mailbox
+from simulation.monitor import SAVING, Monitor, Push
+from simulation.saves import Saves, may_strike
 from simulation.store import MemoryObjects
 from simulation.story import Trouble
 from simulation.truth import Attempt, Saved, Stretch, TrueRun
@@ -37,8 +36,10 @@ STARTING: Final = timedelta(seconds=40)
 DOWNLOADING: Final = timedelta(seconds=20)
 LOADING: Final = timedelta(seconds=30)
 STOPPING: Final = timedelta(seconds=30)
+LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
+FIRST_SCALE: Final = 65536.0  # torch.amp.GradScaler
 CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.state.ACT_AFTER
 _FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
 _OOM: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -58,15 +59,19 @@ class Training:
         push: Push,
         run_of: Callable[[TrainingJob], TrueRun | None],
         seen_at: Callable[[str, datetime], datetime | None],
+        lost: Callable[[str, str, int], bool],
     ) -> None:
         self._clock = clock
         self._jobs = jobs
         self._objects = objects
         self._run_of = run_of
-        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at)
+        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at, lost=lost)
+        self._saves = Saves(clock, objects, self.monitor)
         self._timers: dict[tuple[str, str], Timer] = {}
         self.attempts: dict[str, Attempt] = {}
         self.is_ours = False  # set while the service's own client submits
+        # (attempt, trouble, last step) -> no step ends any more: a node below it breaks. Set where there are nodes.
+        self.breaks_node: Callable[[Attempt, Trouble, int], bool] | None = None
 
     # ---- the backend -----------------------------------------------------------------------------------------------
 
@@ -75,17 +80,16 @@ class Training:
         run = self._run_of(job)
         if run is None:
             return
-        plan = ResumePlan.from_env(job.environment)
         attempt = Attempt(
             job=job,
+            platform=self._jobs,
             run=run,
             number=int(job.environment.get(ENV_ATTEMPT) or 1),
-            plan=plan,
+            plan=ResumePlan.from_env(job.environment),
             is_ours=self.is_ours,
+            is_tagged=any(str(one["Key"]).startswith("rekindle:") for one in job.request.get("Tags") or ()),
         )
-        self.attempts[job.name] = run.attempts[job.name] = attempt
-        if run.spec.watch == "monitor":
-            self.monitor.begin(attempt)
+        self._register(attempt)
         if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
             run.refused += 1
             self._later(attempt, "life", STARTING, lambda: self._end(attempt, Phase.FAILED, _NO_ROOM))
@@ -107,14 +111,51 @@ class Training:
         self._cancel_all(attempt)
         self._later(attempt, "life", STOPPING, lambda: self._end(attempt, Phase.STOPPED, None))
 
+    # ---- a start of a Slurm job ------------------------------------------------------------------------------------
+
+    def starts(self, attempt: Attempt) -> None:
+        """Slurm has given it nodes: its processes are launched."""
+        self._register(attempt)
+        self._later(attempt, "life", LAUNCHING, lambda: self._load(attempt))
+
+    def freezes(self, attempt: Attempt, step: int) -> None:
+        """No step ends any more after this one; its monitor lives."""
+        self._enter(attempt, step, moves=False)
+        attempt.is_frozen = True
+        attempt.run.falls_ill("hung", self._clock.now(), reached=step)
+        self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+
+    def fails(self, attempt: Attempt, text: str) -> None:
+        """Its processes die."""
+        if not attempt.job.is_terminal:
+            self._end(attempt, Phase.FAILED, text)
+
+    def over(self, attempt: Attempt, phase: Phase) -> None:
+        """The platform has ended it."""
+        self._freeze_stretch(attempt, moves=False)
+        self._cancel_all(attempt)
+        attempt.is_frozen = False
+        run = attempt.run
+        if phase is Phase.COMPLETED:
+            run.is_finished = True
+            if not attempt.is_poisoned:
+                run.is_well_again(self._clock.now())
+        elif not run.live:
+            run.falls_ill("dead", self._clock.now(), reached=attempt.step_at(self._clock.now()))
+
     # ---- the life of an attempt ------------------------------------------------------------------------------------
+
+    def _register(self, attempt: Attempt) -> None:
+        self.attempts[attempt.name] = attempt.run.attempts[attempt.name] = attempt
+        if attempt.run.spec.watch == "monitor":
+            self.monitor.begin(attempt)
 
     def _download(self, attempt: Attempt) -> None:
         if self._jobs.enter(attempt.name, Phase.DOWNLOADING):
             self._later(attempt, "life", DOWNLOADING, lambda: self._load(attempt))
 
     def _load(self, attempt: Attempt) -> None:
-        if not self._jobs.enter(attempt.name, Phase.TRAINING):
+        if not attempt.platform.enter(attempt.name, Phase.TRAINING):
             return
         attempt.trains_since = self._clock.now()
         attempt.loaded = self._what_it_loads(attempt)
@@ -122,9 +163,7 @@ class Training:
         self._enter(attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE)
         self.monitor.push(attempt, "Rekindle Monitor Started", {})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
-            self._later(
-                attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _FAILED.format(text=_CORRUPT))
-            )
+            self._later(attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _said(attempt, _CORRUPT)))
             return
         self._later(attempt, "life", LOADING, lambda: self._begin(attempt))
 
@@ -154,9 +193,11 @@ class Training:
         spec, stretch = attempt.run.spec, attempt.stretches[-1]
         base = stretch.base
         wanted = [(base // spec.save_every + 1) * spec.save_every]
-        wanted += [one.step for one in spec.troubles if one.step > base and self._may_strike(attempt, one)]
+        wanted += [one.step for one in spec.troubles if one.step > base and may_strike(attempt, one)]
         wanted += [
-            one.step + one.heals for one in spec.troubles if one.heals is not None and one.step + one.heals > base
+            one.step + one.heals
+            for one in spec.troubles
+            if one.kind == "spike" and one.heals is not None and one.step + one.heals > base
         ]
         if attempt.first_bad_loss is not None:
             wanted += [attempt.first_bad_loss, attempt.first_bad_loss + CONFIRMED_AFTER - 1]
@@ -168,14 +209,9 @@ class Training:
             attempt, "life", timedelta(seconds=(step - base) * spec.step_s), lambda: self._at_step(attempt, step)
         )
 
-    def _may_strike(self, attempt: Attempt, trouble: Trouble) -> bool:
-        if attempt.run.struck.get(trouble, 0) >= trouble.hits:
-            return False
-        return not (trouble.in_data and attempt.plan.should_skip(trouble.step))
-
     def _at_step(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
-        here = [one for one in run.spec.troubles if one.step == step and self._may_strike(attempt, one)]
+        here = [one for one in run.spec.troubles if one.step == step and may_strike(attempt, one)]
         for trouble in here:
             if trouble.kind in ("torn_save", "flipped_save"):
                 continue  # strikes the next save
@@ -184,7 +220,7 @@ class Training:
                 return
         self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))
         if step % run.spec.save_every == 0:
-            self._save(attempt, step, SaveKind.PERIODIC, None)
+            self._saves.save(attempt, step, SaveKind.PERIODIC, None)
         if run.spec.steps is not None and step >= run.spec.steps:
             self._finish(attempt)
             return
@@ -197,13 +233,14 @@ class Training:
             case "crash" | "oom":
                 self._enter(attempt, step - 1, moves=False)
                 text = _OOM if trouble.kind == "oom" else trouble.text
-                self._end(attempt, Phase.FAILED, _FAILED.format(text=text))
+                self._end(attempt, Phase.FAILED, _said(attempt, text))
                 return True
+            case "skips":
+                self._skips(attempt, trouble, step)
+            case "node_dies" | "node_sick" | "node_hangs" if self.breaks_node is not None:
+                return self.breaks_node(attempt, trouble, step - 1)
             case "hang":
-                self._enter(attempt, step - 1, moves=False)
-                attempt.is_frozen = True
-                run.falls_ill("hung", now, reached=step - 1)
-                self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+                self.freezes(attempt, step - 1)
                 if trouble.after_s is not None:
                     self._later(attempt, "life", timedelta(seconds=trouble.after_s), lambda: self._thaws(attempt))
                 return True
@@ -219,6 +256,24 @@ class Training:
                     attempt.spikes_on = True
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
+
+    def _skips(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
+        """Updates are left out, the loss is a number. What is reported is what rekindle.monitor's own watch says."""
+        watch, scale = ScaleWatch(), FIRST_SCALE
+        watch.see(step - 1, scale)
+        for number in range(trouble.heals or 0):
+            scale /= 2
+            found = watch.see(step + number, scale)
+            if found is not None:
+                delay = timedelta(seconds=number * attempt.run.spec.step_s)
+                self._later(attempt, "collapse", delay, lambda found=found: self._collapses(attempt, found.step))  # type: ignore[misc]
+                return
+
+    def _collapses(self, attempt: Attempt, first: int) -> None:
+        """It learns nothing any more."""
+        attempt.spikes_on = True
+        attempt.run.falls_ill("spiking", self._clock.now(), reached=first - 1)
+        self.monitor.push_collapse(attempt, first)
 
     def _poison(self, attempt: Attempt, last_good_loss: int, *, update: int | None = None) -> None:
         """The weights are poisoned by `update`; the first bad loss is the one after `last_good_loss`."""
@@ -285,58 +340,16 @@ class Training:
         if attempt.first_bad_loss is not None and attempt.first_bad_loss <= last.base:
             self.monitor.push_bad(attempt, attempt.first_bad_loss)  # at the end, however short it was
         self.monitor.push(attempt, "Rekindle Monitor Finished", {"why": "finished"})
-        self._jobs.enter(attempt.name, Phase.UPLOADING)
+        attempt.platform.enter(attempt.name, Phase.UPLOADING)
         wait = timedelta(seconds=attempt.run.spec.upload_s)
         self._later(attempt, "life", wait, lambda: self._end(attempt, Phase.COMPLETED, None))
 
     def _end(self, attempt: Attempt, phase: Phase, reason: str | None) -> None:
         self._freeze_stretch(attempt, moves=False)
-        self._cancel_all(attempt)
-        attempt.is_frozen = False
-        self._jobs.enter(attempt.name, phase, failure_reason=reason)
-        run = attempt.run
-        if phase is Phase.COMPLETED:
-            run.is_finished = True
-            if not attempt.is_poisoned:
-                run.is_well_again(self._clock.now())
-        elif not run.live:
-            run.falls_ill("dead", self._clock.now(), reached=attempt.step_at(self._clock.now()))
+        attempt.platform.enter(attempt.name, phase, failure_reason=reason)
+        self.over(attempt, phase)
 
     # ---- saves and requests ----------------------------------------------------------------------------------------
-
-    def _save(self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None) -> Manifest | None:
-        run, now = attempt.run, self._clock.now()
-        if not self.monitor.may_write(attempt):
-            return None
-        torn = self._next_save_is(attempt, "torn_save", step)
-        flipped = self._next_save_is(attempt, "flipped_save", step)
-        poisoned = attempt.is_poisoned and attempt.bad_update is not None and step >= attempt.bad_update
-        saved = Saved(
-            step=step,
-            root=f"{run_mailbox(run)}/step-{step}.pt",
-            attempt=attempt.name,
-            at=now,
-            is_poisoned=poisoned or flipped,
-            is_whole=not torn,
-            looks_poisoned=False,
-        )
-        if run.spec.watch != "monitor":
-            body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
-            self._objects.put(f"{prefix_of(run)}/step-{step}.pt", body)
-            run.saved = [*(one for one in run.saved if one.root != saved.root), saved]
-            return None
-        looks_poisoned = attempt.first_bad_loss is not None and step >= attempt.first_bad_loss
-        manifest = self.monitor.seal(attempt, step, kind, request_id, is_poisoned=looks_poisoned, is_torn=torn)
-        root = manifest.root
-        run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
-        return manifest
-
-    def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
-        for one in attempt.run.spec.troubles:
-            if one.kind == kind and one.step <= step and self._may_strike(attempt, one):
-                attempt.run.struck[one] = attempt.run.struck.get(one, 0) + 1
-                return True
-        return False
 
     def asked(self, key: str, name: str) -> None:
         """A request lies in the mailbox: the attempt that it names finds it."""
@@ -371,7 +384,7 @@ class Training:
         if not attempt.stretches[-1].moves:
             self.monitor.reply(attempt, request, ReplyOutcome.CANNOT, "the training thread stands still", None)
             return
-        manifest = self._save(attempt, attempt.step_at(self._clock.now()), SaveKind.EMERGENCY, request.request_id)
+        manifest = self._saves.save(attempt, attempt.step_at(self._clock.now()), SaveKind.EMERGENCY, request.request_id)
         outcome = ReplyOutcome.SAVED if manifest is not None else ReplyOutcome.CANNOT
         self.monitor.reply(attempt, request, outcome, "" if manifest else "the fence names another attempt", manifest)
 
@@ -404,13 +417,6 @@ class Training:
             self._cancel(attempt, what)
 
 
-def _snapshot() -> bytes:
-    """A small file in the form of torch.save's: what the service's verifier opens."""
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
-        archive.writestr("archive/version", b"3\n")
-    return held.getvalue()
-
-
-_SNAPSHOT: Final = _snapshot()
+def _said(attempt: Attempt, text: str) -> str:
+    """As the platform passes on what the container, or the job's own output, says."""
+    return text if attempt.run.spec.platform == "slurm" else _FAILED.format(text=text)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
-from localcloud.sagemaker import Phase, TrainingJob
+from localcloud.sagemaker import Phase
 from rekindle.mailbox import LossState, ResumePlan, RunPhase
 from simulation.story import Run, Trouble
 
@@ -57,15 +58,82 @@ class Ill:
     reached: int = 0  # the step before it
 
 
+class Start(Protocol):
+    """What a platform runs for an attempt: a training job, or one start of a Slurm job. Phases are a training job's."""
+
+    name: str
+    created_at: datetime
+    phase: Phase
+    ended_at: datetime | None
+    failure_reason: str | None
+
+    @property
+    def environment(self) -> dict[str, str]: ...
+
+    @property
+    def instance_count(self) -> int: ...
+
+    @property
+    def is_terminal(self) -> bool: ...
+
+
+class Platform(Protocol):
+    """Where attempts run."""
+
+    def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
+        """The attempt comes to that phase by itself; False where it cannot any more."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class TrueNode:
+    """One node as it truly is. `cure`: what mends it (reboot, replace) while it is broken.
+
+    A dead one runs nothing, a sick one fails what runs on it. `condemned`: HyperPod's own health agent says that it is
+    broken, and has not taken that back.
+    """
+
+    name: str
+    instance_id: str
+    broken_since: datetime | None = None
+    is_dead: bool = False
+    cure: str = ""
+    mended_at: datetime | None = None
+    condemned: bool = False
+    condemned_until: datetime | None = None
+    unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
+    in_our_repair: bool = False
+
+    @property
+    def is_broken(self) -> bool:
+        return self.broken_since is not None
+
+    def breaks(self, now: datetime, *, is_dead: bool, cure: str) -> None:
+        """From now on."""
+        self.broken_since, self.is_dead, self.cure = now, is_dead, cure
+
+    def is_mended(self, now: datetime, *, by: str) -> None:
+        """It was rebooted or replaced; a reboot does not help against everything."""
+        if by == "replace":
+            self.condemned = False
+        if self.is_broken and (by == "replace" or self.cure == "reboot"):
+            self.broken_since, self.is_dead, self.cure, self.mended_at = None, False, "", now
+            self.condemned = False
+
+
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One training job as it truly is."""
+    """One training job, or one start of a Slurm job, as it truly is."""
 
-    job: TrainingJob
+    job: Start
+    platform: Platform
     run: TrueRun
+    nodes: tuple[TrueNode, ...] = ()
     number: int
     plan: ResumePlan
     is_ours: bool
+    is_tagged: bool  # it asks for our care, by a tag or by a Slurm job's comment
+    ordered_at: datetime | None = None  # when the service wanted it; None: when it was submitted
     loaded: Saved | None = None
     first_step: int = 1
     trains_since: datetime | None = None
@@ -74,6 +142,7 @@ class Attempt:
     bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
     first_bad_loss: int | None = None
     is_frozen: bool = False
+    mute: frozenset[int] = frozenset()  # instances whose ranks report nothing
     is_counted: bool = False
     has_pushed_bad: bool = False
     spikes_on: bool = False
@@ -84,13 +153,17 @@ class Attempt:
         return self.job.name
 
     @property
+    def world_size(self) -> int:
+        return self.job.instance_count * self.run.spec.ranks
+
+    @property
     def is_live(self) -> bool:
         return not self.job.is_terminal
 
     @property
-    def is_tagged(self) -> bool:
-        """It asks for our care by a tag."""
-        return any(str(one["Key"]).startswith("rekindle:") for one in self.job.request.get("Tags") or ())
+    def is_on_bad_node(self) -> bool:
+        """One of its nodes is broken, or is said to be so by HyperPod's own health agent."""
+        return any(one.is_broken or one.condemned for one in self.nodes)
 
     @property
     def is_training(self) -> bool:
@@ -121,15 +194,25 @@ class TrueRun:
     saved: list[Saved] = field(default_factory=list)
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
-    owner_stopped: bool = False  # its owner wants it to stay stopped
+    owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
+    job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def owner_stopped(self) -> bool:
+        return self.owner_stopped_at is not None
+
+    @property
+    def first_name(self) -> str:
+        """The name of its first attempt, by which the service knows it."""
+        return next(iter(self.attempts), self.name)
 
     @property
     def live(self) -> list[Attempt]:

@@ -14,15 +14,18 @@ from chalicelib.domain.incidents import Incident
 from chalicelib.domain.policy import Policy
 from chalicelib.services.outcome import Outcome
 from localcloud.clock import SimClock
+from localcloud.hyperpod import Clusters
 from localcloud.replay_books import Books, MemoryJobs
 from localcloud.sagemaker import Phase as JobPhase
 from localcloud.sagemaker import TrainingJob, TrainingJobs
 from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from simulation.cluster import Cluster
 from simulation.lies import Lies
-from simulation.memory import Incidents, KeptAside, People, Unkept, Watcher
+from simulation.memory import Incidents, People, Tables, Watcher
 from simulation.monitor import run_mailbox
-from simulation.service import RealService
-from simulation.store import MemoryObjects
+from simulation.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
+from simulation.service import ACCOUNT, BUCKET, RealService
+from simulation.store import MemoryObjects, MemoryS3
 from simulation.story import Deed, Run, Story
 from simulation.training import Training
 from simulation.truth import TrueRun
@@ -30,8 +33,7 @@ from simulation.truth import TrueRun
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
 _REDELIVERED_AFTER: Final = (timedelta(seconds=60), timedelta(seconds=120))  # Lambda's two asynchronous retries
-_ACCOUNT: Final = "123456789012"
-_IMAGE: Final = f"{_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
+_IMAGE: Final = f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
 
 
 class World(RealService):
@@ -40,56 +42,96 @@ class World(RealService):
     def __init__(self, story: Story, watcher: Watcher | None = None) -> None:
         self.story = story
         self.watcher = watcher or Watcher()
-        self.clock = SimClock()
-        self.began_at = self.clock.now()
-        self.lies = Lies(story, self.clock)
-        self.objects = MemoryObjects(self.clock, "mail", on_put=self._written)
-        self.jobs = TrainingJobs(clock=self.clock, publish=self._publish)
+        sim = self.sim = SimClock()
+        self.clock = sim
+        self._handed = 0
+        self.began_at = sim.now()
+        self.lies = Lies(story, sim)
+        self.objects = MemoryObjects(sim, BUCKET, on_put=self._written)
+        self.jobs = TrainingJobs(clock=sim, publish=self._publish)
         self.runs = {run.name: TrueRun(spec=run) for run in story.runs}
         self.training = Training(
-            clock=self.clock,
+            clock=sim,
             jobs=self.jobs,
             objects=self.objects,
             push=lambda kind, detail: self._publish("rekindle.monitor", kind, detail, []),
             run_of=self.run_of,
             seen_at=self.lies.seen_at,
+            lost=self.lies.loses_report,
         )
         self.jobs.backend = self.training
-        self.policy = Policy.from_wire({"name": "default", **story.policy})
-        self.books = Books()
-        self.store = Incidents(self.books, check=self.lies.check_tables, moved=self.incident_moves)
-        self.registry = MemoryJobs(self.books)
+        self.cluster: Cluster | None = None
+        if any(run.platform == "slurm" for run in story.runs):
+            self.cluster = Cluster(
+                story,
+                clock=sim,
+                lies=self.lies,
+                objects=self.objects,
+                training=self.training,
+                runs=self.runs,
+                publish=self._publish,
+                changed=self._deaths,
+                watcher=lambda: self.watcher,
+            )
+            self.training.breaks_node = self.cluster.breaks
         self.people = People(lambda: self.watcher)
-        self.quarantine = KeptAside()
-        self.reported = Unkept()
+        books = Books()
+        tables = Tables(Incidents(books, check=self.lies.check_tables, moved=self.incident_moves), MemoryJobs(books))
+        super().__init__(
+            clock=sim,
+            lies=self.lies,
+            clients=self._clients(),
+            tables=tables,
+            people=self.people,
+            policy=Policy.from_wire({"name": "default", **story.policy}),
+        )
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
-        self._handed = 0
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
+
+    def _clients(self) -> dict[str, Any]:
+        """The service's own clients of AWS."""
+        sagemaker = MemorySageMaker(
+            self.jobs,
+            self.cluster.pods if self.cluster is not None else Clusters(clock=self.sim, publish=self._publish),
+            check=lambda operation, _name: self.lies.check("sagemaker", operation),
+            before=self._service_calls,
+            after=self._service_called,
+        )
+        return {
+            "s3": MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation)),
+            "sqs": MemorySqs(self._ordered),
+            "sagemaker": sagemaker,
+            "cloudwatch": MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation)),
+        }
 
     # ---- playing ---------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """The whole story, up to its length or until nothing is left to happen."""
         try:
+            if self.cluster is not None:
+                self.cluster.open()
             for run in self.story.runs:
                 self.submit(run, run.name, tags=self._tags(run))
             for delay in self.lies.losses():
-                self.clock.after(delay, self._lose_executions, label="executions are lost")
-            self.clock.after(MINUTE, self._minute, label="the sweep")
+                self.sim.after(delay, self._lose_executions, label="executions are lost")
+            for delay in self.lies.roll_backs():
+                self.sim.after(delay, self._roll_back, label="an older version is deployed")
+            self.sim.after(MINUTE, self._minute, label="the sweep")
             self._moment("start", None)
-            self.clock.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
+            self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
             self.defects += [
                 f"{one.name}: {type(one.failed).__name__}: {one.failed}"
                 for one in self.executions.all.values()
                 if one.failed is not None and not isinstance(one.failed, RecoveryError)
             ]
-            self.defects += self.quarantine.kept
+            self.defects += self.kept_aside.kept
         finally:
             self.executions.close()
-            self.clock.close()
+            self.sim.close()
 
     def _is_over(self) -> bool:
         """Every trouble and lie is behind, nothing is open, and all has been quiet for a while."""
@@ -98,13 +140,13 @@ class World(RealService):
         return self.clock.now() - self._quiet_since > QUIET
 
     def _minute(self) -> None:
-        self.clock.after(MINUTE, self._minute, label="the sweep")
+        self.sim.after(MINUTE, self._minute, label="the sweep")
         self._measure()
         if self.lies.hold() <= timedelta(0):
             try:
                 self.sweep.run()
             except RecoveryError as err:
-                self.reported(_said(err))
+                self.report(_said(err))
         self.watcher.minute()
         is_quiet = not self._is_something_to_come() and not any(True for _ in self.store.list_open())
         self._quiet_since = (self._quiet_since or self.clock.now()) if is_quiet else None
@@ -130,6 +172,10 @@ class World(RealService):
                 return True
         return False
 
+    def _roll_back(self) -> None:
+        self._lose_executions()
+        self.store.roll_back()
+
     def _lose_executions(self) -> None:
         for execution in self.executions.all.values():
             execution.kill()
@@ -137,14 +183,18 @@ class World(RealService):
     # ---- the platform ----------------------------------------------------------------------------------------------
 
     def submit(self, run: Run, name: str, *, tags: Mapping[str, str]) -> None:
-        """A person submits a training job of the run."""
+        """A person submits a job of the run."""
+        if self.cluster is not None and run.platform == "slurm":
+            is_protected, of_job = bool(tags), tags.get("rekindle:job")
+            self.cluster.submit(self.runs[run.name], job_id=of_job, is_protected=is_protected)
+            return
         mailbox = run_mailbox(self.runs[run.name])
         environment = {ENV_MAILBOX: mailbox, ENV_JOB_ID: run.name} if run.watch == "monitor" else {}
         self.jobs.create_training_job(
             {
                 "TrainingJobName": name,
                 "AlgorithmSpecification": {"TrainingImage": _IMAGE, "TrainingInputMode": "File"},
-                "RoleArn": f"arn:aws:iam::{_ACCOUNT}:role/training",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/training",
                 "OutputDataConfig": {"S3OutputPath": "s3://mail/out"},
                 "ResourceConfig": {
                     "InstanceType": "ml.p5.48xlarge",
@@ -171,11 +221,18 @@ class World(RealService):
     def run_of_job(self, job_id: str | None) -> TrueRun | None:
         """The run that one of the service's Jobs is about."""
         attempt = self.training.attempts.get(job_id or "")
-        return self.runs.get(job_id or "") or (attempt.run if attempt is not None else None)
+        if attempt is not None:
+            return attempt.run
+        by_slurm = (run for run in self.runs.values() if job_id in run.job_ids)
+        return self.runs.get(job_id or "") or next(by_slurm, None)
 
     def _service_calls(self, operation: str, request: dict[str, Any]) -> None:
         if operation == "CreateTrainingJob":
             self.training.is_ours = True
+            return
+        if operation != "StopTrainingJob":
+            if self.cluster is not None:
+                self.cluster.repairing = "reboot" if "Reboot" in operation else "replace"
             return
         attempt = self.training.attempts.get(request["TrainingJobName"])
         if attempt is not None:
@@ -183,10 +240,17 @@ class World(RealService):
 
     def _service_called(self, operation: str, request: dict[str, Any]) -> None:
         self.training.is_ours = False
+        if self.cluster is not None:
+            self.cluster.repairing = ""
         if operation == "CreateTrainingJob":
             attempt = self.training.attempts.get(request["TrainingJobName"])
             if attempt is not None:
                 self.watcher.submitted(attempt)
+
+    def _ordered(self, body: bytes) -> None:
+        """An order to the head node's agent."""
+        for _ in range(self.lies.order_copies() if self.cluster is not None else 0):
+            self.cluster.ordered(body)  # type: ignore[union-attr]
 
     def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
         """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
@@ -240,7 +304,7 @@ class World(RealService):
             "id": f"{self._handed:08x}",
             "detail-type": detail_type,
             "source": source,
-            "account": _ACCOUNT,
+            "account": ACCOUNT,
             "time": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
             "region": "us-west-2",
             "resources": resources,
@@ -248,20 +312,20 @@ class World(RealService):
         }
         self._handed += 1
         for delay in self.lies.arrivals(event):
-            self.clock.after(delay, lambda: self._deliver(event, 0), label=detail_type)
+            self.sim.after(delay, lambda: self._deliver(event, 0), label=detail_type)
         if source == "aws.sagemaker":
-            self.clock.after(timedelta(0), self._deaths, label="who is dead")
+            self.sim.after(timedelta(0), self._deaths, label="who is dead")
 
     def _deliver(self, event: dict[str, Any], tried: int) -> None:
         hold = self.lies.hold()
         if hold > timedelta(0):
-            self.clock.after(hold + timedelta(seconds=5), lambda: self._deliver(event, tried), label="after throttling")
+            self.sim.after(hold + timedelta(seconds=5), lambda: self._deliver(event, tried), label="after throttling")
             return
         try:
             self.ingress.take("event", event)
         except Retryable:
             if tried < len(_REDELIVERED_AFTER):
-                self.clock.after(_REDELIVERED_AFTER[tried], lambda: self._deliver(event, tried + 1), label="again")
+                self.sim.after(_REDELIVERED_AFTER[tried], lambda: self._deliver(event, tried + 1), label="again")
 
     # ---- people ----------------------------------------------------------------------------------------------------
 
@@ -273,6 +337,10 @@ class World(RealService):
         elif before.phase is not after.phase:
             self._moment(after.phase.value, self.run_of_job(after.job_id))
 
+    def _waits(self, run: TrueRun) -> bool:
+        """It stands in Slurm's queue and will start by itself."""
+        return self.cluster is not None and any(not one.held for one in self.cluster.jobs_of(run))
+
     def _deaths(self) -> None:
         for run in self.runs.values():
             if run.attempts and not run.live:
@@ -282,7 +350,7 @@ class World(RealService):
         for deed in [one for one in self._deeds if one.when == when and (run is None or one.run == run.name)]:
             self._deeds.remove(deed)
             self._under_way += 1
-            self.clock.after(
+            self.sim.after(
                 timedelta(seconds=deed.delay_s),
                 lambda deed=deed: self._do(deed),  # type: ignore[misc]
                 label=f"a person: {deed.what}",
@@ -295,33 +363,37 @@ class World(RealService):
         if run is None:  # a shrunk story may have lost it
             return
         match deed.what:
-            case "resubmit" if not run.live:
+            case "resubmit" if not run.live and not self._waits(run):
                 tags = {} if deed.tagged == "none" else self._tags(run.spec)
                 if deed.tagged == "job":
-                    tags["rekindle:job"] = run.name
+                    tags["rekindle:job"] = run.first_name
                 run.owner_took_it = True
                 run.is_finished = False  # one that had come to its end is trained on
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
-                for attempt in run.live:
-                    if (
-                        attempt.job.phase is not JobPhase.STOPPING
-                    ):  # else the platform does not show who wanted it first
-                        run.owner_stopped = True
-                        self.jobs.stop_training_job({"TrainingJobName": attempt.name})
-                if run.owner_stopped:
-                    run.is_well_again(self.clock.now())
+                self._stop(run)
             case "order_stop":
                 with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
-                    self.orders.stop(run.name, who="ada", key=f"stop-{run.name}", checkpoint=False)
-                    run.owner_stopped = True
+                    self.orders.stop(run.first_name, who="ada", key=f"stop-{run.name}", checkpoint=False)
+                    run.owner_stopped_at = self.clock.now()
                     run.is_well_again(self.clock.now())
             case "cancel":
                 for incident, _ in list(self.store.list_open()):
                     if self.run_of_job(incident.job_id) is run:
                         run.owner_took_it = True
                         self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
+
+    def _stop(self, run: TrueRun) -> None:
+        """In the console, or with scancel."""
+        if self.cluster is not None and run.spec.platform == "slurm":
+            self.cluster.cancel(run)
+        for attempt in run.live:
+            if attempt.job.phase is not JobPhase.STOPPING:  # else the platform does not show who wanted it first
+                run.owner_stopped_at = self.clock.now()
+                self.jobs.stop_training_job({"TrainingJobName": attempt.name})
+        if run.owner_stopped:
+            run.is_well_again(self.clock.now())
 
 
 def _said(err: Exception) -> Outcome:

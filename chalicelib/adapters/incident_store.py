@@ -20,6 +20,7 @@ from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.adapters.items import Expression, Item
 from chalicelib.domain.errors import Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident, TimelineEntry, node_scope
+from chalicelib.domain.newer import read_incident
 from chalicelib.domain.signals import Signal, SignalSource
 from chalicelib.ports import Entry, Joined, Looked, Page
 
@@ -534,7 +535,7 @@ def _entry(outcome: Joined, stored: Item) -> Entry:
 
 def incident_of(stored: Item) -> Incident:
     """The Incident in its record."""
-    incident = Incident.from_wire(items.unpack(stored["state"]))
+    incident = read_incident(items.unpack(stored["state"]))
     return replace(
         incident,
         version=items.read_number(stored, "version"),
@@ -543,8 +544,12 @@ def incident_of(stored: Item) -> Incident:
 
 
 def _looked(stored: Item) -> Looked:
-    inbox = tuple(Signal.from_wire(items.unpack(packed)) for packed in stored.get("inbox", {}).get("L", ()))
-    return Looked(incident=incident_of(stored), inbox=inbox)
+    incident = incident_of(stored)
+    try:
+        inbox = tuple(Signal.from_wire(items.unpack(packed)) for packed in stored.get("inbox", {}).get("L", ()))
+    except (KeyError, TypeError, ValueError) as err:  # of a newer version, like what `newer` says of the Incident
+        return Looked(incident=replace(incident, newer=incident.newer or f"inbox: {err}"[:120]), inbox=())
+    return Looked(incident=incident, inbox=inbox)
 
 
 def _fenced(incident_id: str, stored: Item | None, generation: int) -> Exception:

@@ -17,13 +17,14 @@ from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.node_findings import OF_PLATFORM, PLATFORM_KINDS
 from chalicelib.domain.node_repair import Allowed
 from chalicelib.domain.nodes import is_in_service
 from chalicelib.domain.observations import AttemptView, Observation
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.slurm import BadNode
 from chalicelib.domain.verdict import Decision
-from rekindle.detectors.ranks import STRONG
+from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.headnode.documents import NodeFacts, SlurmState
 from rekindle.headnode.names import is_slurm, parse_attempt
 
@@ -93,7 +94,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
-    """One host that its own ranks strongly accuse, or accuse in two attempts."""
+    """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
     if view is None or view.slurm is None:
         return
     for suspicion in incident.suspicions:
@@ -102,6 +103,7 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         node = _node_of(suspicion.hosts[0], view.slurm.nodes)
         again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
+        is_strong = is_strong and suspicion.rule != RankRule.SILENT  # a report may be lost: for once that is nothing
         if node is not None and (is_strong or len(again) > 1):
             yield BadNode(node=node, why=_said(suspicion, len(again)))
 
@@ -114,10 +116,14 @@ def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
 
 
 def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool]:
-    """A report that rests on an alert of other monitoring says so: told by us, it is no better known."""
+    """A report that rests on an alert of other monitoring, or on HyperPod's own agents, says so: told by us, it is no
+    better known, and what they take back is taken back.
+    """
     named = [one for one in incident.signals if one.node == item.node]
     is_told = item.why in {one.summary[:200] for one in named}
-    return {PASSED_ON: True} if is_told and only_alerts(named) else {}
+    if is_told and only_alerts(named):
+        return {PASSED_ON: True}
+    return {OF_PLATFORM: True} if is_told and all(one.kind in PLATFORM_KINDS for one in named) else {}
 
 
 def _said(suspicion: Suspicion, attempts: int) -> str:

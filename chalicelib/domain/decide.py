@@ -73,6 +73,11 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
     if seen.shadow and not policy.shadow:
         policy = dataclasses.replace(policy, shadow=True)
     look = Look(incident=incident, seen=seen, now=now, policy=policy)
+    if incident.newer:
+        reason = (
+            f"a newer version of the service has worked on this Incident, and this one does not know {incident.newer}"
+        )
+        return look.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
     return _of_a_node(look) if incident.node is not None else _of_a_run(look)
 
 

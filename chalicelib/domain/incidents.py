@@ -175,7 +175,7 @@ class Incident:
     `excluded_checkpoints` are passed over in this Incident; those of them in `quarantined` were marked for others too.
     `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
     `approvals` are what people were asked, in order; `holds` what has held something back, the newest last.
-    `account` is what its ledger will need.
+    `account` is what its ledger will need. `newer` names what of the record a newer version has written (newer.py).
     """
 
     incident_id: str
@@ -244,6 +244,7 @@ class Incident:
     approvals: tuple[Approval, ...] = ()
     holds: tuple[Hold, ...] = ()
     account: Account = dataclasses.field(default_factory=Account)
+    newer: str = ""
 
     @property
     def scope(self) -> str | None:
@@ -434,6 +435,7 @@ class Incident:
             "approvals": [item.to_wire() for item in self.approvals],
             "holds": [item.to_wire() for item in self.holds],
             "account": self.account.to_wire(),
+            "newer": self.newer,
         }
 
     @classmethod
@@ -500,6 +502,7 @@ class Incident:
             approvals=tuple(Approval.from_wire(item) for item in wire.get("approvals", ())),
             holds=tuple(Hold.from_wire(item) for item in wire.get("holds", ())),
             account=Account.from_wire(wire["account"]) if "account" in wire else Account(),
+            newer=str(wire.get("newer", "")),
         )
 
 

@@ -14,7 +14,8 @@ from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.xids import FirstResponse, first_response
 
 INSTANCE_ID: Final = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, ClusterNodeId
-_AGENT_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
+OF_PLATFORM: Final = "of_platform"  # in the evidence of a run's report of a node: HyperPod's own agents said it
+PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
 
 
 class FindingKind(StrEnum):
@@ -93,7 +94,7 @@ def finding_of(signal: Signal) -> Finding | None:
         said=signal.summary[:300],
         key=str(key)[:100],
         instance_id=instance_of(signal),
-        by_platform=signal.kind in _AGENT_KINDS,
+        by_platform=signal.kind in PLATFORM_KINDS or signal.evidence.get(OF_PLATFORM) is True,
     )
 
 

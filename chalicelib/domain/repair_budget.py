@@ -7,9 +7,13 @@ themselves (services.nodes), so that nothing has to be given back after a crash.
 
 from __future__ import annotations
 
-from chalicelib.domain.node_memory import repair_of, view_of
-from chalicelib.domain.nodes import Load
+from chalicelib.domain.node_findings import FindingKind
+from chalicelib.domain.node_memory import findings_about_now, instance_seen, repair_of, view_of, waiting_order
+from chalicelib.domain.node_repair import leading
+from chalicelib.domain.nodes import InstanceState, Load
 from chalicelib.domain.verdict import Look
+
+MANY_DOWN = 3  # fewer may well be down by chance
 
 
 def room_for(total: int, percent: float) -> int:
@@ -52,3 +56,21 @@ def no_room(look: Look, load: Load) -> tuple[str, str] | None:
         return "node.group_full", f"{reason} it: the policy allows {policy.max_group_repairs_per_day}"
     reason = f"{load.group_ahead} nodes of group {group} are before it, and the policy allows {room} of "
     return "node.group_full", f"{reason}{view.group_total} at once"
+
+
+def many_down(look: Look) -> str | None:
+    """Slurm cannot reach a good part of its nodes at once: the network, or slurmctld, is at fault until HyperPod says
+    the same of this one. The reason why nothing is done about it; None where something may be.
+    """
+    view, instance = view_of(look), instance_seen(look)
+    lead = leading(findings_about_now(look))
+    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(look) is not None:
+        return None
+    if view.down < MANY_DOWN or view.down <= room_for(view.total, look.policy.max_nodes_in_repair_percent):
+        return None
+    if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
+        return None
+    return (
+        f"{view.down} of {view.total} nodes are down for Slurm at once: the network or the controller is suspected, "
+        "and no single node before HyperPod says the same of it"
+    )

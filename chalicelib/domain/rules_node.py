@@ -47,7 +47,7 @@ from chalicelib.domain.nodes import (
     is_marked,
     is_rebooting,
 )
-from chalicelib.domain.repair_budget import day_spent, no_room, room_for
+from chalicelib.domain.repair_budget import day_spent, many_down, no_room
 from chalicelib.domain.rules_lemon import lemon_said, with_lemon
 from chalicelib.domain.rules_node_repair import checking, draining, repairing, returning
 from chalicelib.domain.signals import SignalKind
@@ -55,7 +55,6 @@ from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, span_word
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
 TICKET_AGE = timedelta(seconds=10)
-MANY_DOWN = 3  # fewer may well be down by chance
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",
@@ -202,22 +201,10 @@ def _back_untouched(look: Look) -> Decision | None:
 
 
 def _many_down(look: Look) -> Decision | None:
-    """Slurm cannot reach a good part of its nodes at once: the network, or slurmctld, is at fault until HyperPod says
-    the same of this one. Nothing is cordoned for it, and people are told by the runs' own Incidents.
-    """
-    view, instance = view_of(look), instance_seen(look)
-    lead = leading(findings_about_now(look))
-    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(look) is not None:
+    """Nothing is cordoned for it, and people are told by the runs' own Incidents."""
+    reason = many_down(look)
+    if reason is None:
         return None
-    room = room_for(view.total, look.policy.max_nodes_in_repair_percent)
-    if view.down < MANY_DOWN or view.down <= room:
-        return None
-    if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
-        return None
-    reason = (
-        f"{view.down} of {view.total} nodes are down for Slurm at once: the network or the controller is suspected, "
-        "and no single node before HyperPod says the same of it"
-    )
     if look.in_phase >= look.policy.node_stuck_limit and look.incident.phase is Phase.HOLDING:
         return look.hand_over("node.many_down_limit", f"{story_of(look)} {reason}. {state_of_the_node(look)}")
     return wait(look, "node.many_down", reason, phase=Phase.HOLDING)

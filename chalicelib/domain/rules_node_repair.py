@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 
 from chalicelib.domain.actions import Action, CordonNode, Done, Notify, Severity
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
-from chalicelib.domain.node_findings import Finding
+from chalicelib.domain.node_findings import Finding, FindingKind
 from chalicelib.domain.node_memory import (
     current_id,
     facts_of,
@@ -37,6 +38,7 @@ from chalicelib.domain.node_repair import (
     Step,
     StepState,
     failure_word,
+    leading,
     next_rung,
     route_of,
     within,
@@ -51,10 +53,12 @@ from chalicelib.domain.nodes import (
     is_marked,
     is_ours,
 )
+from chalicelib.domain.repair_budget import many_down
 from chalicelib.domain.rules_lemon import came_back, refused_as_lemon
 from chalicelib.domain.verdict import Decision, Look, result, span_word, subject
 
 _MAX_REFUSALS = 2  # an order that waited too long is refused, and given once more
+DOWN_SETTLES = timedelta(minutes=2)
 _STEADY = 3  # a repair that keeps changing its state, and never ends, is stuck too: so many limits long
 
 
@@ -83,7 +87,22 @@ def draining(look: Look) -> Decision:
         look, moves = _moved_off(look)
         rule = "drain.move" if moves else "drain.waiting"
         return wait(look, rule, f"it is cordoned, and jobs are still on it: {slurm_state(facts)}", *moves)
-    return begin_repair(look, findings_about_now(look))
+    return _settling(look) or begin_repair(look, findings_about_now(look))
+
+
+def _settling(look: Look) -> Decision | None:
+    """Slurm alone says that it is away, and only just: a switch that restarts looks the same, and is over soon."""
+    found = findings_about_now(look)
+    lead, instance = leading(found), instance_seen(look)
+    if lead is None or lead.kind is not FindingKind.DOWN or lead.by_platform or waiting_order(look) is not None:
+        return None
+    if instance is not None and instance.state is InstanceState.FAILURE:
+        return None
+    left = DOWN_SETTLES - (look.now - min(one.at for one in found if one.kind is FindingKind.DOWN))
+    if left <= timedelta(0):
+        return None
+    said = f"it is cordoned and empty; Slurm has not reached it for less than {span_word(DOWN_SETTLES)}"
+    return wait(look, "drain.settling", said, soon=left)
 
 
 def _moved_off(look: Look) -> tuple[Look, tuple[MoveRuns, ...]]:
@@ -139,6 +158,8 @@ def begin_repair(look: Look, findings: tuple[Finding, ...]) -> Decision:
         return look.hand_over("repair.held_by_other", reason, severity=Severity.WARNING)
     if view.role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
         return look.hand_over("repair.controller", f"it is a {view.role} node, which no program repairs")
+    if (many := many_down(look)) is not None:
+        return _not_now(look, many)
     rung, why = next_rung(repair, findings, now=look.now)
     if rung is None:
         return look.hand_over("repair.ladder_end", f"{why}. {state_of_the_node(look)}")

@@ -238,9 +238,27 @@ def _weighed(look: Look, attempt: AttemptView) -> Decision | None:
     said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
     since = max(incident.phase_entered_at, min(said_at, look.now)) if said_at else incident.phase_entered_at
     if look.now - since >= confirm_limit(look) or _stands_still(look, attempt, since):
-        return None
+        return _slurm_says_both(look, attempt)
     next_beats = since + TWO_BEATS if look.now < since + TWO_BEATS else look.now + max(NEXT_BEAT, look.policy.look_min)
     return look.stay("defer.confirm", reason, until=min(next_beats, since + confirm_limit(look)))
+
+
+def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
+    """Slurm alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat since
+    tells which. Where the node is lost, Slurm ends the job itself (slurm.conf, SlurmdTimeout), and that is waited for.
+    """
+    claims = [one for one in look.incident.signals if one.fault is look.incident.fault]
+    if look.incident.fault is not FaultClass.NODE_LOST or attempt.slurm is None or not claims:
+        return None
+    if any(one.kind is not SignalKind.NODE_STATE for one in claims):
+        return None
+    claimed_at = _claimed_at(look)
+    if attempt.beat_at is not None and claimed_at is not None and attempt.beat_at >= claimed_at + TWO_BEATS:
+        return None
+    reason = f"{story(look)} But Slurm also says that {attempt.name} is {attempt.status}, and no heartbeat tells more"
+    if look.in_phase >= look.policy.node_stuck_limit:
+        return look.hand_over("defer.slurm_says_both_limit", reason)
+    return look.stay("defer.slurm_says_both", reason)
 
 
 def confirm_limit(look: Look) -> timedelta:

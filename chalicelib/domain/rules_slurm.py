@@ -23,9 +23,10 @@ from chalicelib.domain.pending_reasons import Waits, judge
 from chalicelib.domain.rules_ended import fruitless_of_job, over_budget, settle_try
 from chalicelib.domain.rules_loss import roll_back
 from chalicelib.domain.slurm import Submission
-from chalicelib.domain.verdict import Decision, Look, result, span_word, story, subject
+from chalicelib.domain.verdict import Decision, Look, result, span_word, step_word, story, subject
 from chalicelib.domain.watch import unwatched
 from rekindle.headnode.documents import EndedBy, SlurmState
+from rekindle.mailbox import LossState
 
 _WHO: Final = {
     EndedBy.SLURM: "Slurm",
@@ -34,6 +35,7 @@ _WHO: Final = {
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "somebody",
 }
+SHOWN_AFTER: Final = 3  # poisoned weights give nothing but bad losses; rekindle.monitor reports the third
 MAX_CHASED: Final = 5  # starts of a loop that are gone before their stop reaches them, beyond the policy's budget
 # States of a start that has begun, or is over: nobody holds it back any more.
 _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatus.GONE}
@@ -191,6 +193,12 @@ def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     if last.how is not Submission.REQUEUE:
         return None  # a person has started it, from where they chose
+    if look.incident.is_poisoned and _began_before_the_onset(look, attempt):
+        return look.changed(onset_attempt=last.clone_of).stay(
+            "adopt.clean",
+            f"{attempt.name} began at step {step_word(attempt.first_step)}, before what went bad, and its loss is a "
+            "number past there: it goes on",
+        )
     if look.incident.is_poisoned:
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
         return roll_back(look, attempt, "adopt.poisoned", reason)
@@ -198,6 +206,15 @@ def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
     if closed is not None:
         return begin_stop(look, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
     return None
+
+
+def _began_before_the_onset(look: Look, attempt: AttemptView) -> bool:
+    """It resumed before the first bad step by itself, and has passed it with a loss that is a number."""
+    onset, first, newest = look.incident.onset_step, attempt.first_step, attempt.last_step
+    if not (isinstance(onset, Known) and isinstance(first, Known) and isinstance(newest, Known)):
+        return False
+    is_past = first.value < onset.value and newest.value >= onset.value + SHOWN_AFTER
+    return is_past and attempt.loss_state == LossState.FINITE
 
 
 # --- waiting in the queue -------------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ NODE_KINDS: Final = frozenset(
 _BY_NAME: Final = frozenset({SignalKind.NODE_STATE, SignalKind.NODE_SUSPECT})
 # Word of a fault may come after the run has died of it, and says why; later it is about the node alone.
 AFTER_END: Final = timedelta(minutes=30)
+# What was said so long before a start is said of what ran there then. Less may be on its way, of the fault that the
+# start before has died of.
+BEFORE_START: Final = timedelta(minutes=10)
 MAX_KEY_CHARS: Final = 200  # the contract of Signal.dedupe_key
 
 
@@ -80,6 +83,8 @@ class NodeMap:
                 continue
             doc = self.head_nodes.attempt(job.current_attempt)
             if doc is None or located.node not in doc.nodes or not _concerns(doc, now):
+                continue
+            if doc.started_at is not None and located.occurred_at < doc.started_at - BEFORE_START:
                 continue
             place = {"node_index": doc.nodes.index(located.node), "nodes": len(doc.nodes)}
             yield (

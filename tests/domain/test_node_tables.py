@@ -474,6 +474,12 @@ NODE_TABLE: list[Row] = [
         P.HANDED_OVER,
         Notify,
     ),
+    row(
+        "drain.settling",
+        asked(P.DRAINING, memory(findings=(finding(FindingKind.DOWN, ago=MINUTE),))),
+        observed(node_view(drained("down", "not_responding"))),
+        P.DRAINING,
+    ),
     row("drain.waiting", asked(P.DRAINING), observed(node_view(drained("mixed", jobs=(41, 42)))), P.DRAINING),
     row(
         "drain.waiting",

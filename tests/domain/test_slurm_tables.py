@@ -343,6 +343,15 @@ SLURM_TABLE: list[Row] = [
         Phase.STOPPING,
         ("StopJob",),
     ),
+    (
+        "it has begun before what had gone bad, and is well past there",
+        case(Phase.VERIFYING, F.NON_FINITE, tries=(THEIRS,), onset_attempt=R1, onset_step=Known(85)),
+        sees(start(S.RUNNING, R1, step=90, first_step=Known(61), loss_state="finite"), current=R1, **POINTS),
+        P,
+        "adopt.clean",
+        Phase.VERIFYING,
+        (),
+    ),
     # --- stopping
     (
         "the stop is not answered: the same order again",
@@ -964,6 +973,36 @@ SLURM_TABLE: list[Row] = [
         (),
     ),
     (
+        "Slurm calls a node lost and its job running, and no heartbeat tells which",
+        case(
+            Phase.HOLDING,
+            F.NODE_LOST,
+            signals=(node_signal(F.NODE_LOST, at=NOW - timedelta(minutes=9)),),
+            phase_entered_at=NOW - timedelta(minutes=9),
+            target_step=100,
+        ),
+        sees(start(step=100, beat_at=NOW - timedelta(minutes=10))),
+        P,
+        "defer.slurm_says_both",
+        Phase.HOLDING,
+        (),
+    ),
+    (
+        "and that for too long",
+        case(
+            Phase.HOLDING,
+            F.NODE_LOST,
+            signals=(node_signal(F.NODE_LOST, at=NOW - timedelta(hours=2)),),
+            phase_entered_at=NOW - timedelta(hours=2),
+            target_step=100,
+        ),
+        sees(start(step=100, beat_at=NOW - timedelta(hours=3))),
+        P,
+        "defer.slurm_says_both_limit",
+        Phase.HANDED_OVER,
+        ("Notify",),
+    ),
+    (
         "the node that a lost start ran on",
         case(),
         sees(put_back(), **DOWN),
@@ -1202,12 +1241,12 @@ def test_a_signal_about_a_foreign_attempt_names_no_bad_node() -> None:
     assert decision.incident.bad_nodes == ()
 
 
-def suspicion(attempt: str, host: str, confidence: float) -> Suspicion:
+def suspicion(attempt: str, host: str, confidence: float, rule: str = "behind") -> Suspicion:
     return Suspicion(
         attempt=attempt,
         kind=SuspicionKind.HANG,
-        rule="silent",
-        said="rank 3 is silent",
+        rule=rule,
+        said=f"rank 3 is {rule}",
         ranks=(3,),
         hosts=(host,),
         confidence=confidence,
@@ -1223,8 +1262,10 @@ def suspicion(attempt: str, host: str, confidence: float) -> Suspicion:
         ((suspicion(R0, "ip-2", 0.6),), ()),
         ((suspicion("slurm.ml.7-a1", "ip-2", 0.6), suspicion(R0, "ip-2", 0.6)), ("ip-2",)),
         ((suspicion(R0, "ip-9", 0.9),), ()),
+        ((suspicion(R0, "ip-2", 0.9, "silent"),), ()),
+        ((suspicion("slurm.ml.7-a1", "ip-2", 0.9, "silent"), suspicion(R0, "ip-2", 0.9, "silent")), ("ip-2",)),
     ],
-    ids=["strong", "weak", "weak, and again", "no node of the job"],
+    ids=["strong", "weak", "weak, and again", "no node of the job", "by silence", "by silence, and again"],
 )
 def test_whom_its_ranks_accuse(told: tuple[Suspicion, ...], bad: tuple[str, ...]) -> None:
     decision = decided(case(fault=F.HANG, suspicions=told), sees(start(), new_signals=(signal(F.HANG, attempt=R0),)))

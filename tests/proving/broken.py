@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib.domain.known import Known
+from chalicelib.domain.nodes import Load, NodeView
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from localcloud.replay_world import OnePolicy
 from simulation.world import World
@@ -130,3 +131,33 @@ def the_first_step_is_not_looked_at(world: World) -> None:
         return replace(view, first_step=Known(attempt.plan.step + 1), last_step=Known(far))
 
     _beating(world, change)
+
+
+def _viewed(world: World, change: Callable[[NodeView], NodeView]) -> None:
+    part = world.nodes
+
+    def view(incident: Any) -> Any:
+        seen = part.view(incident)
+        return Known(change(seen.value)) if isinstance(seen, Known) else seen
+
+    world.nodes = Over(part, view=view)
+
+
+def many_nodes_down_count_as_one(world: World) -> None:
+    _viewed(world, lambda view: replace(view, down=min(view.down, 1)))
+
+
+def nodes_in_repair_are_not_counted(world: World) -> None:
+    def change(view: NodeView) -> NodeView:
+        return replace(view, load=Known(Load(ahead=0, last_day=0))) if isinstance(view.load, Known) else view
+
+    _viewed(world, change)
+
+
+def the_end_of_an_incident_is_not_kept(world: World) -> None:
+    part = world.store
+
+    def record(incident: Any, **more: Any) -> Any:
+        return part.record(incident, **more) if incident.is_open else incident
+
+    world.store = Over(part, record=record)

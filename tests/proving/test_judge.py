@@ -29,6 +29,22 @@ FLEET = Story(
     length_s=3600.0,
 )
 
+DARK = Story(
+    seed=1,
+    runs=(Run(platform="slurm", steps=200),),
+    lies=(Lie(kind="nodes_hidden", from_s=300.0, to_s=2400.0),),
+    length_s=3600.0,
+)
+TWO_NODES = Story(
+    seed=1,
+    runs=tuple(
+        Run(name=f"lm{number}", platform="slurm", instances=2, troubles=(Trouble(kind="node_dies", step=20),))
+        for number in range(2)
+    ),
+    nodes=6,
+    length_s=3600.0,
+)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -70,6 +86,13 @@ CASES = (
         broken.an_owners_stop_is_read_as_a_failure,
         story(lies=(NO_EVENTS,), deeds=(Deed(what="stop", when="start", delay_s=400.0),)),
     ),
+    Case(
+        "paged_again",
+        broken.the_end_of_an_incident_is_not_kept,
+        story(CRASH, lies=(Lie(kind="rolled_back", from_s=540.0, to_s=600.0),)),
+    ),
+    Case("node_repaired_well", broken.many_nodes_down_count_as_one, DARK),
+    Case("too_many_at_once", broken.nodes_in_repair_are_not_counted, TWO_NODES),
     Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
 )
 

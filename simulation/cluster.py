@@ -1,0 +1,379 @@
+"""The HyperPod cluster of a story: what is true of its nodes and Slurm jobs, and what its head node shows of them.
+
+Slurm itself is `localcloud.slurm_model`, the cluster's API `localcloud.hyperpod`, the agent `localcloud.slurm_agent`.
+Nothing ticks: Slurm's scheduler and the agent work a moment after something has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from localcloud.clock import Clock, Timer
+from localcloud.hyperpod import Clusters
+from localcloud.hyperpod_cluster import Node
+from localcloud.sagemaker import TERMINAL, Phase, Publish
+from localcloud.slurm_agent import SlurmAgent
+from localcloud.slurm_model import ENDED, SimJob, SlurmModel
+from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.headnode.names import agent_key
+from rekindle.headnode.orders import Order, Outcome, Verb
+from rekindle.mailbox import ENV_ATTEMPT
+from simulation.lies import Lies
+from simulation.memory import Watcher
+from simulation.monitor import run_mailbox
+from simulation.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
+from simulation.slurm_start import SlurmStart, plan_of, told
+from simulation.store import MemoryObjects
+from simulation.story import Story, Trouble
+from simulation.training import Training
+from simulation.truth import Attempt, TrueNode, TrueRun
+
+NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
+BEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat
+TAKEN: Final = timedelta(seconds=2)  # from a message in the queue to its being carried out
+SLURMD_TIMEOUT: Final = timedelta(seconds=90)
+HEALTH_SEEN: Final = timedelta(seconds=20)
+HYPERPOD_MARKS: Final = timedelta(seconds=40)
+SICK_FAILS: Final = timedelta(seconds=50)
+_SICK: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+class Cluster:
+    """The one of the story. `watcher` sees what the service does to it; `pods` is its API."""
+
+    def __init__(
+        self,
+        story: Story,
+        *,
+        clock: Clock,
+        lies: Lies,
+        objects: MemoryObjects,
+        training: Training,
+        runs: dict[str, TrueRun],
+        publish: Publish,
+        changed: Callable[[], None],
+        watcher: Callable[[], Watcher],
+    ) -> None:
+        self._clock = clock
+        self._lies = lies
+        self._objects = objects
+        self._training = training
+        self._runs = runs
+        self._publish = publish
+        self._changed_out = changed
+        self._watcher = watcher
+        self.pods = Clusters(clock=clock, publish=publish)
+        self.pods.timings = TIMINGS
+        self.arn = str(self.pods.create_cluster(cluster_request(story))["ClusterArn"])
+        workers = [one for one in self.pods.clusters[NAME].nodes.values() if one.group == WORKERS]
+        self.nodes = {name_of(one): TrueNode(name=name_of(one), instance_id=one.instance_id) for one in workers}
+        self.model = SlurmModel(cluster=NAME, nodes=tuple(self.nodes), now=clock.now)
+        for one in workers:
+            self._show(name_of(one), instance_id=one.instance_id, group=WORKERS)
+        self.model.on_start.append(self._starts)
+        self.model.on_end.append(self._is_over)
+        self.agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
+        self.agent.cluster_arn = self.arn
+        self.pods.on_gone, self.pods.on_reboot, self.pods.on_replace = self._gone, self._rebooted, self._replaced
+        self._ours: dict[str, datetime] = {}  # starts that the service ordered, and when
+        self._unseen: set[int] = set()  # Slurm jobs that do not ask for protection
+        self._ordering: Order | None = None
+        self._waiting: list[bytes] = []  # messages in the queue while the agent is away
+        self.repairing = ""  # reboot or replace, while the service's own client asks for it
+        self._readings = self._written = 0
+        self._pass: Timer | None = None
+        self._starts_by_name: dict[str, SlurmStart] = {}
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Slurm works, and the agent starts."""
+        self._objects.living[agent_key(NAME)] = self._beat
+        self.agent.start()
+        for delay in self._lies.head_changes():
+            self._clock.after(delay, self._back_at_work, label="what the head node shows changes")
+        for delay, node, until in self._lies.false_health(tuple(self.nodes)):
+            self._clock.after(delay, lambda node=node: self._condemn(node), label="health")  # type: ignore[misc]
+            self._clock.after(until, lambda node=node: self._acquit(node), label="health")  # type: ignore[misc]
+        self._soon()
+
+    def submit(self, run: TrueRun, *, job_id: str | None = None, is_protected: bool = True) -> None:
+        """sbatch by the run's owner."""
+        job = self.model.submit(
+            wants=run.spec.instances,
+            mailbox=run_mailbox(run) if run.spec.watch == "monitor" else "",
+            job_id=job_id,
+            is_requeueable=run.spec.requeue,
+            environment={"RUN": run.name},
+        )
+        run.job_ids.add(job.base.name)
+        if not is_protected:
+            self._unseen.add(job.slurm_job)
+        self._soon()
+
+    def jobs_of(self, run: TrueRun) -> list[SimJob]:
+        """Its Slurm jobs that are not over."""
+        return [one for one in self.model.jobs.values() if self._run_of(one) is run and one.state not in ENDED]
+
+    def cancel(self, run: TrueRun) -> bool:
+        """scancel by the run's owner; whether there was anything to cancel."""
+        there = self.jobs_of(run)
+        if there:
+            run.owner_stopped_at = self._clock.now()  # before the job's end is seen
+        for job in there:
+            self.model.cancel_by_user(job)
+        self._soon()
+        return bool(there)
+
+    def breaks(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:
+        """The first node of the attempt breaks; no step ends any more."""
+        start = self._starts_by_name.get(attempt.name)
+        if start is None:
+            return False
+        node = self.nodes[start.nodes[0]]
+        node.breaks(self._clock.now(), is_dead=trouble.kind == "node_dies", cure=trouble.cure)
+        if trouble.kind == "node_hangs":
+            attempt.mute = frozenset({0})
+            self._training.freezes(attempt, step)
+        elif node.is_dead:
+            self._training.freezes(attempt, step)
+            self._clock.after(SLURMD_TIMEOUT, lambda: self._is_lost(node), label=f"Slurm misses {node.name}")
+        else:
+            self._clock.after(HEALTH_SEEN, lambda: self._is_seen(node), label=f"health of {node.name}")
+            self._training.fails(attempt, _SICK)
+        return True
+
+    def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
+        """See truth.Platform."""
+        start = self._starts_by_name[name]
+        if start.is_terminal:
+            return False
+        if phase not in TERMINAL:
+            start.phase = phase
+            return True
+        self._close(start, phase, failure_reason)
+        job = self.model.jobs[start.slurm_job]
+        if job.attempt == name and job.state is SlurmState.RUNNING:
+            if phase is Phase.COMPLETED:
+                self.model.end(job, SlurmState.COMPLETED, code=0)
+            else:
+                self.model.end(
+                    job, SlurmState.FAILED, reason="NonZeroExitCode", code=1, detail=(failure_reason or "")[:300]
+                )
+        self._soon()
+        return True
+
+    # ---- Slurm -----------------------------------------------------------------------------------------------------
+
+    def _run_of(self, job: SimJob) -> TrueRun:
+        return next(run for run in self._runs.values() if job.base.name in run.job_ids)
+
+    def _starts(self, job: SimJob) -> None:
+        run = self._run_of(job)
+        heard = told(job, run, self._objects)
+        start = SlurmStart(
+            name=job.attempt,
+            slurm_job=job.slurm_job,
+            environment=dict(heard.env),
+            nodes=job.nodes,
+            created_at=self._clock.now(),
+        )
+        self._starts_by_name[start.name] = start
+        attempt = Attempt(
+            job=start,
+            platform=self,
+            run=run,
+            nodes=tuple(self.nodes[name] for name in job.nodes),
+            number=int(heard.env[ENV_ATTEMPT]),
+            plan=plan_of(heard, run),
+            is_ours=job.attempt in self._ours,
+            is_tagged=job.slurm_job not in self._unseen,
+            ordered_at=self._ours.get(job.attempt),
+        )
+        self._training.starts(attempt)
+        if attempt.is_ours:
+            self._watcher().submitted(attempt)
+        if any(self.nodes[name].is_broken for name in job.nodes):
+            self._clock.after(SICK_FAILS, lambda: self._fails_there(attempt), label=f"{start.name} on a sick node")
+
+    def _fails_there(self, attempt: Attempt) -> None:
+        start = self._starts_by_name[attempt.name]
+        if any(self.nodes[name].is_broken for name in start.nodes):
+            self._training.fails(attempt, _SICK)
+
+    def _is_over(self, job: SimJob) -> None:
+        """Slurm has ended a start, by itself or for somebody."""
+        start = self._starts_by_name[job.attempt]
+        if start.is_terminal:
+            return
+        attempt = self._training.attempts[start.name]
+        order = self._ordering
+        if self.repairing or (order is not None and order.verb in (Verb.CANCEL, Verb.HOLD)):
+            self._watcher().stops(attempt)
+        is_stop = order is not None or job.ended_by is EndedBy.USER
+        phase = Phase.STOPPED if is_stop else Phase.FAILED
+        self._close(start, phase, None if is_stop else "a node was lost")
+        self._training.over(attempt, phase)
+        self._soon()
+
+    def _close(self, start: SlurmStart, phase: Phase, reason: str | None) -> None:
+        start.phase, start.ended_at, start.failure_reason = phase, self._clock.now(), reason
+        self._clock.after(timedelta(0), self._changed_out, label="who is dead")
+
+    def _soon(self) -> None:
+        """Slurm's scheduler passes, and the agent reads it, a moment from now."""
+        if self._pass is None or not self._pass.is_live:
+            self._pass = self._clock.after(NOTICED, self._turn, label="Slurm and its agent")
+
+    def _turn(self) -> None:
+        self.model.schedule()
+        if self._lies.head_is_away():
+            return
+        docs = {name: doc for name, doc in self.model.docs().items() if doc.slurm_job not in self._unseen}
+        nodes = self._bent(self.model.nodes_doc())
+        self._readings += 1
+        number = self._readings
+        self._clock.after(self._lies.head_late(), lambda: self._write(number, docs, nodes), label="documents")
+
+    def _write(self, number: int, docs: Mapping[str, AttemptDoc], nodes: NodesDoc) -> None:
+        """Unless a later reading has been written."""
+        if number > self._written:
+            self._written = number
+            self.agent.publish(docs, nodes)
+
+    # ---- the head node ---------------------------------------------------------------------------------------------
+
+    def _back_at_work(self) -> None:
+        if not self._lies.head_is_away():
+            waiting, self._waiting = self._waiting, []
+            for body in waiting:
+                self._take(body)
+        self._soon()
+
+    def _beat(self) -> tuple[bytes, datetime] | None:
+        now = self._lies.head_seen(self._clock.now())
+        if now < self.agent.started_at:
+            return None
+        at = self.agent.started_at + (now - self.agent.started_at) // BEAT * BEAT
+        return self.agent.heartbeat(at=at, read_at=at - self._lies.head_late()).to_json(), at
+
+    def ordered(self, body: bytes) -> None:
+        """A message lies in the cluster's queue."""
+        self._clock.after(TAKEN, lambda: self._take(body), label="the agent takes an order")
+
+    def _take(self, body: bytes) -> None:
+        if self._lies.head_is_away():
+            self._waiting.append(body)
+            return
+        order = self._ordering = Order.from_json(body)
+        try:
+            run = self._run_named(order)
+            answer = self.agent.take(body)
+        finally:
+            self._ordering = None
+        if answer.outcome is Outcome.DONE and run is not None:
+            if order.verb in (Verb.SUBMIT, Verb.REQUEUE):
+                self._watcher().acts(run, order.issued_at)
+                self._ours[order.new_attempt or ""] = order.issued_at
+            if order.verb is Verb.SUBMIT:
+                run.job_ids.add(order.new_attempt or "")
+        self._soon()
+
+    def _run_named(self, order: Order) -> TrueRun | None:
+        job = self.model.jobs.get(order.slurm_job or 0)
+        return self._run_of(job) if job is not None else None
+
+    def _put(self, key: str, body: bytes) -> None:
+        self._objects.put(key, body)
+
+    def _tell(self, detail_type: str, detail: dict[str, Any]) -> None:
+        self._publish("rekindle.agent", detail_type, detail, [])
+
+    def _bent(self, nodes: NodesDoc) -> NodesDoc:
+        """The nodes as Slurm shows them: some seem not to answer."""
+        hidden = {one.name for one in nodes.nodes if self._lies.hides_node(one.name)}
+        for node in self.nodes.values():
+            node.unreachable_since = (node.unreachable_since or self._clock.now()) if node.name in hidden else None
+        shown = tuple(
+            _with(one, state="down", flags=(*one.flags, "not_responding"), reason=one.reason or "Not responding")
+            if one.state in ("idle", "allocated") and one.name in hidden
+            else one
+            for one in nodes.nodes
+        )
+        return NodesDoc(cluster=nodes.cluster, seen_at=nodes.seen_at, nodes=shown)
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def _is_lost(self, node: TrueNode) -> None:
+        """slurmd has not answered for long."""
+        if node.is_dead and self.model.node_facts[node.name].state != "down":
+            self.model.lose_node(node.name)
+            self._soon()
+
+    def _is_seen(self, node: TrueNode) -> None:
+        """HyperPod's health agent sees it; its own repair follows where that is switched on."""
+        if not node.is_broken:
+            return
+        self._condemn(node.name, action=node.cure.capitalize())
+        if self.pods.clusters[NAME].node_recovery == "Automatic":
+            self._clock.after(HYPERPOD_MARKS, lambda: self._mark(node), label=f"HyperPod marks {node.name}")
+
+    def _mark(self, node: TrueNode) -> None:
+        if node.is_broken and self.model.node_facts[node.name].state != "down":
+            reason = f"Action:{node.cure.capitalize()}"
+            self.model.mark_failing(node.name, reason=reason)
+            self.pods.slurm_marked(NAME, node.name, reason)
+            self._soon()
+
+    def _condemn(self, name: str, *, action: str = "Reboot") -> None:
+        node = self.nodes[name]
+        node.condemned, node.condemned_until = True, None
+        self.pods.report_health(NAME, node.instance_id, fault="NvidiaErrorTerminate", action=action)
+
+    def _acquit(self, name: str) -> None:
+        node = self.nodes[name]
+        if node.condemned and not node.is_broken:
+            node.condemned, node.condemned_until = False, self._clock.now()
+            self.pods.report_health(NAME, node.instance_id, fault="none", status="Healthy")
+
+    def _gone(self, _cluster: str, machine: Node) -> None:
+        """It goes down to be rebooted or replaced; a drain stays a drain."""
+        name = name_of(machine)
+        if self.repairing:
+            self._watcher().repairs(self.nodes[name], self.repairing)
+            self.nodes[name].in_our_repair = True
+        kept = tuple(flag for flag in self.model.node_facts[name].flags if flag == "drain")
+        self.model.lose_node(name)
+        self._show(name, flags=("not_responding", *kept))
+        self._soon()
+
+    def _rebooted(self, _cluster: str, machine: Node) -> None:
+        self._back(machine, by="reboot")
+
+    def _replaced(self, _cluster: str, _old: str, _new: str, machine: Node) -> None:
+        self.nodes[name_of(machine)].instance_id = machine.instance_id
+        self._back(machine, by="replace")
+
+    def _back(self, machine: Node, *, by: str) -> None:
+        name = name_of(machine)
+        node = self.nodes[name]
+        node.is_mended(self._clock.now(), by=by)
+        node.in_our_repair = False
+        facts = self.model.node_facts[name]
+        if not node.is_dead:
+            drained = tuple(flag for flag in facts.flags if flag == "drain")
+            reason = facts.reason if drained else ""
+            self._show(name, state="idle", flags=drained, reason=reason, instance_id=machine.instance_id)
+        else:
+            self._show(name, instance_id=machine.instance_id)
+        self._soon()
+
+    def _show(self, name: str, **changes: Any) -> None:
+        self.model.node_facts[name] = _with(self.model.node_facts[name], **changes)
+
+
+def _with(facts: NodeFacts, **changes: Any) -> NodeFacts:
+    values = {name: getattr(facts, name) for name in NodeFacts.__dataclass_fields__}
+    return NodeFacts(**(values | changes))

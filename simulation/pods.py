@@ -1,0 +1,48 @@
+"""The HyperPod cluster that a story's runs on Slurm share, as it is asked for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from localcloud.hyperpod import Timings
+from localcloud.hyperpod_cluster import Node
+from simulation.story import Story
+
+NAME: Final = "ml"
+WORKERS: Final = "workers"
+TIMINGS: Final = Timings(
+    provision=timedelta(0),
+    reboot=timedelta(minutes=2),
+    replace=timedelta(minutes=8),
+    shut_down=timedelta(minutes=1),
+)
+
+
+def cluster_request(story: Story) -> dict[str, Any]:
+    return {
+        "ClusterName": NAME,
+        "NodeRecovery": story.recovery,
+        "NodeProvisioningMode": "Continuous",
+        "Tags": [{"Key": "rekindle:policy", "Value": "default"}],
+        "InstanceGroups": [
+            _group("controller-machine", 1, {"NodeType": "Controller"}),
+            _group(WORKERS, story.nodes, {"NodeType": "Compute", "PartitionNames": ["main"]}),
+        ],
+    }
+
+
+def _group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "InstanceGroupName": name,
+        "InstanceType": "ml.p5.48xlarge",
+        "InstanceCount": count,
+        "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-lifecycle/src", "OnCreate": "on_create.sh"},
+        "ExecutionRole": "arn:aws:iam::123456789012:role/hyperpod",
+        "SlurmConfig": slurm,
+    }
+
+
+def name_of(machine: Node) -> str:
+    """Slurm's name of a node on HyperPod, after its address, which stays when the instance is replaced."""
+    return machine.host_name.partition(".")[0]

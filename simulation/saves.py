@@ -1,0 +1,77 @@
+"""What an attempt saves: whole or torn, poisoned or not, sealed by its monitor or left as a plain file."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import replace
+from typing import Final
+
+from localcloud.clock import Clock
+from rekindle.mailbox import Manifest, SaveKind
+from simulation.monitor import Monitor, prefix_of, run_mailbox
+from simulation.store import MemoryObjects
+from simulation.story import Trouble
+from simulation.truth import Attempt, Saved
+
+
+class Saves:
+    """Writes checkpoints, and keeps what is true of them."""
+
+    def __init__(self, clock: Clock, objects: MemoryObjects, monitor: Monitor) -> None:
+        self._clock = clock
+        self._objects = objects
+        self._monitor = monitor
+
+    def save(self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None) -> Manifest | None:
+        run, now = attempt.run, self._clock.now()
+        if not self._monitor.may_write(attempt):
+            return None
+        torn = self._next_save_is(attempt, "torn_save", step)
+        flipped = self._next_save_is(attempt, "flipped_save", step)
+        poisoned = attempt.is_poisoned and attempt.bad_update is not None and step >= attempt.bad_update
+        saved = Saved(
+            step=step,
+            root=f"{run_mailbox(run)}/step-{step}.pt",
+            attempt=attempt.name,
+            at=now,
+            is_poisoned=poisoned or flipped,
+            is_whole=not torn,
+            looks_poisoned=False,
+        )
+        if run.spec.watch != "monitor":
+            body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
+            self._objects.put(f"{prefix_of(run)}/step-{step}.pt", body)
+            run.saved = [*(one for one in run.saved if one.root != saved.root), saved]
+            return None
+        looks_poisoned = attempt.first_bad_loss is not None and step >= attempt.first_bad_loss
+        manifest = self._monitor.seal(attempt, step, kind, request_id, is_poisoned=looks_poisoned, is_torn=torn)
+        root = manifest.root
+        run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
+        return manifest
+
+    def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
+        for one in attempt.run.spec.troubles:
+            if one.kind == kind and one.step <= step and may_strike(attempt, one):
+                attempt.run.struck[one] = attempt.run.struck.get(one, 0) + 1
+                return True
+        return False
+
+
+def may_strike(attempt: Attempt, trouble: Trouble) -> bool:
+    """It has not struck often enough yet, and the attempt does not leave its data out."""
+    if attempt.run.struck.get(trouble, 0) >= trouble.hits:
+        return False
+    return not (trouble.in_data and attempt.plan.should_skip(trouble.step))
+
+
+def _snapshot() -> bytes:
+    """A small file in the form of torch.save's: what the service's verifier opens."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("archive/version", b"3\n")
+    return held.getvalue()
+
+
+_SNAPSHOT: Final = _snapshot()

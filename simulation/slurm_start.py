@@ -1,0 +1,84 @@
+"""One start of a Slurm job: what it is, and what it is told, as rekindle.monitor reads environment and plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from localcloud.sagemaker import TERMINAL, Phase
+from localcloud.slurm_model import SimJob
+from rekindle.headnode.names import ENV_CLUSTER
+from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
+from rekindle.monitor.slurm import Told, Unplanned, hear
+from simulation.monitor import prefix_of
+from simulation.store import MemoryObjects
+from simulation.truth import TrueRun
+
+
+@dataclass(slots=True, kw_only=True)
+class SlurmStart:
+    """One start of a Slurm job: truth.Start."""
+
+    name: str
+    slurm_job: int
+    environment: dict[str, str]
+    nodes: tuple[str, ...]
+    created_at: datetime
+    phase: Phase = Phase.STARTING
+    ended_at: datetime | None = None
+    failure_reason: str | None = None
+
+    @property
+    def instance_count(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.phase in TERMINAL
+
+
+def told(job: SimJob, run: TrueRun, objects: MemoryObjects) -> Told:
+    """What the job's present start is told."""
+    env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: job.base.cluster, **job.environment}
+    if job.restart:
+        env["SLURM_RESTART_COUNT"] = str(job.restart)
+    if job.job_id is not None:
+        env[ENV_JOB_ID] = job.job_id
+    mailbox: Any = _Mailbox(objects, f"{prefix_of(run)}/")
+    return hear(env | {ENV_MAILBOX: job.mailbox}, lambda: mailbox)
+
+
+class _Mailbox:
+    """What `rekindle.monitor.slurm` reads of a mailbox."""
+
+    def __init__(self, objects: MemoryObjects, prefix: str) -> None:
+        self._objects = objects
+        self._prefix = prefix
+
+    def get(self, key: str) -> bytes | None:
+        found = self._objects.get(f"{self._prefix}{key}")
+        return None if found is None else found.body
+
+
+def plan_of(told: Told, run: TrueRun) -> ResumePlan:
+    """Where this start goes on; one that nobody planned looks for the newest usable checkpoint by itself."""
+    if told.resume is not None:
+        return told.resume
+    if told.unplanned is None:
+        return ResumePlan.from_env(told.env)
+    return _newest(told.unplanned, run)
+
+
+def _newest(unplanned: Unplanned, run: TrueRun) -> ResumePlan:
+    """As rekindle.monitor.resuming: of what attempts since the last plan have sealed whole and not as poisoned."""
+    numbers = {one.name: one.number for one in run.attempts.values()}
+    found = [
+        one
+        for one in run.saved
+        if one.is_whole and not one.looks_poisoned and numbers.get(one.attempt, 0) >= unplanned.since_attempt
+    ]
+    best = max(found, key=lambda one: (one.step, one.at), default=None)
+    if best is None:
+        return unplanned.base
+    return ResumePlan(step=best.step, uri=best.root, skip=unplanned.base.skip)

@@ -1,0 +1,51 @@
+"""After a roll-back of the service an Incident may hold what this version does not know: a person gets it, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.decide import decide
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.newer import read_incident
+from chalicelib.domain.policy import DEFAULT_POLICY
+from tests.domain.looks import NOW, incident, seen, signal, view
+from tests.domain.node_looks import memory, node_incident
+
+WORKED_ON = incident(Phase.STOPPING, FaultClass.HANG, signals=(signal(FaultClass.HANG),))
+NEWER = (
+    {"escalation": {"rung": 2}},
+    {"phase": "migrating"},
+    {"fault": "cosmic_ray"},
+    {"account": WORKED_ON.account.to_wire() | {"tariff": 3}},
+    {"tries": [{"name": "lm-a2"}]},
+    {"signals": [{"kind": "telepathy"}]},
+    {"rollbacks": None},
+)
+
+
+@pytest.mark.parametrize("change", NEWER, ids=str)
+def test_what_is_not_known_here_hands_over_once(change: dict[str, Any]) -> None:
+    read = read_incident(WORKED_ON.to_wire() | change)
+    assert read.newer
+    assert (read.incident_id, read.job_id, read.is_open) == (WORKED_ON.incident_id, WORKED_ON.job_id, True)
+    decision = decide(read, seen(view()), now=NOW, policy=DEFAULT_POLICY)
+    assert (decision.rule, decision.incident.phase) == ("incident.newer", Phase.HANDED_OVER)
+    assert [one.severity for one in decision.actions if isinstance(one, Notify)] == [Severity.PAGE]
+    again = read_incident(decision.incident.to_wire())
+    assert again == decision.incident
+    assert decide(again, seen(view()), now=NOW, policy=DEFAULT_POLICY).actions == ()
+
+
+def test_a_nodes_own_incident_is_handed_over_alike() -> None:
+    one = node_incident(Phase.REPAIRING, memory())
+    read = read_incident(one.to_wire() | {"repair": one.repair.to_wire() | {"crane": True}})  # type: ignore[union-attr]
+    assert read.newer == "repair.crane"
+    assert decide(read, seen(view()), now=NOW, policy=DEFAULT_POLICY).rule == "incident.newer"
+
+
+def test_what_this_version_wrote_is_read_as_it_was() -> None:
+    assert read_incident(WORKED_ON.to_wire()) == WORKED_ON
