@@ -7,7 +7,7 @@ STAGE ?= prod
 PYTEST_WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
+.PHONY: demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -42,8 +42,11 @@ $(VENV)/.chromium: $(VENV)/.ready
 demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
-test: $(VENV)/.ready  ## all tests, no network
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores
+	$(BIN)/python -m pytest -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+test-long: $(VENV)/.ready  ## those that take longer: whole recoveries disturbed everywhere, exhaustive tables, real processes
+	$(BIN)/python -m pytest -m long -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
 	$(BIN)/python -m pytest tests/frameworks -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)

@@ -173,6 +173,14 @@ class IncidentStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What each look at an Incident begins with. `job` is None where it is about none."""
+
+    switches: Switches
+    job: Job | None
+
+
 class JobRegistry(Protocol):
     """Jobs, their Attempts, and the switches and the breaker that are true for all of them."""
 
@@ -184,6 +192,10 @@ class JobRegistry(Protocol):
         """Raises UnknownEntity."""
         ...
 
+    def standing(self, job_id: str | None) -> Standing:
+        """The switches, and that Job, as of one call. Raises UnknownEntity."""
+        ...
+
     def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """Those of these Jobs that are registered, by their ids; a hundred to a call."""
         ...
@@ -193,7 +205,8 @@ class JobRegistry(Protocol):
         ...
 
     def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
-        """Make `attempt` the Job's current one, fenced by the Job's version; marks the old one superseded.
+        """Make `attempt` the Job's current one, fenced by the Job's version; marks the old one superseded. The run goes
+        on by it: the sweep looks after the Job again, and nobody halts it any more.
 
         Adding the attempt that is current already is a no-op. Raises VersionConflict.
         """
@@ -226,10 +239,6 @@ class JobRegistry(Protocol):
         """The run is over: the sweep stops looking. Idempotent. `halted_by`: who wants it to stay so; once that is
         known a deactivation without it leaves it as it is.
         """
-        ...
-
-    def reactivate(self, job_id: str) -> None:
-        """The run goes on (a resubmission of an ended one), and nobody halts it any more. Idempotent."""
         ...
 
     def count_active(self) -> int:

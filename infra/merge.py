@@ -104,7 +104,9 @@ def _add(template: dict[str, Any], part: Mapping[str, Any]) -> None:
 
 
 def _resources(function: Function) -> dict[str, Any]:
+    durable = _durable_alarms(function) if function.trigger is Trigger.DURABLE else {}
     return {
+        **durable,
         function.logical_id: {"Properties": _function_properties(function)},
         f"{function.base_id}LogGroup": {
             # Chalice names it after the function's logical id; for the API that id does not exist after its renaming.
@@ -140,8 +142,15 @@ def _function_properties(function: Function) -> dict[str, Any]:
         properties["EventInvokeConfig"] = {
             "MaximumRetryAttempts": function.invoke_retries,
             "MaximumEventAgeInSeconds": function.invoke_age_s,
-            "DestinationConfig": {"OnFailure": {"Type": "SQS", "Destination": _FAILURES}},
         }
+        if function.trigger is Trigger.DURABLE:
+            # Lambda sends the event of an execution that FAILED, STOPPED or TIMED_OUT to the dead-letter queue.
+            # Source: Lambda guide, durable-best-practices, "Error handling".
+            properties["DeadLetterQueue"] = {"Type": "SQS", "TargetArn": _FAILURES}
+        else:
+            properties["EventInvokeConfig"]["DestinationConfig"] = {
+                "OnFailure": {"Type": "SQS", "Destination": _FAILURES}
+            }
     if function.event_id is not None:
         properties["Events"] = {function.event_id: _event(function)}
     if function.trigger is Trigger.DURABLE:
@@ -186,7 +195,22 @@ def _mailbox_buckets() -> dict[str, Any]:
     return {"Fn::If": ["HasTrainingBuckets", both, [own]]}
 
 
-def _alarm(function: Function, *, metric: str, page: str, text: str) -> dict[str, Any]:
+def _durable_alarms(function: Function) -> dict[str, Any]:
+    """A durable execution that fails is returned as FAILED: Lambda's `Errors` counts failed invocations alone.
+
+    Source: Lambda guide, durable-monitoring: DurableExecutionFailed and DurableExecutionTimedOut are for this.
+    """
+    return {
+        f"{function.base_id}{metric}Alarm": _alarm(function, metric=metric, page="executions-failed", text=text, bad=1)
+        for metric, text in (
+            ("DurableExecutionFailed", "ended an execution as FAILED."),
+            ("DurableExecutionTimedOut", "ended an execution that had run for its longest time."),
+        )
+    }
+
+
+def _alarm(function: Function, *, metric: str, page: str, text: str, bad: int = 2) -> dict[str, Any]:
+    """bad: so many of five minutes make it ring."""
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {
@@ -197,9 +221,9 @@ def _alarm(function: Function, *, metric: str, page: str, text: str) -> dict[str
             "Dimensions": [{"Name": "FunctionName", "Value": {"Ref": function.logical_id}}],
             "Statistic": "Sum",
             "Period": 60,
-            # One bad minute is what retries are for; two in five are news.
+            # Where Lambda or the caller tries again, one bad minute is what that is for; two in five are news.
             "EvaluationPeriods": 5,
-            "DatapointsToAlarm": 2,
+            "DatapointsToAlarm": bad,
             "Threshold": 1,
             "ComparisonOperator": "GreaterThanOrEqualToThreshold",
             "TreatMissingData": "notBreaching",

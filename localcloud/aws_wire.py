@@ -20,6 +20,8 @@ from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 
+PLATFORM = "rekindle-cloud"  # as whom the account's own parts, training jobs and tests call
+SERVICE = "rekindle-service"  # as whom the service that is deployed to it does
 Send = Callable[[], AWSResponse | None]
 
 
@@ -66,10 +68,12 @@ class Disturbance:
 class Wire:
     """The clients' side of the embedded cloud.
 
-    calls: how often each operation was sent. spent_s: real seconds inside AWS calls, by operation.
+    calls: how often each operation was sent. calls_by: the same by caller and operation. spent_s: real seconds inside
+    AWS calls, by operation.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
+    calls_by: Counter[tuple[str, str]] = field(default_factory=Counter)
     spent_s: Counter[str] = field(default_factory=Counter)
     disturbances: list[Disturbance] = field(default_factory=list)
     lambda_handler: Callable[[AWSPreparedRequest], AWSResponse | None] | None = None
@@ -109,6 +113,7 @@ class Wire:
         finally:
             with self._guard:
                 self.calls[key] += 1
+                self.calls_by[_caller(request), key] += 1
                 self.spent_s[key] += time.perf_counter() - began  # type: ignore[assignment]
 
     def _pass(self, service: str, request: AWSPreparedRequest, to_moto: Send) -> AWSResponse | None:
@@ -130,6 +135,12 @@ class Wire:
                 disturbance.happened += 1
                 return disturbance.how
         return None
+
+
+def _caller(request: AWSPreparedRequest) -> str:
+    named = request.headers.get("User-Agent") or ""
+    text = named.decode() if isinstance(named, bytes) else str(named)
+    return text.partition(" ")[0]  # botocore appends its own name and version
 
 
 @contextmanager

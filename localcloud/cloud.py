@@ -28,9 +28,9 @@ from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
 
-from localcloud import aws_wire
+from localcloud import aws_wire, template
 from localcloud.aws import HttpServer, extended_moto, operations_of
-from localcloud.aws_wire import Wire
+from localcloud.aws_wire import PLATFORM, Wire
 from localcloud.clock import Clock, RealClock, SimClock
 from localcloud.cloud_app import ApiServer, deployment_of
 from localcloud.cloudwatch import Alarms
@@ -93,7 +93,7 @@ class Cloud:
         self._set_environ = set_environ
         self._resumes = resumes
         self._stack = ExitStack()
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, str], Any] = {}
         self._client_lock = threading.Lock()
         self.server: HttpServer | None = None
         virtual = isinstance(self.clock, SimClock)
@@ -214,61 +214,25 @@ class Cloud:
             account["AWS_ENDPOINT_URL"] = self.server.url
         return account
 
-    def client(self, service: str) -> Any:
-        """A real boto3 client of this account, made once."""
+    def client(self, service: str, *, caller: str = PLATFORM) -> Any:
+        """A real boto3 client of this account, made once for each caller, by which its calls are counted."""
         with self._client_lock:
-            if service not in self._clients:
+            if (service, caller) not in self._clients:
                 url = self.server.url if self.server is not None else None
-                self._clients[service] = _in_process_client(service) if url is None else _make_client(service, url)
-            return self._clients[service]
+                made = _in_process_client(service, caller) if url is None else _make_client(service, url, caller)
+                self._clients[service, caller] = made
+            return self._clients[service, caller]
 
     def create_resources(self) -> None:
-        """Table, bucket, bus and queue, as the merge template makes them."""
-        self.client("dynamodb").create_table(
-            TableName=STACK,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[
-                {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "gsi1pk", "gsi1sk")
-            ],
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            GlobalSecondaryIndexes=[
-                {
-                    "IndexName": "GSI1",
-                    "KeySchema": [
-                        {"AttributeName": "gsi1pk", "KeyType": "HASH"},
-                        {"AttributeName": "gsi1sk", "KeyType": "RANGE"},
-                    ],
-                    "Projection": {"ProjectionType": "ALL"},
-                }
-            ],
-        )
-        self.client("dynamodb").update_time_to_live(
-            TableName=STACK, TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"}
-        )
+        """Table, queues, bucket and bus, made from the template that is deployed."""
+        template.create_table(self.client("dynamodb"), STACK)
+        template.create_queues(self.client("sqs"), STACK)
         self.create_bucket(f"{STACK}-mailbox")
-        for name in ("quarantine", "undelivered"):
-            self.client("sqs").create_queue(QueueName=f"{STACK}-{name}")
-        self.client("sqs").create_queue(
-            QueueName=f"{STACK}-deliveries",
-            Attributes={
-                "VisibilityTimeout": "540",
-                "RedrivePolicy": json.dumps(
-                    {
-                        "deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:{STACK}-undelivered",
-                        "maxReceiveCount": 1000,
-                    }
-                ),
-            },
-        )
         self.client("events").create_event_bus(Name=STACK)
 
     def create_bucket(self, name: str, *, notifies: bool = True) -> None:
         """A bucket, which tells EventBridge about new objects where it `notifies`."""
-        self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
-        if notifies:
-            self.client("s3").put_bucket_notification_configuration(
-                Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
-            )
+        template.create_bucket(self.client("s3"), name, region=REGION, notifies=notifies)
 
     def save(self) -> None:
         """Write down now what must outlive this process; done by itself every few seconds, and at the end."""
@@ -391,21 +355,21 @@ def _session() -> Any:
     return boto3.Session(region_name=REGION)
 
 
-def _make_client(service: str, url: str | None) -> Any:
+def _make_client(service: str, url: str | None, caller: str) -> Any:
     return _session().client(
         service,
         endpoint_url=url,
         aws_access_key_id="testing",
         aws_secret_access_key="testing",  # noqa: S106  moto takes any
         # botocore would put its own name together from 22 parts, twice in every call.
-        config=Config(retries={"max_attempts": 0}, max_pool_connections=32, user_agent="rekindle-cloud"),
+        config=Config(retries={"max_attempts": 0}, max_pool_connections=32, user_agent=caller),
     )
 
 
 @cache
-def _in_process_client(service: str) -> Any:
+def _in_process_client(service: str, caller: str) -> Any:
     """Clients that never open a connection hold nothing of the cloud they talk to, so they serve every one."""
-    return _make_client(service, None)
+    return _make_client(service, None, caller)
 
 
 class _environment:

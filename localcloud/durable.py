@@ -18,6 +18,7 @@ from aws_durable_execution_sdk_python.lambda_service import (
     OperationType,
     OperationUpdate,
 )
+from aws_durable_execution_sdk_python_testing.checkpoint.processor import CheckpointProcessor
 from aws_durable_execution_sdk_python_testing.client import InMemoryServiceClient
 from aws_durable_execution_sdk_python_testing.execution import Execution
 from aws_durable_execution_sdk_python_testing.executor import Executor
@@ -25,8 +26,10 @@ from aws_durable_execution_sdk_python_testing.invoker import InProcessInvoker, I
 from aws_durable_execution_sdk_python_testing.model import StartDurableExecutionInput
 from aws_durable_execution_sdk_python_testing.scheduler import Event, Scheduler
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
+from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
 from localcloud.clock import Clock, SimClock
+from localcloud.durable_limits import ExecutionLimits
 
 Handler = Callable[[Any, Any], Any]
 CheckpointHook = Callable[[str, list[OperationUpdate]], None]
@@ -114,10 +117,27 @@ def _copy(source: Future[Any], target: Future[Any]) -> None:
 
 
 class ServiceClient(InMemoryServiceClient):
-    """The durable API as the SDK inside the handler sees it, with a place to die before and after each checkpoint."""
+    """The durable API as the SDK inside the handler sees it: within AWS's limits, and with a place to die around each
+    checkpoint."""
 
     before: CheckpointHook | None = None
     after: CheckpointHook | None = None
+
+    def __init__(
+        self, processor: CheckpointProcessor, registry: ExecutionRegistry, load: Callable[[str], Execution]
+    ) -> None:
+        """load: an execution's record by its ARN; what it has used up is read from there."""
+        super().__init__(processor, registry)
+        self._load = load
+        self._limits: dict[str, ExecutionLimits] = {}
+
+    def limits_of(self, durable_execution_arn: str) -> ExecutionLimits:
+        """What this execution has used of AWS's limits, in this process and in earlier ones."""
+        limits = self._limits.get(durable_execution_arn)
+        if limits is None:
+            limits = self._limits[durable_execution_arn] = ExecutionLimits()
+            limits.take(self._load(durable_execution_arn).updates)
+        return limits
 
     def checkpoint(
         self,
@@ -128,6 +148,7 @@ class ServiceClient(InMemoryServiceClient):
     ) -> CheckpointOutput:
         if self.before is not None:
             self.before(durable_execution_arn, updates)
+        self.limits_of(durable_execution_arn).take(updates)
         output = super().checkpoint(durable_execution_arn, checkpoint_token, updates, client_token)
         if self.after is not None:
             self.after(durable_execution_arn, updates)

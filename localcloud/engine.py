@@ -39,6 +39,7 @@ from localcloud.durable import (
     LambdaContext,
     ServiceClient,
 )
+from localcloud.durable_limits import ExecutionLimits
 
 # Version that an alias points to here. Source: aws-facts of the durable ARN pattern in botocore's lambda model, which
 # holds a published version, never an alias.
@@ -106,7 +107,7 @@ class DurableEngine:
         self._scheduler = CloudScheduler(clock)
         self._registry = ExecutionRegistry(self._store, self._scheduler)
         processor = CheckpointProcessor(self._store, self._scheduler, clock=clock)
-        self._client = ServiceClient(processor, self._registry)
+        self._client = ServiceClient(processor, self._registry, self._store.load)
         self._executor = CloudExecutor(
             store=self._store,
             scheduler=self._scheduler,
@@ -162,6 +163,11 @@ class DurableEngine:
         """
         self._client.before = before
         self._client.after = after
+
+    def limits_of(self, arn: str) -> ExecutionLimits:
+        """What the execution has used of AWS's limits. Raises: NoSuchExecution."""
+        self.load(arn)
+        return self._client.limits_of(arn)
 
     def context_for(self, function: str) -> LambdaContext:
         """The context of one invocation of `name` or `name:qualifier`."""

@@ -12,8 +12,9 @@ from datetime import datetime
 from chalicelib.domain.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job, WatchPlan
+from chalicelib.domain.known import Known
 from chalicelib.domain.signals import Signal
-from chalicelib.ports import Entry, Joined, Looked, Page
+from chalicelib.ports import Entry, Joined, Looked, Page, Standing
 from localcloud.controls import MemoryControls
 
 
@@ -231,6 +232,8 @@ class MemoryJobs(MemoryControls):
         self._job_of[attempt.name] = job.job_id
         self._jobs[job.job_id] = replace(
             stored,
+            active=True,
+            halted_by="",
             current_attempt=attempt.name,
             attempt_number=attempt.number,
             attempt_started_at=attempt.submitted_at,
@@ -240,7 +243,17 @@ class MemoryJobs(MemoryControls):
 
     def update_attempt(self, attempt: Attempt) -> None:
         """See the port."""
-        self._attempts[attempt.job_id][attempt.name] = attempt
+        stored = self._attempts[attempt.job_id].get(attempt.name)
+        if stored is None or stored.number != attempt.number:
+            raise UnknownEntity(attempt.name)
+        self._attempts[attempt.job_id][attempt.name] = replace(
+            stored,
+            status=attempt.status or stored.status,
+            first_step=attempt.first_step if isinstance(attempt.first_step, Known) else stored.first_step,
+            last_step=attempt.last_step if isinstance(attempt.last_step, Known) else stored.last_step,
+            ended_at=attempt.ended_at or stored.ended_at,
+            superseded_at=attempt.superseded_at or stored.superseded_at,
+        )
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """See the port."""
@@ -269,6 +282,6 @@ class MemoryJobs(MemoryControls):
         """See the port."""
         return sum(job.active for job in self._jobs.values())
 
-    def reactivate(self, job_id: str) -> None:
+    def standing(self, job_id: str | None) -> Standing:
         """See the port."""
-        self._jobs[job_id] = replace(self._jobs[job_id], active=True, halted_by="")
+        return Standing(switches=self.switches(), job=None if job_id is None else self.get(job_id))

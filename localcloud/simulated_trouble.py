@@ -26,8 +26,8 @@ class Fault:
     kind: crash (the container exits), freeze (no rank moves any more), nan (the loss is NaN from here on), spike and
     diverge (it is bad and still a number), hardware (SageMaker repairs the cluster itself and starts the container
     again). A zombie is a property of stopping.
-    rank: whose fault it is, for freeze and nan; its ranks then write their reports. heals_after: steps after which a
-    spike is seen to be over.
+    rank: whose fault it is, for freeze and nan; its ranks then write their reports. is_mute: that one writes none.
+    heals_after: steps after which a spike is seen to be over.
     """
 
     kind: str
@@ -37,6 +37,7 @@ class Fault:
     exit_code: int = 1
     text: str = "RuntimeError: training failed"
     rank: int | None = None
+    is_mute: bool = False
     heals_after: int | None = None
 
     def holds(self, step: int) -> bool:
@@ -102,6 +103,8 @@ def ranks_reports(
     """One report per rank, one rank to a host. A NaN of one rank reaches the others one step later."""
     for rank, host in enumerate(hosts):
         is_its = rank == fault.rank
+        if is_its and fault.is_mute:
+            continue
         yield RankReport(
             kind=kind,
             job_id=job_id,

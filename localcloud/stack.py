@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chalicelib import bootstrap
+from localcloud.aws_wire import SERVICE
 from localcloud.cloud import STACK, Cloud
 from localcloud.cloud_app import deployment_of
 
@@ -18,7 +19,7 @@ class _CloudSession:
         self._cloud = cloud
 
     def client(self, name: str, config: object = None) -> Any:  # noqa: ARG002  the cloud sets its own timeouts
-        return self._cloud.client(name)
+        return self._cloud.client(name, caller=SERVICE)
 
 
 def deploy_rekindle(

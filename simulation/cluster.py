@@ -189,6 +189,7 @@ class Cluster:
             number=int(heard.env[ENV_ATTEMPT]),
             plan=plan_of(heard, run),
             is_ours=job.attempt in self._ours,
+            is_tagged=job.slurm_job not in self._unseen,
             ordered_at=self._ours.get(job.attempt),
         )
         self._training.starts(attempt)

@@ -19,7 +19,8 @@ from localcloud.sagemaker import Phase as JobPhase
 from rekindle.mailbox import RunPhase
 from simulation.cluster import Cluster
 from simulation.memory import Watcher
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
+from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueNode, TrueRun
 from simulation.world import World
 
 COUNTS: Final[Mapping[str, str]] = {
@@ -84,6 +85,7 @@ class Judge(Watcher):
         self._repaired: list[datetime] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
         self._detected: set[int] = set()
+        self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -218,6 +220,8 @@ class Judge(Watcher):
         for one in run.attempts.values():
             if one is attempt or one.first_bad_loss is None or not one.stretches:
                 continue
+            if not one.is_ours and not one.is_tagged:
+                continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
             has_shown = one.stretches[-1].base >= one.first_bad_loss + 2  # three bad losses
             if not has_shown:
                 continue
@@ -274,8 +278,18 @@ class Judge(Watcher):
         """See Watcher."""
         for run in self.world.runs.values():
             saved = run.saved_at_root(root)
-            if saved is not None and saved.is_good:
+            if saved is not None and saved.is_good and not self._looks_poisoned(run, saved):
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
+
+    @staticmethod
+    def _looks_poisoned(run: TrueRun, saved: Saved) -> bool:
+        """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
+        step's update goes bad each time looks the same in every source, and only one of them may be tried again.
+        """
+        return any(
+            one.loaded is saved and one.first_bad_loss is not None and one.first_bad_loss <= one.first_step
+            for one in run.attempts.values()
+        )
 
     def notified(self, notice: Notice) -> None:
         """See Watcher."""
@@ -330,14 +344,37 @@ class Judge(Watcher):
             return  # as in `minute`: no source shows it
         if ill is not None and ill.kind == "spiking" and ill.is_notified:
             return  # a person has it; what is over may be another trouble
-        if ill is not None and self._now - ill.since > MISSES_NOTHING:
+        if ill is not None and self._now - ill.since > MISSES_NOTHING + self._shows_after(run, ill):
             self._count("false_recovery", run.name, f"it is {ill.kind}")
             return
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
             self._count("false_recovery", run.name, "no attempt makes steps")
 
+    def _has_shown(self, run: TrueRun) -> bool:
+        """A loss that is not finite has been, or a poisoned attempt is about to be started."""
+        poisoned = [one for one in run.attempts.values() if one.first_bad_loss is not None]
+        return any(one.step_at(self._now) >= (one.first_bad_loss or 0) for one in poisoned)
+
+    @staticmethod
+    def _shows_after(run: TrueRun, ill: Ill) -> timedelta:
+        """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
+        then the run's heartbeat is that of one that is well, whoever reads it.
+        """
+        match ill.kind:
+            case "hung":
+                return STALL_LIMIT
+            case "poisoned":
+                return CONFIRMED_AFTER * timedelta(seconds=run.spec.step_s)
+            case _:
+                return timedelta(0)
+
     def _judge_rewinds(self, run: TrueRun) -> None:
+        """Not of a run that a person has taken over: who cancels while the new attempt starts is told that it is left
+        as it is, and nothing watches its first steps from then on.
+        """
+        if run.owner_took_it:
+            return
         for one in run.live:
             began_at, resume_step = one.trains_since, one.plan.step or 0
             if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > resume_step - REWIND_STEPS:
@@ -370,7 +407,11 @@ class Judge(Watcher):
                 continue
             if ill.kind == "poisoned" and run.spec.watch == "metrics":
                 continue  # CloudWatch takes no loss that is no number: no source shows it
-            since = max(ill.since, self._disturbed_at or ill.since)
+            if ill.kind == "poisoned" and not self._has_shown(run):
+                continue  # weights are seen by the loss that is computed from them, and none has been yet
+            if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
+                self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
+            since = max(ill.since, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
             silence = SILENCE if ill.kind == "hung" and run.spec.watch == "metrics" else timedelta(0)
             if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
                 ill.is_counted = True

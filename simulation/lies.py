@@ -102,6 +102,11 @@ class Lies:
                 if self._strikes(lie, operation, self._calls):
                     raise refused(operation, code, status=503)
 
+    def is_away(self, service: str) -> bool:
+        """Every call of this service's is refused now."""
+        kinds = [kind for kind, (of, operations, _) in REFUSALS.items() if of == service and not operations]
+        return any(lie.share >= 1.0 for _, lie in self._active(*kinds))
+
     def check_tables(self, operation: str) -> None:
         """Raises: Throttled."""
         for _, lie in self._active("tables_throttled"):

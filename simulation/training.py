@@ -87,6 +87,7 @@ class Training:
             number=int(job.environment.get(ENV_ATTEMPT) or 1),
             plan=ResumePlan.from_env(job.environment),
             is_ours=self.is_ours,
+            is_tagged=any(str(one["Key"]).startswith("rekindle:") for one in job.request.get("Tags") or ()),
         )
         self._register(attempt)
         if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
@@ -357,11 +358,19 @@ class Training:
         request = CheckpointRequest.from_json(raw)
         attempt = self.attempts.get(request.attempt)
         if attempt is not None and attempt.run.spec.watch == "monitor" and attempt.is_training and not attempt.is_done:
-            self._later(attempt, f"asked {request.request_id}", ANSWERING, lambda: self._answer(attempt, request))
+            self._answer_soon(attempt, request, self._clock.now() + timedelta(seconds=request.deadline_s * 0.9))
 
-    def _answer(self, attempt: Attempt, request: CheckpointRequest) -> None:
+    def _answer_soon(self, attempt: Attempt, request: CheckpointRequest, answer_by: datetime) -> None:
+        what = f"asked {request.request_id}"
+        self._later(attempt, what, ANSWERING, lambda: self._answer(attempt, request, answer_by))
+
+    def _answer(self, attempt: Attempt, request: CheckpointRequest, answer_by: datetime) -> None:
+        """A run that stands still answers once its watchdog has judged it to be stuck, or just before the deadline."""
         stretch = attempt.stretches[-1]
-        if not stretch.moves:
+        is_judged = stretch.phase is not RunPhase.TRAINING
+        if not stretch.moves and not is_judged and self._clock.now() < answer_by:
+            self._answer_soon(attempt, request, answer_by)
+        elif not stretch.moves:
             self.monitor.reply(
                 attempt, request, ReplyOutcome.CANNOT, f"the training thread is in {stretch.phase.value}", None
             )

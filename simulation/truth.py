@@ -132,6 +132,7 @@ class Attempt:
     number: int
     plan: ResumePlan
     is_ours: bool
+    is_tagged: bool  # it asks for our care, by a tag or by a Slurm job's comment
     ordered_at: datetime | None = None  # when the service wanted it; None: when it was submitted
     loaded: Saved | None = None
     first_step: int = 1

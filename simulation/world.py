@@ -368,15 +368,16 @@ class World(RealService):
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.first_name
                 run.owner_took_it = True
+                run.is_finished = False  # one that had come to its end is trained on
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)
             case "order_stop":
-                run.owner_stopped_at = self.clock.now()
-                with suppress(RecoveryError):
+                with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
                     self.orders.stop(run.first_name, who="ada", key=f"stop-{run.name}", checkpoint=False)
-                run.is_well_again(self.clock.now())
+                    run.owner_stopped_at = self.clock.now()
+                    run.is_well_again(self.clock.now())
             case "cancel":
                 for incident, _ in list(self.store.list_open()):
                     if self.run_of_job(incident.job_id) is run:

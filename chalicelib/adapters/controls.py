@@ -14,7 +14,7 @@ from chalicelib.adapters.items import Expression, Item
 from chalicelib.domain.switches import Breaker, ShadowScope, Switches
 
 _FAILED: Final = "ConditionalCheckFailedException"
-_SWITCHES: Final = items.key("CONTROL", "PAUSE")
+SWITCHES: Final = items.key("CONTROL", "PAUSE")
 _ACTS: Final = "ACTS"
 _KEPT: Final = timedelta(days=2)  # longer than any window that a policy may count over
 _SETS: Final = {ShadowScope.JOB: "shadow_jobs", ShadowScope.CLUSTER: "shadow_clusters"}
@@ -29,25 +29,7 @@ class DynamoControls:
 
     def switches(self) -> Switches:
         """See ports.JobRegistry."""
-        stored = items.get(self._client, self._table, _SWITCHES) or {}
-        return Switches(
-            paused=items.read_flag(stored, "paused"),
-            paused_by=items.read_text(stored, "who") or "",
-            paused_at=items.read_at(stored, "at"),
-            paused_why=items.read_text(stored, "why") or "",
-            everywhere=items.read_flag(stored, "shadow_everywhere"),
-            jobs=_names(stored, "shadow_jobs"),
-            clusters=_names(stored, "shadow_clusters"),
-            shadow_by=items.read_text(stored, "shadow_who") or "",
-            shadow_at=items.read_at(stored, "shadow_at"),
-            breaker=Breaker(
-                tripped_at=items.read_at(stored, "tripped_at"),
-                incident_id=items.read_text(stored, "tripped_by") or "",
-                said=items.read_text(stored, "tripped_said") or "",
-                lifted_at=items.read_at(stored, "lifted_at"),
-                lifted_by=items.read_text(stored, "lifted_by") or "",
-            ),
-        )
+        return switches_of(items.get(self._client, self._table, SWITCHES) or {})
 
     def is_paused(self) -> bool:
         """See ports.JobRegistry."""
@@ -76,7 +58,7 @@ class DynamoControls:
         items.insist(
             self._client.update_item,
             TableName=self._table,
-            Key=_SWITCHES,
+            Key=SWITCHES,
             UpdateExpression=f"SET {sets} {'ADD' if on else 'DELETE'} {change}",
             **expression.parts(),
         )
@@ -87,7 +69,7 @@ class DynamoControls:
         items.insist(
             self._client.update_item,
             TableName=self._table,
-            Key=_SWITCHES,
+            Key=SWITCHES,
             UpdateExpression=f"SET {sets}",
             **expression.parts(),
         )
@@ -127,7 +109,7 @@ class DynamoControls:
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
-                Key=_SWITCHES,
+                Key=SWITCHES,
                 UpdateExpression=f"SET {', '.join(sets)} REMOVE breaker_paged",
                 # Whoever trips it first has tripped it.
                 ConditionExpression="attribute_not_exists(#tripped_at) OR #tripped_at <= lifted_at",
@@ -149,7 +131,7 @@ class DynamoControls:
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
-                Key=_SWITCHES,
+                Key=SWITCHES,
                 UpdateExpression=f"SET {sets}",
                 ConditionExpression="attribute_not_exists(#breaker_paged) OR #breaker_paged = :breaker_paged",
                 **expression.parts(),
@@ -161,3 +143,25 @@ class DynamoControls:
 
 def _names(stored: Item, attribute: str) -> tuple[str, ...]:
     return tuple(sorted(stored.get(attribute, {}).get("SS", ())))
+
+
+def switches_of(stored: Item) -> Switches:
+    """The switches in their record; an empty one: none was ever set."""
+    return Switches(
+        paused=items.read_flag(stored, "paused"),
+        paused_by=items.read_text(stored, "who") or "",
+        paused_at=items.read_at(stored, "at"),
+        paused_why=items.read_text(stored, "why") or "",
+        everywhere=items.read_flag(stored, "shadow_everywhere"),
+        jobs=_names(stored, "shadow_jobs"),
+        clusters=_names(stored, "shadow_clusters"),
+        shadow_by=items.read_text(stored, "shadow_who") or "",
+        shadow_at=items.read_at(stored, "shadow_at"),
+        breaker=Breaker(
+            tripped_at=items.read_at(stored, "tripped_at"),
+            incident_id=items.read_text(stored, "tripped_by") or "",
+            said=items.read_text(stored, "tripped_said") or "",
+            lifted_at=items.read_at(stored, "lifted_at"),
+            lifted_by=items.read_text(stored, "lifted_by") or "",
+        ),
+    )

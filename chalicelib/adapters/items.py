@@ -1,4 +1,6 @@
-"""The one table: its shape, its keys, and how values are laid down in it. docs/access-patterns.md is the reader's view.
+"""The one table: its keys, and how values are laid down in it. docs/access-patterns.md is the reader's view.
+
+Its shape is in `infra/template/storage.yaml`; the tests and the embedded cloud create it from there.
 
 Records travel as one JSON text in the attribute `state`; beside it stand only the attributes that conditions and
 indexes need, so that no float, Decimal or empty set of DynamoDB's ever reaches the domain.
@@ -26,25 +28,6 @@ INCIDENTS_OPEN: Final = "INCIDENTS#OPEN"
 INCIDENTS_CLOSED: Final = "INCIDENTS#CLOSED"
 META: Final = "META"
 
-# KEYS_ONLY: the index is written only when an item opens, closes or (de)activates, never at a look; what it finds is
-# then read by BatchGetItem.
-TABLE_DEFINITION: Final[Mapping[str, Any]] = {
-    "AttributeDefinitions": [
-        {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "gsi1pk", "gsi1sk")
-    ],
-    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-    "GlobalSecondaryIndexes": [
-        {
-            "IndexName": INDEX,
-            "KeySchema": [
-                {"AttributeName": "gsi1pk", "KeyType": "HASH"},
-                {"AttributeName": "gsi1sk", "KeyType": "RANGE"},
-            ],
-            "Projection": {"ProjectionType": "KEYS_ONLY"},
-        }
-    ],
-    "BillingMode": "PAY_PER_REQUEST",
-}
 TTL_ATTRIBUTE: Final = "ttl"
 
 _PLAIN_BYTES: Final = 2048  # below this a readable text is worth more than the write units that compression saves

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from chalicelib.adapters import items
-from chalicelib.adapters.controls import DynamoControls
+from chalicelib.adapters.controls import SWITCHES, DynamoControls, switches_of
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.adapters.items import Expression, Item
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
@@ -21,6 +21,7 @@ from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, maybe_from_wire, maybe_to_wire
+from chalicelib.ports import Standing
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,6 +65,17 @@ class DynamoJobRegistry(DynamoControls):
             raise UnknownEntity(f"job {job_id!r} is not registered")
         return job_of(stored)
 
+    def standing(self, job_id: str | None) -> Standing:
+        """See ports.JobRegistry. One BatchGetItem."""
+        if job_id is None:
+            return Standing(switches=self.switches(), job=None)
+        keys = [SWITCHES, items.key(items.job_pk(job_id))]
+        found = {one["pk"]["S"]: one for one in items.get_many(self._client, self._table, keys)}
+        stored = found.get(items.job_pk(job_id))
+        if stored is None:
+            raise UnknownEntity(f"job {job_id!r} is not registered")
+        return Standing(switches=switches_of(found.get(SWITCHES["pk"]["S"], {})), job=job_of(stored))
+
     def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """See ports.JobRegistry."""
         wanted = [items.key(items.job_pk(job_id)) for job_id in dict.fromkeys(job_ids)]
@@ -83,13 +95,14 @@ class DynamoJobRegistry(DynamoControls):
             expression.set("attempt_number", items.number(attempt.number)),
             expression.set("attempt_started_at", items.text(attempt.submitted_at.isoformat())),
             expression.set("version", items.number(job.version + 1)),
+            *_activity(expression, active=True),
         ]
         expression.values[":expected"] = items.number(job.version)
         point = {
             "Update": {
                 "TableName": self._table,
                 "Key": items.key(items.job_pk(job.job_id)),
-                "UpdateExpression": f"SET {', '.join(sets)}",
+                "UpdateExpression": f"SET {', '.join(sets)} REMOVE halted_by",
                 "ConditionExpression": "#version = :expected AND #current_attempt <> :current_attempt",
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
                 **expression.parts(),
@@ -120,6 +133,8 @@ class DynamoJobRegistry(DynamoControls):
             ) from refusal
         return replace(
             job,
+            active=True,
+            halted_by="",
             current_attempt=attempt.name,
             attempt_number=attempt.number,
             attempt_started_at=attempt.submitted_at,
@@ -212,35 +227,30 @@ class DynamoJobRegistry(DynamoControls):
 
     def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
         """See ports.JobRegistry."""
-        self._set_active(job_id, active=False, at=now, halted_by=halted_by)
-
-    def reactivate(self, job_id: str) -> None:
-        """See ports.JobRegistry."""
-        self._set_active(job_id, active=True, at=None)
-
-    def _set_active(self, job_id: str, *, active: bool, at: datetime | None, halted_by: str = "") -> None:
         expression = Expression()
-        sets = [
-            expression.set("active", items.flag(active)),
-            expression.set("gsi1pk", items.text(items.JOBS_ACTIVE if active else items.JOBS_ENDED)),
-        ]
-        if at is not None:
-            sets.append(expression.set("ended_at", items.text(at.isoformat())))
+        sets = [*_activity(expression, active=False), expression.set("ended_at", items.text(now.isoformat()))]
         if halted_by:
             sets.append(expression.set("halted_by", items.text(halted_by)))
-        lifted = " REMOVE halted_by" if active else ""
         try:
             items.insist(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
                 Key=items.key(items.job_pk(job_id)),
-                UpdateExpression=f"SET {', '.join(sets)}{lifted}",
+                UpdateExpression=f"SET {', '.join(sets)}",
                 ConditionExpression="attribute_exists(pk)",
                 **expression.parts(),
             )
         except AwsRefusal as refusal:
             raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
+
+
+def _activity(expression: Expression, *, active: bool) -> list[str]:
+    """Whether the sweep looks after it, in the item and in the index."""
+    return [
+        expression.set("active", items.flag(active)),
+        expression.set("gsi1pk", items.text(items.JOBS_ACTIVE if active else items.JOBS_ENDED)),
+    ]
 
 
 def job_item(job: Job) -> Item:

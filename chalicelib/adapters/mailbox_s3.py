@@ -54,6 +54,7 @@ _LOG = logging.getLogger(__name__)
 
 MAX_REPORTS: Final = 1024  # ranks; more are not read in one look
 REPORT_READERS: Final = 16
+FIRST_FENCED: Final = 2  # the number of the attempt with which most fences begin
 MAX_SUPERSEDED: Final = 1000  # the wire format's limit
 
 
@@ -188,6 +189,9 @@ class S3Mailbox:
             return
         try:
             place = _root(job).join(fence_key())
+            if number <= FIRST_FENCED and self._is_first_fence(place, job, attempt, number, superseded, now):
+                self._ring(job, attempt)
+                return
             raw, etag = self._objects.read_with_etag(place, MAX_MESSAGE_BYTES)
             there = _fence_of(raw)
             if there is not None and there.job_id == job.job_id:
@@ -208,6 +212,16 @@ class S3Mailbox:
         condition = {"IfMatch": etag} if etag is not None else {"IfNoneMatch": "*"}
         self._objects.write(place, body, **condition)
         self._ring(job, attempt)
+
+    def _is_first_fence(
+        self, place: Place, job: Job, attempt: str, number: int, superseded: Sequence[str], now: datetime
+    ) -> bool:
+        """Whether it is written now. Most Jobs have no fence before their second attempt: that need not be read."""
+        others = tuple(name for name in superseded if name != attempt)[-MAX_SUPERSEDED:]
+        body = Fence(
+            job_id=job.job_id, attempt=attempt, attempt_number=number, superseded=others, written_at=now
+        ).to_json()
+        return self._objects.create(place, body)
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
         """See ports.Mailbox. The newest one counts: it is written again whenever its start is ordered again."""

@@ -1,4 +1,4 @@
-"""What is waited for, or stands in the way, before a Slurm job is stopped. None: nothing does."""
+"""What is waited for, or stands in the way, before a run is stopped. None: nothing does."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ BEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that w
 
 def before_stop(look: Look) -> Decision | None:
     """The first thing that keeps the attempt under care from being stopped now."""
-    if look.incident.attempt is None or not is_slurm(look.incident.attempt):
+    if look.incident.attempt is None:
         return None
+    if not is_slurm(look.incident.attempt):
+        return _unseen(look) if look.incident.order is None else None
     return _unseen(look) or _auto_resume_first(look) or _no_way_back(look)
 
 
 def _unseen(look: Look) -> Decision | None:
-    """An order to a cluster whose agent is silent would wait there, and meet who knows what when it is taken."""
+    """A run that cannot be looked at may be well again, or be stopped by its owner already. On Slurm an order to a
+    cluster whose agent is silent would also wait there, and meet who knows what when it is taken.
+    """
     if look.attempt is not None:
         return None
     reason = f"{look.incident.attempt} cannot be read: {why(look.seen.attempt)}; it is not stopped blindly"

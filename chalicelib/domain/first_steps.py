@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
-from chalicelib.domain.actions import Action, CaptureStacks, RequestCheckpoint, Severity, StopJob
+from chalicelib.domain.actions import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.before_stop import before_stop
 from chalicelib.domain.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.loss import noted_bad
 from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.playbooks import Response
+from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.submission import holds_at_stop
-from chalicelib.domain.verdict import Decision, Look, span_word, story, suspicion_about
+from chalicelib.domain.verdict import Decision, Look, span_word, story, subject, suspicion_about, why
+from rekindle.detectors.ranks import STRONG
 
+SETTLED: Final = timedelta(seconds=5)
+LIMITS_DIFFER: Final = 0.05  # of the learned limit
 _GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
 
@@ -27,7 +32,8 @@ def shadow(look: Look, would: str) -> Decision:
 def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.checkpoint") -> Decision:
     """Ask the living attempt to save by the playbook's deadline.
 
-    Of a run whose loss has gone bad it is asked for forensics only, under an id that says so.
+    Of a run whose loss has gone bad it is asked for forensics only, under an id that says so. Where a person decides
+    afterwards whatever comes of it, that person is paged now: there is nothing to wait for.
     """
     look = dataclasses.replace(look, incident=noted_bad(look.incident))
     row = look.policy.playbook(look.incident.fault)
@@ -39,16 +45,26 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
     # A person who orders a checkpoint wants one, whatever the playbook of orders leaves out.
     span = look.policy.deadline(row) or (look.policy.checkpoint_deadline if look.incident.order else timedelta(0))
     deadline_at = look.now + span
-    ask = CheckpointAsk(request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at)
+    pages = row.response is Response.CHECKPOINT_THEN_HAND_OVER and look.ordered is None
+    ask = CheckpointAsk(
+        request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at, is_paged=pages
+    )
     action = RequestCheckpoint(
         request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{look.incident.fault}"
     )
     purpose = " for forensics, never to resume from" if is_for_people else ""
+    reason = f"{story(look)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}."
+    page = Notify(
+        severity=Severity.PAGE,
+        title=f"{subject(look)}: needs a person",
+        text=f"{reason} It is left running; what to do about it is for a person to decide.",
+    )
     return look.move(
         rule,
-        f"{story(look)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}.",
+        reason,
         Phase.CHECKPOINTING,
         action,
+        *([page] if pages else []),
         *_stacks_wanted(look, attempt),
         ask=ask,
         asks=number,
@@ -63,7 +79,7 @@ def begin_stop(look: Look, rule: str, reason: str) -> Decision:
     """
     if look.policy.shadow:  # the last gate before the first thing that cannot be undone
         return shadow(look, f"stop {look.incident.attempt}")
-    waiting = before_stop(look) or _evidence_first(look)
+    waiting = before_stop(look) or _heartbeat_first(look) or _evidence_first(look)
     if waiting is not None:
         return waiting
     look = dataclasses.replace(look, incident=noted_bad(look.incident))
@@ -108,6 +124,26 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
     return tuple(sorted({*needs, *more}))
 
 
+def _heartbeat_first(look: Look) -> Decision | None:
+    """A stall that was said to be, of a run whose heartbeat cannot be read: it may be hours old, and over since.
+
+    Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
+    """
+    incident, attempt = look.incident, look.attempt
+    if incident.fault is not FaultClass.HANG or attempt is None or not attempt.is_beat_unread:
+        return None
+    ask = incident.ask
+    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
+        return None
+    reason = (
+        f"{story(look)} But whether {attempt.name} still stands there cannot be told ({why(attempt.last_step)}): it is "
+        "not stopped for what was said before"
+    )
+    if incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return look.move("hang.unread", reason, Phase.HOLDING)
+    return look.unread("hang.unread", "hang.unread_limit", reason, look.in_phase)
+
+
 def _evidence_first(look: Look) -> Decision | None:
     """Wait for the reports of all ranks of a stuck run, as long as the policy allows."""
     incident, attempt = look.incident, look.attempt
@@ -118,15 +154,34 @@ def _evidence_first(look: Look) -> Decision | None:
         return None  # not stuck after all, or nobody there who would report
     since = incident.evidence_since or look.now
     told = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
-    if (told is not None and told.is_complete) or look.now - since >= look.policy.stacks_wait:
+    if told is not None and told.is_complete:
+        return None
+    is_strong = told is not None and bool(told.ranks) and told.confidence >= STRONG
+    limit = min(_settled_after(look), look.policy.stacks_wait) if is_strong else look.policy.stacks_wait
+    if look.now - since >= limit:
         return None
     reports = f"{told.reports} of {told.world_size}" if told is not None else "none"
     reason = (
-        f"{story(look)} Waiting up to {span_word(look.policy.stacks_wait)} for what its ranks report ({reports} so "
+        f"{story(look)} Waiting up to {span_word(limit)} for what its ranks report ({reports} so "
         "far): a stop ends what could tell which of them is to blame"
     )
     changes, asks = _evidence_wanted(look), _stacks_wanted(look, attempt)
-    until = since + look.policy.stacks_wait
+    until = since + limit
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return look.move("stacks.waiting", reason, Phase.HOLDING, *asks, **changes)
     return look.stay("stacks.waiting", reason, *asks, until=until, **changes)
+
+
+def _settled_after(look: Look) -> timedelta:
+    """How long a strong verdict on who holds the run up is left open for reports that are still on their way.
+
+    All ranks of a run step together, and each reports at its own limit, learned from its own slowest step: the limits
+    differ by a few percent, the watchdogs by a second, the writes by another one or two. A rank that is silent for
+    longer than that, while most of the others wait in a collective, does not come: its silence is the verdict.
+    """
+    limits = [
+        float(one.evidence["limit_s"])
+        for one in look.incident.signals
+        if one.kind is SignalKind.STALL and isinstance(one.evidence.get("limit_s"), int | float)
+    ]
+    return max(SETTLED, LIMITS_DIFFER * timedelta(seconds=max(limits, default=0.0)))

@@ -91,7 +91,10 @@ class SkipWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAsk:
-    """One emergency checkpoint asked for. `outcome` is None until answered: saved, cannot, refused, late."""
+    """One emergency checkpoint asked for. `outcome` is None until answered: saved, cannot, refused, late.
+
+    `is_paged`: a person was paged as it was asked for, who decides whatever comes of it.
+    """
 
     request_id: str
     attempt: str
@@ -100,6 +103,7 @@ class CheckpointAsk:
     outcome: str | None = None
     step: int | None = None
     why: str = ""
+    is_paged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -599,6 +603,7 @@ def _ask_to_wire(ask: CheckpointAsk | None) -> dict[str, Any] | None:
         "outcome": ask.outcome,
         "step": ask.step,
         "why": ask.why,
+        "is_paged": ask.is_paged,
     }
 
 
@@ -613,6 +618,7 @@ def _ask_from_wire(wire: Mapping[str, Any] | None) -> CheckpointAsk | None:
         outcome=wire["outcome"],
         step=None if wire["step"] is None else int(wire["step"]),
         why=wire["why"],
+        is_paged=bool(wire.get("is_paged", False)),
     )
 
 

@@ -98,6 +98,8 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     )
     limit = policy.load_deaths_before_quarantine
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
+    if not is_told_corrupt and _ends_alike_elsewhere(incident, last):
+        return None
     if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
         limit = min(limit, policy.corrupt_loads_before_quarantine)
     if deaths < limit:
@@ -108,6 +110,17 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     how = "could not be loaded" if is_told_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
     return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}", is_proven=is_told_corrupt)
+
+
+def _ends_alike_elsewhere(incident: Incident, last: Try) -> bool:
+    """An attempt that had not loaded this checkpoint has ended in the same words: the checkpoint is not why.
+
+    A bug in the first batch after it kills every attempt that comes there, from wherever it began.
+    """
+    loaded_it = {item.name for item in incident.tries if item.resume_manifest == last.resume_manifest}
+    words = {item.signature for item in incident.failures if item.attempt == last.name}
+    elsewhere = {item.signature for item in incident.failures if item.attempt not in loaded_it}
+    return bool((words & elsewhere) - {""})
 
 
 def proven_by(incident: Incident, view: AttemptView) -> Condemned | None:

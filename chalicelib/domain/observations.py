@@ -42,6 +42,7 @@ class AttemptStatus(StrEnum):
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.mailbox.RunPhase)
+TRAINING = "training"  # steps are made, or should be: no evaluation, no save
 FINISHED = "finished"  # and for one whose training has ended by itself
 
 _ENDED = frozenset(
@@ -60,6 +61,8 @@ class AttemptView:
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
+    `is_beat_unread`: there is a mailbox, and it could not be read: that no heartbeat is seen then tells nothing.
+    `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
     `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
     Slurm tells.
@@ -70,10 +73,12 @@ class AttemptView:
     detail: str = ""
     failure_reason: str = ""
     ended_at: datetime | None = None
+    training_since: datetime | None = None
     stopping_since: datetime | None = None
     first_step: Maybe[int] = Unknown("no heartbeat")
     last_step: Maybe[int] = Unknown("no heartbeat")
     beat_at: datetime | None = None
+    is_beat_unread: bool = False
     loss_state: str = "none"
     work: str = ""
     step_s: float | None = None
@@ -119,10 +124,12 @@ class AttemptView:
             "detail": self.detail,
             "failure_reason": self.failure_reason,
             "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "training_since": self.training_since.isoformat() if self.training_since else None,
             "stopping_since": self.stopping_since.isoformat() if self.stopping_since else None,
             "first_step": maybe_to_wire(self.first_step),
             "last_step": maybe_to_wire(self.last_step),
             "beat_at": self.beat_at.isoformat() if self.beat_at else None,
+            "is_beat_unread": self.is_beat_unread,
             "loss_state": self.loss_state,
             "work": self.work,
             "step_s": self.step_s,
@@ -145,10 +152,12 @@ class AttemptView:
             detail=wire["detail"],
             failure_reason=wire["failure_reason"],
             ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
+            training_since=datetime.fromisoformat(wire["training_since"]) if wire.get("training_since") else None,
             stopping_since=datetime.fromisoformat(wire["stopping_since"]) if wire.get("stopping_since") else None,
             first_step=maybe_from_wire(wire["first_step"]),
             last_step=maybe_from_wire(wire["last_step"]),
             beat_at=datetime.fromisoformat(wire["beat_at"]) if wire["beat_at"] else None,
+            is_beat_unread=bool(wire.get("is_beat_unread", False)),
             loss_state=wire["loss_state"],
             work=wire["work"],
             step_s=wire.get("step_s"),
@@ -231,13 +240,13 @@ class Observation:
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
-    known. `had_checkpoints`: an attempt of the Job has resumed from one, or has
-    answered that it saved one, so that a look which finds none has found them gone.
+    known. `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
+    has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
     the Incident holds to be broken, as Slurm shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
-    breaker while it is open. `gpus`, `node_count`: how big the run is.
+    breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
     `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits.
     """
 
@@ -254,6 +263,7 @@ class Observation:
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
+    began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""
     successor: Maybe[AttemptView] = Unknown("none that is known")
@@ -262,6 +272,7 @@ class Observation:
     node: Maybe[NodeView] = Unknown("not about a node")
     shadow: str = ""
     breaker: Breaker | None = None
+    breaker_lifted_at: datetime | None = None
     sibling: Maybe[str] = Unknown("none that is known")
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
@@ -289,6 +300,7 @@ class Observation:
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
             "resumed_at": list(self.resumed_at),
+            "began_before": maybe_to_wire(self.began_before),
             "had_checkpoints": self.had_checkpoints,
             "current": self.current,
             "successor": maybe_to_wire(
@@ -300,6 +312,7 @@ class Observation:
             "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
             "shadow": self.shadow,
             "breaker": self.breaker.to_wire() if self.breaker else None,
+            "breaker_lifted_at": self.breaker_lifted_at.isoformat() if self.breaker_lifted_at else None,
             "sibling": maybe_to_wire(self.sibling),
             "gpus": maybe_to_wire(self.gpus),
             "node_count": maybe_to_wire(self.node_count),
@@ -331,6 +344,7 @@ class Observation:
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
             resumed_at=tuple(wire.get("resumed_at", ())),
+            began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
             had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),
             successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,
@@ -341,6 +355,9 @@ class Observation:
             node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
             shadow=str(wire.get("shadow") or ""),
             breaker=Breaker.from_wire(wire["breaker"]) if wire.get("breaker") else None,
+            breaker_lifted_at=datetime.fromisoformat(wire["breaker_lifted_at"])
+            if wire.get("breaker_lifted_at")
+            else None,
             sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
             gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
             node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),

@@ -14,7 +14,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.loss import marked_bad
 from chalicelib.domain.observations import CheckpointView
 from chalicelib.domain.policy import Policy
-from chalicelib.domain.rollback import account_rollback, first_onset, resumed_at_last, rewind_steps
+from chalicelib.domain.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
 
 # Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
@@ -94,7 +94,7 @@ def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
     started = [item for item in incident.tries if item.ended]
     if isinstance(order.get("from_step"), int) and not started:
         limits.append((int(order["from_step"]), "resume.ordered"))
-    onset = first_onset(incident)
+    onset = onset_to_precede(incident)
     if incident.is_poisoned and isinstance(onset, Known):
         newest = newest_before(onset.value) if incident.onset_fault is FaultClass.NON_FINITE else onset.value - 1
         limits.append((min(newest, onset.value - rewind_steps(incident, policy)), "resume.before_onset"))

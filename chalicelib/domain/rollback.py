@@ -16,6 +16,8 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.loss import onset_now
 from chalicelib.domain.policy import Policy
 
+FINITE_STEPS = 3  # as many finite losses in a row show that the weights are (poisoned ones stay so)
+
 
 def account_rollback(incident: Incident, policy: Policy) -> Incident:
     """One more roll-back of an attempt gone bad: counted, its onset kept, the data to skip and to watch past set.
@@ -103,6 +105,23 @@ def first_onset(incident: Incident) -> Maybe[int]:
     if incident.is_poisoned and isinstance(incident.onset_step, Known):
         steps.append(incident.onset_step.value)
     return Known(min(steps)) if steps else Unknown("no onset is known")
+
+
+def onset_to_precede(incident: Incident) -> Maybe[int]:
+    """Before which onset the resume point has to lie.
+
+    The earliest, but of a non-finite loss: an attempt whose loss was finite past all earlier onsets has shown that
+    what it saved there holds nothing of them. What goes bad then goes bad for the first time.
+    """
+    now, earlier = incident.onset_step, [one.step for one in incident.onsets if one.attempt != incident.onset_attempt]
+    is_of_numbers = incident.onset_fault is FaultClass.NON_FINITE and all(
+        one.fault is FaultClass.NON_FINITE for one in incident.onsets
+    )
+    if is_of_numbers and incident.is_poisoned and isinstance(now, Known):
+        steps = [one.value for one in earlier if isinstance(one, Known)]
+        if len(steps) == len(earlier) and all(now.value > step + FINITE_STEPS for step in steps):
+            return now
+    return first_onset(incident)
 
 
 def skip_window(incident: Incident, policy: Policy) -> SkipWindow:

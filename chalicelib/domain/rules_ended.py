@@ -15,7 +15,7 @@ from chalicelib.domain.incidents import Failure, Incident, Phase, best_step
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.loads import condemned, settle_load
 from chalicelib.domain.loss import marked_bad
-from chalicelib.domain.observations import FINISHED, AttemptStatus, AttemptView, CheckpointView
+from chalicelib.domain.observations import FINISHED, AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.playbooks import Response
 from chalicelib.domain.rollback import account_rollback, has_skipped_enough
 from chalicelib.domain.verdict import Decision, Look, span_word, step_word, story, whole_story
@@ -106,7 +106,7 @@ def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | N
 
 def _no_room(look: Look, attempt: AttemptView) -> Decision:
     """Accepted by the platform, then failed for want of capacity before it ran: waited for like a refusal."""
-    incident = settle_try(look.incident, attempt, look.seen.checkpoints)
+    incident = settle_try(look.incident, attempt, look.seen)
     if incident.tries and incident.tries[-1].name == attempt.name:
         settled = dataclasses.replace(incident.tries[-1], no_room=True, gained=None)
         incident = dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
@@ -136,7 +136,7 @@ def prepare_resubmit(look: Look) -> Decision:
     if look.attempt is not None and look.attempt.status is AttemptStatus.GONE:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
-    incident = settle_load(settle_try(look.incident, look.attempt, look.seen.checkpoints), look.attempt)
+    incident = settle_load(settle_try(look.incident, look.attempt, look.seen), look.attempt)
     if not look.incident.tries:  # what its Incidents before have spent counts on in this one
         spent = max(incident.fruitless_before, fruitless_of_job(look))
         incident = dataclasses.replace(incident, fruitless_before=spent)
@@ -190,9 +190,7 @@ def _prepared(look: Look, incident: Incident) -> Decision:
     )
 
 
-def settle_try(
-    incident: Incident, attempt: AttemptView | None, checkpoints: Maybe[tuple[CheckpointView, ...]]
-) -> Incident:
+def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observation) -> Incident:
     """Close the books on the attempt that has just ended: did it gain anything over what there was?"""
     if attempt is None:
         return incident
@@ -202,7 +200,8 @@ def settle_try(
     if not incident.tries or incident.tries[-1].name != attempt.name or incident.tries[-1].ended:
         return dataclasses.replace(incident, target_step=target)
     last = incident.tries[-1]
-    gained = _gained(ended_at_step, incident.target_step)
+    checkpoints = seen.checkpoints
+    gained = _gained(ended_at_step, incident.target_step, attempt.first_step, seen.began_before)
     if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):
         has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
         gained = has_saved and (gained is not False or not last.went_back)
@@ -228,11 +227,15 @@ def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident,
     )
 
 
-def _gained(last: Maybe[int], target: Maybe[int]) -> bool | None:
-    """By steps, where no checkpoint tells. None where it cannot be told: Unknown is never "no progress"."""
-    if isinstance(last, Known) and isinstance(target, Known):
-        return last.value > target.value
-    return None
+def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_before: Maybe[int]) -> bool | None:
+    """By steps, where no checkpoint tells. None where it cannot be told: Unknown is never "no progress".
+
+    An attempt that began where the one before it had begun shows that nothing is kept of what is trained.
+    """
+    if not isinstance(last, Known) or not isinstance(target, Known):
+        return None
+    is_anew = isinstance(began, Known) and isinstance(began_before, Known) and began.value <= began_before.value
+    return last.value > target.value and not is_anew
 
 
 def over_budget(look: Look) -> Decision | None:

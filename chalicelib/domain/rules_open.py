@@ -13,7 +13,7 @@ from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
-from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.observations import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
@@ -35,6 +35,8 @@ from chalicelib.domain.watch import watch
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/settings.py). Each is dated by the store.
 TWO_BEATS: Final = timedelta(seconds=30)
+NEXT_BEAT: Final = timedelta(seconds=10)
+STILL_STEPS: Final = 5  # the monitor's own factor between a slow step and a stall (rekindle/detectors/hang.py)
 BEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 _UNTOLD = (Phase.OPEN, Phase.WATCHING)  # nobody has been told anything yet
 _HEALED_BY_REPAIR = HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
@@ -232,12 +234,13 @@ def _weighed(look: Look, attempt: AttemptView) -> Decision | None:
     reason = f"{story(look)} {attempt.name} is {attempt.status}: watching whether it moves past "
     reason += step_word(incident.target_step)
     if incident.phase in _UNTOLD:
-        return look.move("defer.confirm", reason, Phase.HOLDING)
+        return look.move("defer.confirm", reason, Phase.HOLDING, watch_at=look.now, watch_step=attempt.last_step)
     said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
     since = max(incident.phase_entered_at, min(said_at, look.now)) if said_at else incident.phase_entered_at
-    if look.now - since < confirm_limit(look):
-        return look.stay("defer.confirm", reason, until=since + confirm_limit(look))
-    return _slurm_says_both(look, attempt)
+    if look.now - since >= confirm_limit(look) or _stands_still(look, attempt, since):
+        return _slurm_says_both(look, attempt)
+    next_beats = since + TWO_BEATS if look.now < since + TWO_BEATS else look.now + max(NEXT_BEAT, look.policy.look_min)
+    return look.stay("defer.confirm", reason, until=min(next_beats, since + confirm_limit(look)))
 
 
 def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
@@ -261,6 +264,26 @@ def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
 def confirm_limit(look: Look) -> timedelta:
     """How long a claim that a living run is dead is weighed: two looks at the longest interval."""
     return 2 * look.policy.look_max
+
+
+def _stands_still(look: Look, attempt: AttemptView, since: datetime) -> bool:
+    """Its own heartbeats bear the claim out, so that the limit need not pass: two sources say the same.
+
+    They do by being written, after the claim, by a monitor that lives: with its verdict that the run is stalled, or,
+    30 s on and in training, with the step unmoved for five times as long as a step takes. Heartbeats that are missing,
+    old or unreadable say nothing here: what carries them may be away.
+    """
+    if attempt.beat_at is None or attempt.beat_at < since:
+        return False
+    if attempt.work == STALLED:
+        return True
+    mark, watched_since = look.incident.watch_step, look.incident.watch_at
+    if watched_since is None or not attempt.step_s or attempt.work != TRAINING:
+        return False
+    if not isinstance(mark, Known) or attempt.last_step != mark:
+        return False
+    stood = attempt.beat_at - watched_since
+    return stood >= max(TWO_BEATS, STILL_STEPS * timedelta(seconds=attempt.step_s))
 
 
 def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:

@@ -160,7 +160,7 @@ def _books_closed(look: Look, attempt: AttemptView) -> Incident:
     )
     others = tuple(item for item in incident.failures if item.attempt != attempt.name)
     incident = marked_bad(dataclasses.replace(incident, failures=(*others, failure)))
-    return settle_load(settle_try(incident, attempt, look.seen.checkpoints), attempt)
+    return settle_load(settle_try(incident, attempt, look.seen), attempt)
 
 
 def zombies(look: Look, attempt: AttemptView) -> str:

@@ -27,6 +27,7 @@ from rekindle.headnode.documents import EndedBy
 # The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
 NEAR: Final = timedelta(seconds=10)
 NEAR_FOR: Final = timedelta(minutes=5)
+LIFELESS: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/settings.py, beat_s)
 
 # --- checkpointing --------------------------------------------------------------------------------------------------
 
@@ -53,8 +54,9 @@ def decide_checkpointing(look: Look) -> Decision:
     refused = result(look, "RequestCheckpoint", Done.REFUSED)
     if refused is not None:
         return _after_ask(look, _answered(ask, "refused", None, refused.detail))
-    if look.now >= ask.deadline_at:
-        return _after_ask(look, _answered(ask, "late", None, "no answer by the deadline"))
+    late = "no answer by the deadline" if look.now >= ask.deadline_at else _nothing_answers(look, ask)
+    if late:
+        return _after_ask(look, _answered(ask, "late", None, late))
     if result(look, "RequestCheckpoint", Done.UNAVAILABLE) is not None:
         action = RequestCheckpoint(
             request_id=ask.request_id, attempt=ask.attempt, deadline_at=ask.deadline_at, why=f"{look.incident.fault}"
@@ -65,9 +67,32 @@ def decide_checkpointing(look: Look) -> Decision:
     return look.stay("checkpoint.waiting", "waiting for the checkpoint", until=_look_by(look, ask))
 
 
+def _nothing_answers(look: Look, ask: CheckpointAsk) -> str:
+    """Why no answer can come from it, whatever the deadline; empty where one still can.
+
+    One thread of the monitor reads requests every 5 s and writes the heartbeat every 15 s, beside the training thread
+    and also while that one saves or is stuck. The run's heartbeats were there, and none has been written for four of
+    their intervals (by the store's clock), through all of which the request lay there: that thread is gone, and with
+    it the answer. A heartbeat that cannot be read says nothing, nor does a run of which none has ever been read. A
+    person who has ordered the checkpoint waits for all of the deadline.
+    """
+    attempt = look.attempt
+    if attempt is None or look.ordered is not None or look.now < ask.asked_at + look.policy.hang_deadline:
+        return ""
+    if attempt.status is not AttemptStatus.RUNNING or attempt.beat_at is None or attempt.slurm is not None:
+        return ""
+    if look.now - attempt.beat_at < LIFELESS:
+        return ""
+    return f"no heartbeat since {attempt.beat_at:%H:%M:%S}: nothing in it reads requests"
+
+
 def _look_by(look: Look, ask: CheckpointAsk) -> datetime:
     """Nothing tells of the answer to a signal: a checkpoint that appears on a shared path wakes nobody."""
-    slurm = look.attempt.slurm if look.attempt is not None else None
+    attempt = look.attempt
+    slurm = attempt.slurm if attempt is not None else None
+    if attempt is not None and slurm is None and attempt.beat_at is not None:
+        judged_at = max(attempt.beat_at + LIFELESS, ask.asked_at + look.policy.hang_deadline)
+        return min(ask.deadline_at, judged_at) if judged_at > look.now else ask.deadline_at
     if slurm is None or slurm.has_mailbox or look.in_phase >= NEAR_FOR:
         return ask.deadline_at
     return min(ask.deadline_at, look.now + max(NEAR, look.policy.look_min))
@@ -164,7 +189,8 @@ def _saved_past_it(look: Look, attempt: AttemptView, ask: CheckpointAsk) -> Deci
     is_hang = look.incident.fault is FaultClass.HANG and attempt.status is AttemptStatus.RUNNING
     if not is_hang or ask.outcome != "saved" or ask.step is None or not isinstance(stuck, Known):
         return None
-    if ask.step <= stuck.value or attempt.work == STALLED:
+    is_said_since = attempt.beat_at is None or attempt.beat_at >= ask.asked_at  # an older heartbeat refutes no answer
+    if ask.step <= stuck.value or (attempt.work == STALLED and is_said_since):
         return None
     reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
     if look.incident.tries:
@@ -221,7 +247,8 @@ def _after_ask(look: Look, ask: CheckpointAsk) -> Decision:
         Response.CHECKPOINT_THEN_HAND_OVER,
         Response.HAND_OVER,
     ):
-        return look.hand_over("playbook.saved_then_hand_over", f"{story(look)} {said}")
+        severity = Severity.WARNING if ask.is_paged else Severity.PAGE
+        return look.hand_over("playbook.saved_then_hand_over", f"{story(look)} {said}", severity=severity)
     if attempt is not None and look.has_ended(attempt):
         return prepare_resubmit(look) if look.ordered else attempt_died(look, attempt)
     is_rolled_back = look.policy.playbook(look.incident.fault).response in ROLL_BACKS
@@ -267,6 +294,9 @@ def decide_stopping(look: Look) -> Decision:
         )
     if attempt.status in (AttemptStatus.STOPPING, AttemptStatus.GONE):
         return look.stay("stop.waiting", f"{attempt.name} is {attempt.status}")
+    moves = _moves_meanwhile(look, attempt)
+    if moves is not None:
+        return moves
     again = StopJob(attempt=attempt.name, why="not stopping yet", hold=look.incident.stop_hold)
     if result(look, "StopJob", Done.PENDING) is not None:  # the same order, until it is answered
         return look.stay(
@@ -306,6 +336,28 @@ def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
         f"{attempt.name} was stopped by its user before our stop reached it: it is left alone",
         Phase.STOPPED,
         severity=Severity.INFO,
+    )
+
+
+def _moves_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
+    """The stop did not get through, and what it was for is over: the run is past the step that it stood at.
+
+    Only of a training job, where an order that was refused is gone. On Slurm it may still lie with the head node.
+    """
+    incident = look.incident
+    if attempt.slurm is not None or incident.order is not None or incident.fault is not FaultClass.HANG:
+        return None
+    if attempt.status is not AttemptStatus.RUNNING or not _stop_is_overdue(look) or attempt.work == STALLED:
+        return None
+    if incident.is_poisoned or not has_passed(attempt.last_step, stalled_at(incident)):
+        return None
+    return look.changed(
+        stopped_attempts=tuple(one for one in incident.stopped_attempts if one != attempt.name), **unwatched()
+    ).move(
+        "stop.moves_again",
+        f"{attempt.name} could not be stopped, and moves again meanwhile: it is at step "
+        f"{step_word(attempt.last_step)}. It is left running",
+        Phase.VERIFYING if incident.tries else Phase.HOLDING,
     )
 
 

@@ -45,6 +45,10 @@ from chalicelib.domain.watch import watch
 FAR_BELOW_STEPS: Final = 10
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
+NEXT_BEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats (rekindle/monitor/settings.py)
+STALE: Final = timedelta(minutes=3)  # twelve heartbeats: what such a one shows was so then, and need not be so now
+BLIND_TOLD: Final = timedelta(minutes=5)  # it may be training anew what was trained: told well before it is given up
+OWN_STEPS: Final = 3  # as many bad losses in a row as a monitor calls bad (rekindle/monitor/state.py, ACT_AFTER)
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -57,8 +61,10 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status is AttemptStatus.GONE and not look.has_ended(attempt):
         return look.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
     if attempt.status is AttemptStatus.COMPLETED:
-        return completed_poisoned(look, attempt) or look.close(
-            "verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO
+        return (
+            completed_poisoned(look, attempt)
+            or _completed_unseen(look, attempt)
+            or look.close("verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO)
         )
     if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
         return look.close(
@@ -84,9 +90,23 @@ def decide_verifying(look: Look) -> Decision:
     finishing = decide_finishing(look, attempt, group="verify")
     if finishing is not None:
         return finishing
-    if attempt.status in _ALIVE and _has_passed_all(look, attempt):
+    doubt = _doubt(look, attempt)
+    if attempt.status in _ALIVE and not doubt and _has_passed_all(look, attempt):
         return _passed(look, attempt)
-    return _waiting(look, attempt)
+    return _waiting(look, attempt, doubt)
+
+
+def _completed_unseen(look: Look, attempt: AttemptView) -> Decision | None:
+    """After a bad loss it is recovered only with one that is known to be finite, also where it has come to its end."""
+    was_bad = bool(look.incident.onsets) or look.incident.onset_attempt is not None
+    if not was_bad or attempt.loss_state == "finite":
+        return None
+    return look.hand_over(
+        "verify.completed_unseen",
+        f"{attempt.name} has completed, and nothing tells how its loss was, after one that was bad. {story(look)} "
+        "Whether what it left can be used is for a person to check",
+        severity=Severity.WARNING,
+    )
 
 
 def _plan_ignored(look: Look, attempt: AttemptView) -> Decision | None:
@@ -111,6 +131,25 @@ def _has_passed_all(look: Look, attempt: AttemptView) -> bool:
     verify_to = look.incident.verify_to
     is_past_data = not isinstance(verify_to, Known) or has_passed(attempt.last_step, verify_to)
     return is_past_data and has_passed(attempt.last_step, look.incident.target_step)
+
+
+def _doubt(look: Look, attempt: AttemptView) -> str:
+    """Why it is not called recovered yet, however far it is; empty for no doubt.
+
+    A trainer may have loaded other weights than it was to, and a poisoned loss is no state before it has lasted: a
+    first step past the mark shows neither that the weights are well nor that the run goes on.
+    """
+    incident, first, last = look.incident, attempt.first_step, attempt.last_step
+    if attempt.work == STALLED:
+        return "it stands still there"
+    if attempt.beat_at is not None and look.now - attempt.beat_at >= STALE:
+        return f"its heartbeat is {span_word(look.now - attempt.beat_at)} old"
+    if isinstance(first, Known) and isinstance(last, Known) and last.value < first.value + OWN_STEPS - 1:
+        return f"a bad loss would show after {OWN_STEPS} steps of its own, the first of which was {first.value}"
+    was_bad = bool(incident.onsets) or incident.onset_attempt is not None
+    if attempt.loss_state == "none" and (was_bad or attempt.loss_health == "watch"):
+        return "its newest loss is not known to be finite"
+    return ""
 
 
 def _passed(look: Look, attempt: AttemptView) -> Decision:
@@ -239,7 +278,7 @@ def _only_news(
     return look.stay("verify.confirm", f"{story(look)} But {attempt.name} is {attempt.status}; watching its steps")
 
 
-def _waiting(look: Look, attempt: AttemptView) -> Decision:
+def _waiting(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     if attempt.status is AttemptStatus.REPAIRING:
         if look.in_state >= look.policy.repair_grace:
             return begin_stop(look, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
@@ -264,13 +303,33 @@ def _waiting(look: Look, attempt: AttemptView) -> Decision:
     silent = _silent(look, attempt, still)
     if silent is not None:
         return silent
+    if doubt and _has_passed_all(look, attempt):
+        return _in_doubt(look, attempt, doubt)
     if not isinstance(look.incident.target_step, Known):
-        return _without_target(look, attempt)
-    return look.stay(
+        return _without_target(look, attempt, doubt)
+    waiting = look.stay(
         "verify.waiting",
         f"{attempt.name} is at step {step_word(attempt.last_step)}; past {step_word(look.incident.target_step)} it "
         "counts",
     )
+    return dataclasses.replace(waiting, look_again_in=_until_passed(look, attempt) or waiting.look_again_in)
+
+
+def _until_passed(look: Look, attempt: AttemptView) -> timedelta | None:
+    """When its heartbeat may show the step that counts, at its own pace; None where that cannot be told.
+
+    Until then a look could see nothing, unless an event wakes it. Within the bounds of the policy, and not sooner than
+    the next heartbeat.
+    """
+    goals = [one.value for one in (look.incident.target_step, look.incident.verify_to) if isinstance(one, Known)]
+    at, pace_s = attempt.last_step, attempt.step_s
+    if not goals or not isinstance(at, Known) or not pace_s or attempt.beat_at is None:
+        return None
+    goal = max(goals) + 1
+    skipped = sum(max(0, min(one.to_step, goal) - max(one.from_step, at.value + 1)) for one in look.incident.skips)
+    passes_at = attempt.beat_at + timedelta(seconds=max(goal - at.value - skipped, 0) * pace_s)
+    soonest = min(max(NEXT_BEAT, look.policy.look_min), look.policy.look_max)
+    return min(max(passes_at - look.now, soonest), look.policy.look_max)
 
 
 def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | None:
@@ -281,6 +340,7 @@ def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | No
             "verify.unheard",
             f"no heartbeat of {attempt.name} since {attempt.beat_at:%H:%M:%S}, at step {step_word(attempt.last_step)}: "
             "whether it moves cannot be told, and a run is not stopped for silence alone",
+            severity=Severity.WARNING,
         )
     look = look.changed(fault=FaultClass.HANG, fault_rule="verify.silent")
     return begin_stop(look, "verify.silent", f"{attempt.name} has not moved for {span_word(still)}.")
@@ -299,7 +359,13 @@ def _blind(look: Look, attempt: AttemptView) -> Decision:
     if look.in_state < min(look.policy.look_max, look.policy.verify_blind):
         return look.stay("verify.blind", f"{attempt.name} has just begun; its first step is not seen yet")
     if look.in_state < look.policy.verify_blind:
-        return look.stay("verify.blind", f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}")
+        reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
+        once = f"verify.blind:{attempt.name}"
+        if look.in_state < BLIND_TOLD or look.incident.paged_for == once:
+            return look.stay("verify.blind", reason)
+        text = f"{reason}. Whether it resumed where it was to cannot be told either, and is worth a look."
+        told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: its steps cannot be seen", text=text)
+        return look.changed(paged_for=once).stay("verify.blind", reason, told)
     return look.hand_over(
         "verify.blind_limit",
         f"{attempt.name} has run for {span_word(look.in_state)} without failing, but its steps cannot be seen "
@@ -308,12 +374,19 @@ def _blind(look: Look, attempt: AttemptView) -> Decision:
     )
 
 
-def _without_target(look: Look, attempt: AttemptView) -> Decision:
+def _in_doubt(look: Look, attempt: AttemptView, doubt: str) -> Decision:
+    reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
+    if attempt.loss_state != "none" or look.in_state < look.policy.verify_blind:
+        return look.stay("verify.doubt", reason)
+    return look.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
+
+
+def _without_target(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     """The old attempt's last step is unknown: moving past the resume point is the most that can be shown."""
     resumed = look.incident.tries[-1].resume_step if look.incident.tries else Unknown("no try on record")
     known = (step for step in (resumed, attempt.first_step, look.incident.watch_step) if isinstance(step, Known))
     base = next(known, resumed)
-    if has_passed(attempt.last_step, base) and look.in_phase >= look.policy.look_max:
+    if has_passed(attempt.last_step, base) and not doubt and look.in_phase >= look.policy.look_max:
         return look.close(
             "verify.moves",
             f"{attempt.name} moves: step {step_word(attempt.last_step)}, resumed at {step_word(base)}. Where the old "

@@ -48,8 +48,7 @@ def silent_only(look: Look, attempt: AttemptView) -> Decision | None:
             f"{story(look)} Nothing else says that {attempt.name} stands still; a run is not stopped for silence alone"
         )
     if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        severity = Severity.WARNING if together > 1 else Severity.PAGE
-        told = Notify(severity=severity, title=f"{subject(look)}: nothing is heard of it", text=reason)
+        told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: nothing is heard of it", text=reason)
         return look.move("silence.told", reason, Phase.HOLDING, told)
     if look.in_phase < max(look.policy.tell_open, timedelta(0)):
         return look.stay("silence.waiting", reason)

@@ -385,13 +385,14 @@ def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
         detail=detail[:_MAX_DETAIL_CHARS],
         failure_reason=str(described.get("FailureReason") or ""),
         ended_at=_at(ended_at) if status.has_ended and ended_at is not None else None,
-        stopping_since=_stopping_since(transitions),
+        training_since=_since(transitions, "Training"),
+        stopping_since=_since(transitions, "Stopping"),
     )
 
 
-def _stopping_since(transitions: Sequence[Mapping[str, Any]]) -> datetime | None:
-    """When its newest stop began. SageMaker tells no more of who stopped a job."""
-    began = [one.get("StartTime") for one in transitions if one.get("Status") == "Stopping"]
+def _since(transitions: Sequence[Mapping[str, Any]], status: str) -> datetime | None:
+    """When it entered the status for the last time. Of a stop SageMaker tells no more: not who asked for it."""
+    began = [one.get("StartTime") for one in transitions if one.get("Status") == status]
     return _at(began[-1]) if began and isinstance(began[-1], datetime) else None
 
 

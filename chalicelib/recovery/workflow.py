@@ -3,7 +3,8 @@
 Runs as an AWS Lambda durable execution, one per Incident and generation. Everything that touches the world is inside
 a step; everything between steps is deterministic, because it runs again from the top at every resume.
 
-Operations of one turn: [callback] observe [record] [act …] [wait = parallel + timer]. The callback is created before
+Operations of one turn: [callback] observe [record] [act …] [record of what the answers alone tell] [wait = parallel +
+timer]. The callback is created before
 the look and published by it, so that whatever arrives after the look completes it and whatever arrived before is in
 the look; it is used again by the next turn if only the timer ran out.
 """
@@ -11,6 +12,7 @@ the look; it is used again by the next turn if only the timer ran out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -27,33 +29,36 @@ from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
 from chalicelib.domain.actions import Action, ActionResult, Done, action_from_wire, action_name, action_to_wire
+from chalicelib.domain.answers import answered
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.errors import Retryable, VersionConflict
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import Policy
+from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.closing import closed
 from chalicelib.services.look import Look, needs_record
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.perform import Perform
 
-# A turn is 3 to 8 durable operations. 400 turns at the longest default interval are more than six hours of watching;
-# an Incident that needs more ends its execution and the sweep continues it under the next generation.
-MAX_TURNS = 400
+# A turn is 3 to 8 durable operations, and each retry is one more; Lambda allows an execution 3,000. 300 turns at the
+# longest default interval are more than five hours of watching; an Incident that needs more ends its execution and the
+# sweep continues it under the next generation.
+MAX_TURNS = 300
 # A callback must outlive any look; the timer beside it always ends the wait first (style §4.2: never wait for ever).
 CALLBACK_TIMEOUT = Duration.from_days(30)
 
-_PATIENT = StepConfig(
-    retry_strategy=create_retry_strategy(
-        RetryStrategyConfig(
-            max_attempts=6,
-            initial_delay=Duration.from_seconds(1),
-            max_delay=Duration.from_seconds(30),
-            backoff_rate=2.0,
-            retryable_error_types=[Retryable],
-        )
+_PATIENCE = create_retry_strategy(
+    RetryStrategyConfig(
+        max_attempts=6,
+        initial_delay=Duration.from_seconds(1),
+        max_delay=Duration.from_seconds(30),
+        backoff_rate=2.0,
+        retryable_error_types=[Retryable],
     )
 )
+_PATIENT = StepConfig(retry_strategy=_PATIENCE)
+_OBSERVING = StepConfig(retry_strategy=_PATIENCE, serdes=CompressedJson())
 # An Action is tried less often in one go: the next look re-reads the truth and decides again.
 _BRIEF = StepConfig(
     retry_strategy=create_retry_strategy(
@@ -106,6 +111,14 @@ def run_recovery(
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
+        known = answered(decision.incident, observation, results)
+        if known is not None:
+            recorded = replace(decision.incident, version=before.version + 1)
+            decision = decide(recorded, known, now=known.observed_at, policy=policy)
+            token = f"{token}.answered"
+            if not _record(context, look, perform, recorded, decision, known, token, f"{turn}-answered", report):
+                continue
+            results = _act(context, perform, decision, policy, token, f"{turn}-answered")
         if decision.look_again_in is None:
             return {"incident_id": incident_id, "ended": decision.incident.phase.value, "rule": decision.rule}
         if decision.look_again_in > timedelta(0) and _wait(context, callback, decision.look_again_in, turn):
@@ -131,7 +144,7 @@ def _observe(
             return None
         return {"incident": incident.to_wire(), "seen": seen.to_wire()}
 
-    return context.step(observe, name=f"observe-{turn}", config=_PATIENT)
+    return context.step(observe, name=f"observe-{turn}", config=_OBSERVING)
 
 
 def _record(
@@ -142,7 +155,7 @@ def _record(
     decision: Decision,
     seen: Observation,
     token: str,
-    turn: int,
+    turn: int | str,
     report: Reporter,
 ) -> bool:
     def record(_: object) -> bool:
@@ -168,14 +181,14 @@ def _record(
         )
         perform.tell_change(before, stored, why=decision.reason, token=token)
         if not stored.is_open:
-            report(closed(stored, registry=look.registry, clock=look.clock))
+            report(closed(stored, gpus=seen.gpus, clock=look.clock))
         return True
 
     return bool(context.step(record, name=f"record-{turn}", config=_PATIENT))
 
 
 def _act(
-    context: DurableContext, perform: Perform, decision: Decision, policy: Policy, token: str, turn: int
+    context: DurableContext, perform: Perform, decision: Decision, policy: Policy, token: str, turn: int | str
 ) -> tuple[ActionResult, ...]:
     results: list[ActionResult] = []
     for index, action in enumerate(decision.actions):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.errors import RecoveryError
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.ledger import ledger_of
 from chalicelib.domain.prices import Prices
-from chalicelib.ports import Clock, JobRegistry
+from chalicelib.ports import Clock
 from chalicelib.services.outcome import Outcome, What
 
 # Names of the facts that are numbers; what is not known has none, so that no metric ever says zero for it.
@@ -20,9 +19,9 @@ GPU_HOURS_LOST: Final = "gpu_hours_lost"
 GPU_HOURS_SAVED: Final = "gpu_hours_saved"
 
 
-def closed(incident: Incident, *, registry: JobRegistry, clock: Clock) -> Outcome:
-    """The Outcome of an Incident that has just closed. Reads the Job's size, nothing else."""
-    ledger = ledger_of(incident, size=_size(incident, registry), prices=Prices(instances={}), now=clock.now())
+def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
+    """The Outcome of an Incident that has just closed. `gpus`: how big its run is, as the last look saw it."""
+    ledger = ledger_of(incident, size=JobSize(gpus=gpus), prices=Prices(instances={}), now=clock.now())
     figures = {
         MTTD_S: ledger.mttd_s,
         MTTR_S: ledger.mttr_s,
@@ -40,12 +39,3 @@ def closed(incident: Incident, *, registry: JobRegistry, clock: Clock) -> Outcom
             **{name: round(one.value, 3) for name, one in figures.items() if isinstance(one, Known)},
         },
     )
-
-
-def _size(incident: Incident, registry: JobRegistry) -> JobSize:
-    if incident.job_id is None:
-        return JobSize(gpus=Unknown("it is about no run"))
-    try:
-        return registry.get(incident.job_id).size
-    except RecoveryError as err:  # a metric is not worth a recovery's step
-        return JobSize(gpus=Unknown(f"its Job cannot be read: {err}"[:200]))

@@ -7,6 +7,7 @@ from typing import Final
 
 from chalicelib.domain.alert_word import is_alert, left_by_alerts_alone
 from chalicelib.domain.diagnosis import STATE_KINDS
+from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.jobs import Job
@@ -31,6 +32,8 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
         return False
     if is_borne_out(before, signal) or _has_ended_since(before, signal) or is_new_poison(before, signal):
         return False
+    if before.phase is Phase.HANDED_OVER and not knows(before, signal):
+        return False
     if before.outcome in LEFT_ALONE:
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
@@ -40,6 +43,23 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
 def is_new_poison(before: Incident, signal: Signal) -> bool:
     """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not."""
     return signal.fault is FaultClass.NON_FINITE and before.onset_attempt != before.attempt
+
+
+def knows(before: Incident, signal: Signal) -> bool:
+    """What that Incident left to a person was this very trouble of this very attempt, as far as its record tells.
+
+    Its fault may be an earlier attempt's: a new attempt that is left running, because its plan was ignored or its steps
+    were not seen, and hangs afterwards is in trouble that no person has heard of.
+    """
+    if before.signals_seen > len(before.signals) or signal.fault is FaultClass.UNCLEAR or signal.kind in STATE_KINDS:
+        return True  # what was said first has given way; or it is what any look at the run shows (_has_ended_since)
+    if any(one.fault is signal.fault and one.attempt == signal.attempt for one in before.signals):
+        return True
+    if before.fault is signal.fault and (not before.tries or before.fault_rule == "verify.silent"):
+        return True
+    is_bent = before.bout is not None and before.bout.attempt == before.attempt
+    is_of_its_loss = signal.fault in LOSS_FAULTS | {FaultClass.NON_FINITE}
+    return is_of_its_loss and (is_bent or before.onset_attempt == before.attempt)
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:

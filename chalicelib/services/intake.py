@@ -68,10 +68,22 @@ class Intake:
             located = about.located(signal)
             if located is not None:
                 return self._receive_about_node(located, about)
+        if self._is_dropped_unread(signal):
+            return Outcome(what=What.DROPPED, reason="mere news", signal=signal.kind.value)
         job = self._registration.job_of(signal)
         if job is None:
             return self._receive_for_cluster(signal)
         return self._receive_for_job(signal, job)
+
+    def _is_dropped_unread(self, signal: Signal) -> bool:
+        """Mere news for which the Job need not be read, since it changes nothing, Incident or none: every save of a
+        healthy run, and each state on the way to training of an attempt that is registered.
+        """
+        if is_manifest_news(signal):
+            return True
+        if signal.kind is not SignalKind.TRAINING_JOB_STATE or signal.attempt is None or not is_mere_news(signal):
+            return False
+        return self.registry.job_of_attempt(signal.attempt) is not None
 
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)
@@ -83,7 +95,7 @@ class Intake:
     def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
         """News of an attempt that we have not registered: one may be started by hand while ours waits."""
         name = signal.attempt
-        is_state = signal.kind in _STATES and name not in (None, job.current_attempt)
+        is_state = signal.kind in (*_STATES, SignalKind.MONITOR_STARTED) and name not in (None, job.current_attempt)
         return is_state and name is not None and self.registry.job_of_attempt(name) is None
 
     def _answered(self, signal: Signal) -> Outcome:
@@ -262,7 +274,8 @@ class Intake:
     def _open(self, signal: Signal, job: Job, *, about: str | None = None) -> Outcome:
         """`about`: the attempt, where that is not the current one."""
         incident = self._new_incident(signal, scope=job.job_id, policy_name=job.policy_name)
-        current = self._registration.current(job)
+        # A first attempt leaves no data out: only its successors were told to.
+        current = self._registration.current(job) if job.attempt_number > 1 else None
         number = job.attempt_number
         for attempt in self.registry.attempts(job.job_id) if about is not None else ():
             number = attempt.number if attempt.name == about else number
@@ -324,7 +337,8 @@ class Intake:
 
 
 def is_mere_news(signal: Signal) -> bool:
-    """True for what every look re-reads anyway and nothing waits for: a job on its way to training, one more manifest.
+    """True for what every look re-reads anyway and nothing waits for: a job on its way to training, a monitor that has
+    begun, one more manifest.
 
     It is neither kept nor does it wake anybody: a busy run's own life must not cost an open Incident writes and looks.
     """
@@ -335,6 +349,11 @@ def is_mere_news(signal: Signal) -> bool:
     if signal.kind is SignalKind.TRAINING_JOB_STATE:
         is_repair = signal.evidence.get("repairing") or signal.evidence.get("platform_restarts")
         return signal.evidence.get("status") not in _ENDED and not is_repair
+    return signal.kind is SignalKind.MONITOR_STARTED or is_manifest_news(signal)
+
+
+def is_manifest_news(signal: Signal) -> bool:
+    """True for a manifest that has arrived."""
     return signal.kind is SignalKind.CHECKPOINT_REPLY and signal.evidence.get("object") == "manifest"
 
 

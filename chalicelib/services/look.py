@@ -10,7 +10,7 @@ from typing import Any
 from chalicelib.domain.actions import ActionResult, action_name
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.diagnosis import died_at
-from chalicelib.domain.errors import Permanent, RecoveryError, VersionConflict
+from chalicelib.domain.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_steps import new_steps
@@ -26,6 +26,7 @@ from chalicelib.domain.rules_order import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.services.breaker import one_too_many
 from chalicelib.services.nodes import Nodes, node_facts
 from rekindle.detectors.ranks import first_bad, minority, stalled
 from rekindle.headnode.documents import NodeFacts
@@ -84,20 +85,24 @@ class Look:
             incident_id, generation=generation, callback_id=callback_id, look_by=now + quiet_limit + OVERDUE_SLACK
         )
         incident = looked.incident
-        switches = self.registry.switches()
+        standing = self.registry.standing(incident.job_id if incident.node is None else None)
+        switches = standing.switches
         at_once: dict[str, Any] = {
             "paused": switches.paused,
             "shadow": switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident)),
             "breaker": switches.breaker if switches.breaker.is_open else None,
+            "breaker_lifted_at": switches.breaker.lifted_at,
         }
         if incident.node is not None:
             node = self.nodes.view(incident) if self.nodes else Unknown("nothing reaches nodes from here")
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, node=node, **at_once)
-        if incident.job_id is None:
+        job = standing.job
+        if job is None:
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
-        job = self.registry.get(incident.job_id)
         attempt = self._attempt(job, incident.attempt or job.current_attempt)
         attempts = self._earlier(job, incident, attempt)
+        ended = with_end(attempts, attempt)
+        attempts = _with_last_step(attempts, attempt)
         best_before, fruitless_before = self._history(attempts, incident, attempt)
         return incident, Observation(
             observed_at=now,
@@ -107,8 +112,9 @@ class Look:
             best_before=best_before,
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
+            began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
-            checkpoints=self._checkpoints(job, incident, attempt),
+            checkpoints=self._checkpoints(job, incident, attempt, ended),
             reply=self._reply(job, incident),
             suspicion=self._suspicion(job, incident, attempt),
             new_signals=looked.inbox,
@@ -134,7 +140,8 @@ class Look:
         try:
             return Known(self.mailbox.beat(job, view))
         except RecoveryError as err:
-            return Known(replace(view, last_step=Unknown(f"the heartbeat cannot be read: {err}"[:200])))
+            unread = Unknown(f"the heartbeat cannot be read: {err}"[:200])
+            return Known(replace(view, last_step=unread, is_beat_unread=True))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
         """What has taken the attempt's place in its Slurm job: held, begun, or over already."""
@@ -171,15 +178,8 @@ class Look:
         return Known(tuple(found[:MAX_NODES_SEEN]))  # those out of service first: they are what is looked for
 
     def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
-        """The Job's attempts, read where one has ended or is about to be started."""
-        has_ended = isinstance(seen, Known) and seen.value.status.has_ended
-        if not (has_ended or incident.phase is Phase.RESUBMITTING):
-            return ()
-        attempts = self.registry.attempts(job.job_id)
-        if not isinstance(seen, Known):
-            return tuple(attempts)
-        view = seen.value
-        return tuple(replace(one, last_step=view.last_step) if one.name == view.name else one for one in attempts)
+        """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted."""
+        return tuple(self.registry.attempts(job.job_id)) if _wants_checkpoints(incident, seen) else ()
 
     def _history(
         self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]
@@ -190,14 +190,11 @@ class Look:
         return reached_before(attempts, seen.value.name)
 
     def _checkpoints(
-        self, job: Job, incident: Incident, attempt: Maybe[AttemptView]
+        self, job: Job, incident: Incident, attempt: Maybe[AttemptView], attempts: tuple[Attempt, ...]
     ) -> Maybe[tuple[CheckpointView, ...]]:
-        has_ended = isinstance(attempt, Known) and attempt.value.status.has_ended
-        is_needed = incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
-        if not is_needed:
+        if not _wants_checkpoints(incident, attempt):
             return Unknown("not needed yet")
         try:
-            attempts = with_end(self.registry.attempts(job.job_id), attempt)
             return Known(
                 mark_abandoned(self.mailbox.checkpoints(job, attempts, near=_goes_back_to(incident)).value, attempts)
             )
@@ -271,38 +268,50 @@ class Look:
         if was_ordered(before, decision.incident):
             return
         policy = Policy.from_wire(decision.incident.policy_document)
-        if not policy.breaker_incidents:
-            return
-        now = self.clock.now()
-        lifted_at = self.registry.switches().breaker.lifted_at
-        since = now - policy.breaker_window
-        since = max(since, lifted_at) if lifted_at is not None else since
-        acting = self.registry.will_act(before.incident_id, now=now, since=since)
-        if acting <= policy.breaker_incidents:
-            return
-        active = self.registry.count_active()
-        if acting * 100 <= policy.breaker_percent * active:
-            return
-        minutes = policy.breaker_window.total_seconds() / 60
-        said = f"{acting} Incidents would have acted within {minutes:.0f} min, over {active} active Jobs"
-        self.registry.trip(before.incident_id, now=now, said=said)
-        raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
+        said = one_too_many(
+            self.registry, before.incident_id, policy, now=self.clock.now(), lifted_at=seen.breaker_lifted_at
+        )
+        if said is not None:
+            raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
 
     def _keep_attempt(self, job_id: str, before: Incident, view: AttemptView, *, closing: bool) -> None:
         """Bring the registry's record of the attempt up to date at the moments that end something."""
         if not (view.status.has_ended or closing):
             return
+        if view.name == before.attempt:
+            known = Attempt(job_id=job_id, number=before.attempt_number, name=view.name, submitted_at=before.opened_at)
+            try:
+                self.registry.update_attempt(_updated(known, before, view))
+            except UnknownEntity:  # it was registered under another number, or by nobody
+                self._keep_by_name(job_id, before, view)
+        else:
+            self._keep_by_name(job_id, before, view)
+        if closing and view.status.has_ended:
+            self.registry.deactivate(job_id, now=self.clock.now())
+
+    def _keep_by_name(self, job_id: str, before: Incident, view: AttemptView) -> None:
         for attempt in self.registry.attempts(job_id):
             if attempt.name == view.name:
                 self.registry.update_attempt(_updated(attempt, before, view))
-        if closing and view.status.has_ended:
-            self.registry.deactivate(job_id, now=self.clock.now())
 
     def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
         """Put what the last Actions of a closed Incident answered into its timeline."""
         facts = {"results": [result.to_wire() for result in results]}
         entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
         self.store.append(incident_id, token=token, entry=entry)
+
+
+def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
+    has_ended = isinstance(seen, Known) and seen.value.status.has_ended
+    return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
+
+
+def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care as far as it has been seen to come."""
+    if not isinstance(seen, Known):
+        return attempts
+    view = seen.value
+    return tuple(replace(one, last_step=view.last_step) if one.name == view.name else one for one in attempts)
 
 
 def _goes_back_to(incident: Incident) -> tuple[int, ...]:
@@ -407,6 +416,16 @@ def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
     ran = [one for one in attempts if isinstance(one.last_step, Known)]
     steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
     return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
+
+
+def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
+    """See Observation.began_before."""
+    found: Maybe[int] = Unknown("no earlier attempt's first step is known")
+    for attempt in attempts:
+        if attempt.name == name:
+            break
+        found = attempt.first_step if isinstance(attempt.first_step, Known) else found
+    return found
 
 
 def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:

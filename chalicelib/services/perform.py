@@ -38,7 +38,9 @@ from chalicelib.domain.notices import sequence_of
 from chalicelib.domain.paste import needs_arn, paste_of
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.switches import Switches
 from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
+from chalicelib.services.breaker import held_at_last
 from chalicelib.services.head_orders import HeadOrders
 from chalicelib.services.look import cluster_of
 from chalicelib.services.moves import TakesSignals, move_runs
@@ -83,19 +85,30 @@ class Perform:
             Retryable: may have taken effect or not; repeat with the same token.
         """
         try:
-            stopped = self._switched_off(action, incident)
-            return stopped if stopped is not None else self._do(action, incident, policy, token)
+            job: Job | None = None
+            if isinstance(action, ResubmitJob):
+                standing = self.registry.standing(incident.job_id or "")
+                stopped, job = _switched_off(action, incident, standing.switches), standing.job
+            elif action_name(action) in list(Harm):
+                stopped = _switched_off(action, incident, self.registry.switches())
+            else:
+                stopped = None
+            stopped = stopped or held_at_last(action, incident, policy, registry=self.registry, now=self.clock.now())
+            return stopped if stopped is not None else self._do(action, incident, policy, token, job)
         except Permanent as err:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])
 
-    def _do(self, action: Action, incident: Incident, policy: Policy, token: str) -> ActionResult:
+    def _do(
+        self, action: Action, incident: Incident, policy: Policy, token: str, job: Job | None = None
+    ) -> ActionResult:
+        """`job`: the Incident's, where it has just been read."""
         match action:
             case RequestCheckpoint():
                 return self._ask(action, incident)
             case StopJob():
                 return self.scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
             case ResubmitJob():
-                return self._resubmit(action, incident, policy)
+                return self._resubmit(action, incident, policy, job or self.registry.get(incident.job_id or ""))
             case AdoptAttempt():
                 return self._adopt(action, incident)
             case CordonNode() if incident.node is None:
@@ -113,30 +126,14 @@ class Perform:
             case _:
                 assert_never(action)
 
-    def _switched_off(self, action: Action, incident: Incident) -> ActionResult | None:
-        """The switches are read again right before anything that may do harm: they may have been set since the look.
-
-        What was not done then is, for the next look, an order that never arrived: it is given again, or never.
-        """
-        if action_name(action) not in list(Harm) or ends_what_is_left(incident, action):
-            return None
-        switches = self.registry.switches()
-        shadow = switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident))
-        if not switches.paused and not shadow:
-            return None
-        said = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
-        detail = f"{said} before it was carried out"
-        return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
-
     def _ask(self, action: RequestCheckpoint, incident: Incident) -> ActionResult:
         job = self.registry.get(incident.job_id or "")
         return self.mailbox.ask(job, action, incident_id=incident.incident_id, now=self.clock.now())
 
-    def _resubmit(self, action: ResubmitJob, incident: Incident, policy: Policy) -> ActionResult:
+    def _resubmit(self, action: ResubmitJob, incident: Incident, policy: Policy, job: Job) -> ActionResult:
         """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
         not mend.
         """
-        job = self.registry.get(incident.job_id or "")
         if is_outdated(action, job):
             return _outdated(action, job)
         now = self.clock.now()
@@ -164,7 +161,6 @@ class Perform:
             skips=action.skips,
         )
         self.registry.add_attempt(job, attempt, now=now)
-        self.registry.reactivate(job.job_id)
         return result
 
     def _sibling(self, action: ResubmitJob, job: Job) -> ActionResult | None:
@@ -206,7 +202,6 @@ class Perform:
             skips=earlier[-1].skips if earlier else (),
         )
         self.registry.add_attempt(job, attempt, now=now)
-        self.registry.reactivate(job.job_id)
         return ActionResult(action=action_name(action), done=Done.DONE, detail=f"{action.name} is the platform's own")
 
     def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job) -> None:
@@ -308,6 +303,21 @@ class Perform:
         )
         self.announcer.announce(notice)
         return ActionResult(action=action_name(action), done=Done.DONE, detail=notice.approval_id)
+
+
+def _switched_off(action: Action, incident: Incident, switches: Switches) -> ActionResult | None:
+    """The switches are read again right before anything that may do harm: they may have been set since the look.
+
+    What was not done then is, for the next look, an order that never arrived: it is given again, or never.
+    """
+    if ends_what_is_left(incident, action):
+        return None
+    shadow = switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident))
+    if not switches.paused and not shadow:
+        return None
+    said = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
+    detail = f"{said} before it was carried out"
+    return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
 
 
 def stands_elsewhere(before: Incident, after: Incident) -> bool:

@@ -122,7 +122,6 @@ class Registration:
             skips=current.skips if current is not None else (),
         )
         self._admit(job, attempt, now)
-        self.registry.reactivate(job.job_id)
         return self.registry.add_attempt(job, attempt, now=now)
 
     def _admit(self, job: Job, attempt: Attempt, now: datetime) -> None:

@@ -7,11 +7,9 @@ metrics at a time, and single reads only for Jobs that one of the two, or their 
 from __future__ import annotations
 
 import logging
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Final
 
 from chalicelib.domain.alert_word import left_by_alerts_alone
@@ -38,7 +36,7 @@ from chalicelib.ports import (
     SweepMarks,
 )
 from chalicelib.services.alarms import Alarms
-from chalicelib.services.in_hand import LEFT_ALONE, is_new_poison
+from chalicelib.services.in_hand import LEFT_ALONE, is_new_poison, knows
 from chalicelib.services.intake import Intake
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep_clusters import SweepClusters
@@ -49,7 +47,10 @@ from chalicelib.services.sweep_metrics import (
     monitor_needs_asking,
     readings_of,
 )
+from chalicelib.services.sweep_round import Round, chunks, next_round
 from chalicelib.services.sweep_signals import (
+    gone_quiet,
+    never_in_rhythm,
     signal_from_beat,
     signal_from_count,
     signal_from_metrics,
@@ -126,18 +127,6 @@ class _Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Round:
-    """What all Jobs of one pass share: which round it is, what the listing says, when the time is up."""
-
-    number: int
-    changed: Maybe[Mapping[str, AttemptStatus]]
-    until: datetime
-
-    def is_turn(self, job: Job, every: int) -> bool:
-        return zlib.crc32(job.job_id.encode()) % every == self.number % every
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Re-reads active Jobs and looks for open Incidents that nobody works on.
 
@@ -175,10 +164,10 @@ class Sweep:
         mark = self._mark()
         first = mark.cursor
         if not first:
-            mark = _next_round(mark, now=self.clock.now())
+            mark = next_round(mark, now=self.clock.now())
         mark, is_whole = self._pass(mark, tally, until)
         if is_whole and first:
-            mark = _next_round(mark, now=self.clock.now())
+            mark = next_round(mark, now=self.clock.now())
             mark, is_whole = self._pass(mark, tally, until, stop=first)
         self._tell_silent(tally)
         if not is_whole:
@@ -203,9 +192,9 @@ class Sweep:
 
     def _pass(self, mark: SweepMark, tally: _Tally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
         """Look at the Jobs behind the mark, up to `stop`; the mark as it then is, and whether that was all of them."""
-        turn = _Round(number=mark.round, changed=self._changed(mark), until=until)
+        turn = Round(number=mark.round, changed=self._changed(mark), until=until)
         try:
-            for chunk in _chunks(self.registry.active(after=mark.cursor), CHUNK):
+            for chunk in chunks(self.registry.active(after=mark.cursor), CHUNK):
                 readings = self._readings(chunk, turn, tally)
                 for index, job in enumerate(chunk):
                     if stop and job.job_id > stop:
@@ -235,7 +224,7 @@ class Sweep:
             _LOG.warning("changed states cannot be listed", extra={"why": found.why[:300]})
         return found
 
-    def _readings(self, chunk: Sequence[Job], turn: _Round, tally: _Tally) -> Mapping[str, Maybe[Series]]:
+    def _readings(self, chunk: Sequence[Job], turn: Round, tally: _Tally) -> Mapping[str, Maybe[Series]]:
         """All metrics of those of these Jobs that have their turn, by the query's key."""
         now = self.clock.now()
         free = [job for job in chunk if job.open_incident is None and turn.is_turn(job, self.metrics_every)]
@@ -247,7 +236,7 @@ class Sweep:
         tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
         return readings
 
-    def _one(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], tally: _Tally) -> None:
+    def _one(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], tally: _Tally) -> None:
         """Whatever is wrong with one Job, even a defect of ours that only it brings out, must not leave all others."""
         try:
             self.alarms.ensure(job)
@@ -277,7 +266,7 @@ class Sweep:
                 tally.unread += 1
                 _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
 
-    def _trouble_of(self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
+    def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """What an event that got lost would have said: the platform's state first, then the run's own signs of life."""
         listed = turn.changed.value.get(job.current_attempt) if isinstance(turn.changed, Known) else None
         is_moving_away = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
@@ -291,7 +280,7 @@ class Sweep:
             return None
         signal = self._sign_of_trouble(job, turn, readings, view) or self._overdue(job, turn)
         if signal is None:
-            return None
+            return self._unheard(job, turn, readings, view)
         if view is None:  # nothing is said of a run before the platform says that it trains
             view = self.scheduler.describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
@@ -300,7 +289,7 @@ class Sweep:
         return None if is_over or self._is_with_a_person(job, signal) else signal
 
     def _sign_of_trouble(
-        self, job: Job, turn: _Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+        self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
     ) -> Signal | None:
         now = self.clock.now()
         has_readings = turn.is_turn(job, self.metrics_every)
@@ -318,9 +307,25 @@ class Sweep:
         poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
         if poisoned is not None or not isinstance(step, Known):
             return poisoned
-        return silence(job, [step.value], now=now)
+        quiet = gone_quiet(job, step.value, now=now) if job.mailbox else None
+        return silence(job, [step.value], now=now) or quiet
 
-    def _overdue(self, job: Job, turn: _Round) -> Signal | None:
+    def _unheard(
+        self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+    ) -> Signal | None:
+        """Of a Job that has no monitor; the platform is asked since when it trains only where nothing was heard."""
+        now = self.clock.now()
+        if not job.watch.has_own_metrics or not turn.is_turn(job, self.metrics_every):
+            return None
+        if never_in_rhythm(job, readings, training_since=job.attempt_started_at, now=now) is None:
+            return None
+        view = view or self.scheduler.describe(job.current_attempt)
+        if view.status is not AttemptStatus.RUNNING or view.is_finishing:
+            return signal_from_state(job, view, now=now)
+        signal = never_in_rhythm(job, readings, training_since=view.training_since, now=now)
+        return None if signal is None or self._is_with_a_person(job, signal) else signal
+
+    def _overdue(self, job: Job, turn: Round) -> Signal | None:
         if not job.mailbox or not turn.is_turn(job, ASK_SAVES_EVERY):
             return None
         saved_at = self.saves.save_times(job)
@@ -333,7 +338,8 @@ class Sweep:
             return False
         if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal):
             return False  # what the run itself says is new, and intake weighs it
-        return newest[0].phase is Phase.HANDED_OVER or newest[0].outcome in LEFT_ALONE
+        is_handed_over = newest[0].phase is Phase.HANDED_OVER and knows(newest[0], signal)
+        return is_handed_over or newest[0].outcome in LEFT_ALONE
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
@@ -368,21 +374,3 @@ class Sweep:
             return callback_id is not None and self.executions.wake(callback_id, why="sweep")
         except RecoveryError:
             return False  # as above; and the other Incidents are waiting
-
-
-def _next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
-    return replace(
-        mark,
-        round=mark.round + 1,
-        cursor="",
-        last_began_at=mark.began_at,
-        began_at=now,
-        met=0,
-        has_shared=False,
-    )
-
-
-def _chunks(jobs: Iterable[Job], size: int) -> Iterator[list[Job]]:
-    rest = iter(jobs)
-    while chunk := list(islice(rest, size)):
-        yield chunk

@@ -16,7 +16,7 @@ from typing import Final
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.domain.slurm_states import lost_a_node
@@ -27,6 +27,7 @@ from rekindle.headnode.names import is_slurm
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
 SILENT_AFTER = timedelta(minutes=10)
+QUIET_AFTER = timedelta(minutes=6)  # without a heartbeat and without a metric: six of the latter
 # A run whose log metrics stop: parsing and delivery take minutes, evaluations log nothing, and a wrong word costs a
 # healthy run. Twice the silence that ordinary pauses of an hour-long history show, and never less than the floor.
 METRIC_SILENCE_FLOOR: Final = timedelta(minutes=30)
@@ -203,6 +204,54 @@ def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | No
         attempt=job.current_attempt,
         fault=FaultClass.HANG,
         evidence={"found_by": "sweep", "silent_s": round(silent_s), "silent_limit_s": round(limit.limit())},
+    )
+
+
+def never_in_rhythm(
+    job: Job, readings: Mapping[str, Maybe[Series]], *, training_since: datetime | None, now: datetime
+) -> Signal | None:
+    """A run that has only its own metrics, and has sent too few to have a rhythm: told once nothing has come for the
+    floor's time since it began to train. It may have hung in its first minutes, or its metrics cannot be read from its
+    log; either way nothing watches it.
+    """
+    if training_since is None or any(isinstance(one, Unknown) for one in readings.values()):
+        return None
+    times = {at for one in readings.values() if isinstance(one, Known) for at, _ in one.value}
+    heard_at = max((*times, training_since))
+    if len(times) > MIN_GAPS or now - heard_at <= METRIC_SILENCE_FLOOR:
+        return None
+    minutes = (now - heard_at).total_seconds() / 60
+    many = f"{len(times)} data point(s) of its metrics came at all" if times else "none of its metrics ever came"
+    return Signal(
+        kind=SignalKind.SILENT,
+        source=SignalSource.SWEEP,
+        occurred_at=now,
+        dedupe_key=f"metric:{job.current_attempt}:unheard:{heard_at:%Y%m%dT%H%M}"[:200],
+        summary=f"{job.current_attempt}: nothing heard for {minutes:.0f} min, and {many}: it is not watched",
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", "silent_s": round(minutes * 60)},
+    )
+
+
+def gone_quiet(job: Job, steps: Series, *, now: datetime) -> Signal | None:
+    """The heartbeat of a run that has a monitor cannot be found, and its metrics have stopped: told. Each alone may be
+    its channel; whether the run moves is known by neither.
+    """
+    if not steps or now - steps[-1][0] <= QUIET_AFTER:
+        return None
+    heard_at = steps[-1][0]
+    return Signal(
+        kind=SignalKind.SILENT,
+        source=SignalSource.SWEEP,
+        occurred_at=now,
+        dedupe_key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}"[:200],
+        summary=f"{job.current_attempt}: no heartbeat is to be found, and no metric since {heard_at:%H:%M}",
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", "silent_s": round((now - heard_at).total_seconds())},
     )
 
 

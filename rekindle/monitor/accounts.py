@@ -80,7 +80,8 @@ class Accounts:
         step = self._state.step
         silent_s = self._clock.monotonic() - self._stall.marked_at
         where = "before the first step" if step is None else f"after step {step}"
-        return f"the training thread did not get to a save in time: in {self._stall.phase}, {silent_s:.1f} s {where}"
+        what = "is stuck" if self._stall.is_stalled else "did not get to a save in time"
+        return f"the training thread {what}: in {self._stall.phase}, {silent_s:.1f} s {where}"
 
     def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
         """As of now, for the sealing thread: waits until the loss of the saved step is read, within bounds.

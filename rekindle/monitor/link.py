@@ -47,8 +47,9 @@ class ServiceLink:
         upload: Upload | None,
         on_failed: Callable[[int, str], None],
         is_saving: Callable[[], bool] = lambda: False,
+        is_stuck: Callable[[], bool] = lambda: False,
     ) -> None:
-        """is_saving: the training thread writes a checkpoint now."""
+        """is_saving: the training thread writes a checkpoint now. is_stuck: see `Mail`."""
         self._box = box = TimedBox(box)
         self._requests = requests
         self._trouble = trouble
@@ -63,6 +64,7 @@ class ServiceLink:
             attempt=attempt,
             beat=accounts.beat,
             position=accounts.position,
+            is_stuck=is_stuck,
             on_superseded=accounts.on_superseded,
             on_reply=accounts.on_reply,
         )

@@ -246,6 +246,7 @@ class LiveMonitor(Monitor):
             upload=upload,
             on_failed=self._saver.failed,
             is_saving=lambda: self._stall.phase is RunPhase.SAVING,
+            is_stuck=lambda: self._stall.is_stalled,
         )
         self._link.check_resumed(self.resume.manifest_uri, self.resume_path)
         self._workers += self._link.workers

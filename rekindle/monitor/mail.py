@@ -56,9 +56,13 @@ class Mail:
         attempt: str,
         beat: Callable[[], Beat],
         position: Callable[[], str],
+        is_stuck: Callable[[], bool],
         on_superseded: Callable[[str | None], None],
         on_reply: Callable[[CheckpointReply], None],
     ) -> None:
+        """position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer
+        than this phase of the run ever was.
+        """
         self._box = box
         self._requests = requests
         self._clock = clock
@@ -68,6 +72,7 @@ class Mail:
         self._attempt = attempt
         self._beat = beat
         self._position = position
+        self._is_stuck = is_stuck
         self._on_superseded = on_superseded
         self._on_reply = on_reply
         self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
@@ -143,7 +148,7 @@ class Mail:
             worked = self._try("reading the mailbox", self._poll)
             self._poll_backoff_s = 0.0 if worked else min(MAX_BACKOFF_S, max(1.0, 2 * self._poll_backoff_s))
             self._poll_at = now + (self._config.poll_s if worked else max(self._config.poll_s, self._poll_backoff_s))
-        self._refuse_overdue()
+        self._answer_cannot()
         wrote = self._try("writing a reply", self._write_replies)
         if now >= self._beat_at or is_last:
             self._beat_at = now + self._config.beat_s
@@ -212,12 +217,19 @@ class Mail:
         if why is not None:
             self.answer(request, ReplyOutcome.REFUSED, why)
 
-    def _refuse_overdue(self) -> None:
-        overdue = self._requests.overdue(now=self._clock.monotonic())
-        if not overdue:
+    def _answer_cannot(self) -> None:
+        """To what is due; and, while the training thread is judged to be stuck, to all for which no save has begun.
+
+        The service waits for nothing but this answer. A long step, evaluation or save is not stuck before its phase's
+        own limit, and a save that has begun is answered for by its end. A thread that moves again serves new requests.
+        """
+        due = self._requests.overdue(now=self._clock.monotonic())
+        if self._is_stuck():
+            due = (*due, *(one for one in self._requests.untaken() if one not in due))
+        if not due:
             return
         stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)
-        for request in overdue:
+        for request in due:
             self.answer(request, ReplyOutcome.CANNOT, self._position(), stacks=stacks)
 
     def _write_replies(self) -> None:

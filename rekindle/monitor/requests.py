@@ -36,6 +36,7 @@ class Requests:
         self._attempt_number = attempt_number
         self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._waiting: dict[str, tuple[CheckpointRequest, float]] = {}  # each with when it is to be answered
+        self._taken: set[str] = set()  # of those that wait: a save that has begun will answer them
         self._closed: set[str] = set()
         self._fence: Fence | None = None
         self.superseded_by: str | None = None
@@ -93,6 +94,7 @@ class Requests:
         """The requests that a save which starts now will answer. They stay owed until `close`."""
         with self._lock:
             self.has_wish = False
+            self._taken.update(self._waiting)
             return tuple(request for request, _ in self._waiting.values())
 
     def close(self, request_id: str) -> bool:
@@ -102,12 +104,18 @@ class Requests:
                 return False
             self._closed.add(request_id)
             self._waiting.pop(request_id, None)
+            self._taken.discard(request_id)
             self.has_wish = self.has_wish and bool(self._waiting)
             return True
 
     def owed(self) -> tuple[CheckpointRequest, ...]:
         with self._lock:
             return tuple(request for request, _ in self._waiting.values())
+
+    def untaken(self) -> tuple[CheckpointRequest, ...]:
+        """Those for which no save has begun: only the training thread could begin one."""
+        with self._lock:
+            return tuple(one for name, (one, _) in self._waiting.items() if name not in self._taken)
 
     def overdue(self, *, now: float) -> tuple[CheckpointRequest, ...]:
         with self._lock:

@@ -15,9 +15,9 @@ from moto import mock_aws
 
 from chalicelib.adapters.dynamodb import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.adapters.errors import drain_unlisted
-from chalicelib.adapters.items import TABLE_DEFINITION
 from chalicelib.ports import IncidentStore, JobRegistry
 from localcloud.moto_memory import remember
+from localcloud.template import create_table
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 
@@ -107,7 +107,7 @@ class Shelf:
 
 def real_shelf() -> Shelf:
     client = make_client("dynamodb")
-    client.create_table(TableName=TABLE, **TABLE_DEFINITION)
+    create_table(client, TABLE)
     wire = Wire(client)
     return Shelf(
         store=DynamoIncidentStore(client, table=TABLE), registry=DynamoJobRegistry(client, table=TABLE), wire=wire

@@ -12,10 +12,10 @@ from botocore.exceptions import ClientError
 import chalicelib.adapters
 from chalicelib.adapters.dynamodb import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.adapters.incident_store import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
-from chalicelib.adapters.items import TABLE_DEFINITION
 from chalicelib.domain.errors import DependencyUnavailable, Throttled
 from chalicelib.domain.incidents import Phase
 from chalicelib.ports import Joined
+from localcloud.template import create_table
 from tests.adapters.conftest import TABLE, Shelf, Wire
 from tests.adapters.samples import T0, at, attempt, incident, job, line, signal
 
@@ -61,7 +61,7 @@ def test_the_listings_cost_one_query_and_one_batch_for_a_hundred_incidents(table
     client = wire_of(table).client
     for first in range(0, 100, 10):  # moto copies the whole table for each transaction: written in ten small ones
         part = f"part-{first}"
-        client.create_table(TableName=part, **TABLE_DEFINITION)
+        create_table(client, part)
         registry, store = DynamoJobRegistry(client, table=part), DynamoIncidentStore(client, table=part)
         for number in range(first, first + 10):
             name = f"job-{number:03d}"

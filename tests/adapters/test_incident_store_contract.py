@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.adapters.incident_store import MAX_INBOX
 from chalicelib.domain.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.signals import SignalKind, SignalSource
@@ -263,19 +264,19 @@ def test_what_does_not_exist_is_an_unknown_entity(store: IncidentStore) -> None:
 
 def test_a_full_inbox_turns_signals_away_but_never_an_order(store: IncidentStore) -> None:
     store.open(incident(), signal("fact-0"), now=T0)
-    entries = [store.join("inc-a", signal(f"fact-{number}"), now=T0) for number in range(1, 125)]
+    entries = [store.join("inc-a", signal(f"fact-{number}"), now=T0) for number in range(1, MAX_INBOX + 5)]
     assert {entry.outcome for entry in entries} == {Joined.JOINED}
-    assert [entry.is_full for entry in entries] == [False] * 119 + [True] * 5
-    assert len(store.load("inc-a").inbox) == 120
+    assert [entry.is_full for entry in entries] == [False] * (MAX_INBOX - 1) + [True] * 5
+    assert len(store.load("inc-a").inbox) == MAX_INBOX
     order = signal("order", source=SignalSource.OPERATOR, kind=SignalKind.ORDER_CANCEL)
     store.join("inc-a", order, now=T0)
     assert store.load("inc-a").inbox[-1].kind is SignalKind.ORDER_CANCEL
     before = store.load("inc-a").incident
-    store.record(before, expected_version=0, token="t", absorbed=121, entry=line(), look_by=None)
+    store.record(before, expected_version=0, token="t", absorbed=MAX_INBOX + 1, entry=line(), look_by=None)
     assert store.load("inc-a").inbox == ()
     # What was turned away was not taken in, so its redelivery finds room now.
-    assert store.join("inc-a", signal("fact-124"), now=T0).outcome is Joined.JOINED
-    assert [item.dedupe_key for item in store.load("inc-a").inbox] == ["fact-124"]
+    assert store.join("inc-a", signal(f"fact-{MAX_INBOX + 4}"), now=T0).outcome is Joined.JOINED
+    assert [item.dedupe_key for item in store.load("inc-a").inbox] == [f"fact-{MAX_INBOX + 4}"]
 
 
 def test_a_node_has_one_open_incident_whoever_asks_and_its_own_history(store: IncidentStore) -> None:

@@ -133,19 +133,27 @@ def test_updating_an_attempt_that_is_not_registered_is_refused(registry: JobRegi
         registry.update_attempt(replace(attempt(), name="somebody-else", status="running"))
 
 
+def test_what_each_look_begins_with_is_read_together(registry: JobRegistry) -> None:
+    registry.register(job("a"), attempt(of="a"))
+    registry.set_paused(True, who="ada", now=at(1))
+    standing = registry.standing("a")
+    assert (standing.switches, standing.job) == (registry.switches(), registry.get("a"))
+    assert standing.switches.paused
+    assert registry.standing(None).job is None
+    with pytest.raises(UnknownEntity):
+        registry.standing("nobody")
+
+
 def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
     for name in ("a", "b", "c"):
         registry.register(job(name), attempt(of=name))
     registry.deactivate("b", now=at(1))
     registry.deactivate("b", now=at(2))
     assert [item.job_id for item in registry.active()] == ["a", "c"]
-    registry.reactivate("b")
-    registry.reactivate("b")
+    registry.add_attempt(registry.get("b"), attempt(2, of="b"), now=at(3))
     assert [item.job_id for item in registry.active()] == ["a", "b", "c"]
     with pytest.raises(UnknownEntity):
         registry.deactivate("nobody", now=T0)
-    with pytest.raises(UnknownEntity):
-        registry.reactivate("nobody")
 
 
 def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) -> None:
@@ -153,7 +161,8 @@ def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) ->
     registry.deactivate("a", now=at(1), halted_by="ada")
     registry.deactivate("a", now=at(2))  # its late end is news of the same
     assert (registry.get("a").halted_by, registry.get("a").active) == ("ada", False)
-    registry.reactivate("a")
+    added = registry.add_attempt(registry.get("a"), attempt(2, of="a"), now=at(3))
+    assert (added.halted_by, added.active) == ("", True)
     assert (registry.get("a").halted_by, registry.get("a").active) == ("", True)
     registry.register(replace(job("b"), halted_by="bob"), attempt(of="b"))
     assert registry.get("b").halted_by == "bob"

@@ -23,7 +23,7 @@ from rekindle.headnode.names import agent_key, answer_key, attempt_key, nodes_ke
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from tests.agent.slurm_commands import add_job, lay_out, state_of
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.long, pytest.mark.process]
 PATIENCE_S = 120.0  # nothing here takes seconds; a machine may be busy
 BUCKET = f"{STACK}-mailbox"
 T = TypeVar("T")

@@ -14,6 +14,8 @@ from chalicelib.domain.ledger_otherwise import HUMAN_S, NCCL_TIMEOUT_S, NODE_REP
 from chalicelib.domain.prices import DEFAULT_PRICES
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.long
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -24,6 +24,8 @@ from tests.domain.test_loss_tables import LOSS_TABLE
 from tests.domain.test_node_tables import NODE_TABLE
 from tests.domain.test_slurm_tables import SLURM_TABLE
 
+pytestmark = pytest.mark.long
+
 # A chain of looks without waiting: prepare, send, and the names of strangers; never more.
 MAX_AT_ONCE = 10
 ENDS = [Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER]

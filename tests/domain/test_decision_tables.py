@@ -247,7 +247,7 @@ TABLE: list[Row] = [
         P,
         "playbook.checkpoint",
         Phase.CHECKPOINTING,
-        ("RequestCheckpoint",),
+        ("RequestCheckpoint", "Notify"),
     ),
     (
         "no progress is for people",

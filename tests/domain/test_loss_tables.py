@@ -155,8 +155,8 @@ LOSS_TABLE: list[Row] = [
     ("the third is still made", spike(rollbacks=2, onsets=THREE[:2], **LOOKING), seen(spiking(1031), **saves(700)), NO_FORENSICS, "spike.lasts", Phase.STOPPING, ("StopJob",)),
     ("but goes further back", spike(rollbacks=2, onsets=THREE[:2], **LOOKING), seen(spiking(1031), **OLD), NO_FORENSICS, "rollback.no_place", Phase.HANDED_OVER, ("Notify",)),
     # --- a divergence is a person's, unless the policy says otherwise
-    ("a divergence is saved for people", incident(), seen(spiking(1103, "diverging")), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint",)),
-    ("a spike turns into a divergence", spike(), seen(spiking(1103, "diverging")), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint",)),
+    ("a divergence is saved for people", incident(), seen(spiking(1103, "diverging")), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint", "Notify")),
+    ("a spike turns into a divergence", spike(), seen(spiking(1103, "diverging")), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint", "Notify")),
     ("the user wants divergences rolled back", incident(), seen(spiking(1103, "diverging")), with_row(F.DIVERGENCE, response=Response.ROLL_BACK), "rollback.looking", Phase.OPEN, ()),
     ("and it is", incident(**LOOKING), seen(spiking(1103, "diverging"), **OLD), with_row(F.DIVERGENCE, response=Response.ROLL_BACK, deadline=Deadline.NONE), "playbook.roll_back", Phase.STOPPING, ("StopJob",)),
     ("a divergence that healed", incident(), seen(spiking(1203, "ok", healed_step=1200), new_signals=(told(fault=F.DIVERGENCE),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
@@ -193,7 +193,7 @@ LOSS_TABLE: list[Row] = [
     ("as far as the first time is not far enough", spike(V, **AGAIN, **LOOKING), seen(again(1211), **saves(900)), NO_FORENSICS, "rollback.no_place", Phase.HANDED_OVER, ("Notify",)),
     ("bad again, and standing still", spike(V, **AGAIN, watch_at=NOW - LONG, watch_step=Known(1190), evidence_since=NOW - MINUTE), seen(again(1190)), P, "verify.silent", Phase.STOPPING, ("StopJob",)),
     ("the old attempt's spike is not the new one's", spike(V, **(TRIED | {"signals": (told(),)})), seen(again(1150, "ok", onset_step=None)), P, "verify.waiting", V, ()),
-    ("a divergence of the new attempt", spike(V, **TRIED), seen(again(1300, "diverging")), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint",)),
+    ("a divergence of the new attempt", spike(V, **TRIED), seen(again(1300, "diverging")), P, "playbook.checkpoint", Phase.CHECKPOINTING, ("RequestCheckpoint", "Notify")),
 ]  # fmt: skip
 
 

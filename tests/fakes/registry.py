@@ -11,6 +11,7 @@ from datetime import datetime
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.jobs import Attempt, Job, WatchPlan
 from chalicelib.domain.known import Known
+from chalicelib.ports import Standing
 from localcloud.controls import MemoryControls
 
 
@@ -60,6 +61,8 @@ class FakeJobRegistry(MemoryControls):
             self._names[attempt.name] = job.job_id
             self._jobs[job.job_id] = replace(
                 stored,
+                active=True,
+                halted_by="",
                 current_attempt=attempt.name,
                 attempt_number=attempt.number,
                 attempt_started_at=attempt.submitted_at,
@@ -107,8 +110,8 @@ class FakeJobRegistry(MemoryControls):
     def count_active(self) -> int:
         return sum(job.active for job in self._jobs.values())
 
-    def reactivate(self, job_id: str) -> None:
-        self._jobs[job_id] = replace(self.get(job_id), active=True, halted_by="")
+    def standing(self, job_id: str | None) -> Standing:
+        return Standing(switches=self.switches(), job=None if job_id is None else self.get(job_id))
 
     def point(self, job_id: str, incident_id: str | None) -> None:
         """Set the Job's open Incident: the store's half of the shared table."""

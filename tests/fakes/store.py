@@ -15,7 +15,7 @@ from chalicelib.domain.signals import Signal, SignalSource
 from chalicelib.ports import Entry, Joined, Looked, Page
 from tests.fakes.registry import FakeJobRegistry
 
-MAX_INBOX = 120
+MAX_INBOX = 80
 ORDERS_EXTRA = 20
 
 

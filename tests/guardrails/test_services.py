@@ -10,10 +10,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chalicelib.adapters.items import TABLE_DEFINITION
 from chalicelib.adapters.job_registry import DynamoJobRegistry
 from chalicelib.domain.switches import ShadowScope
 from chalicelib.ports import JobRegistry
+from localcloud.template import create_table
 from tests.domain.looks import MINUTE, NOW
 from tests.fakes.registry import FakeJobRegistry
 
@@ -31,7 +31,7 @@ def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     with mock_aws():
         client: Any = boto3.client("dynamodb")
-        client.create_table(TableName="rekindle", **TABLE_DEFINITION)
+        create_table(client, "rekindle")
         yield DynamoJobRegistry(client, table="rekindle")
 
 

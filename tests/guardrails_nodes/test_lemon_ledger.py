@@ -25,6 +25,7 @@ from chalicelib.domain.lemons import (
     told_marks,
 )
 from chalicelib.ports import LemonLedger
+from localcloud.template import create_table
 from tests.fakes.lemons import FakeLemons
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -54,7 +55,7 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[LemonLedger]:
         return
     with mock_aws():
         client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
-        client.create_table(TableName="rekindle", **items.TABLE_DEFINITION)
+        create_table(client, "rekindle")
         yield DynamoLemons(client, table="rekindle")
 
 
@@ -99,7 +100,7 @@ def test_a_listing_shows_repeaters_first_and_ends_at_its_limit(ledger: LemonLedg
 def test_an_item_is_small_ends_by_itself_and_a_broken_one_stops_nobody() -> None:
     with mock_aws():
         client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
-        client.create_table(TableName="rekindle", **items.TABLE_DEFINITION)
+        create_table(client, "rekindle")
         ledger = DynamoLemons(client, table="rekindle")
         for number in range(MAX_FAULTS):
             ledger.add(MARK, fault(number, ago=timedelta(hours=number), said="".join(random.choices("abc", k=300))))

@@ -70,15 +70,29 @@ def test_a_function_has_alarms_on_errors_and_throttles(template: Template, funct
     assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": function.logical_id}}]
 
 
+@pytest.mark.parametrize("metric", ["DurableExecutionFailed", "DurableExecutionTimedOut"])
+def test_an_execution_that_ends_badly_rings_at_once(template: Template, metric: str) -> None:
+    """Lambda's Errors stays at zero: the failed execution is an invocation's proper answer."""
+    alarm = template["Resources"][f"Recover{metric}Alarm"]["Properties"]
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["DatapointsToAlarm"]) == ("AWS/Lambda", metric, 1)
+    assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "Recover"}}]
+
+
 def test_every_alarm_tells_people_and_names_a_page_that_exists(template: Template) -> None:
     alarms = of_type(template, "AWS::CloudWatch::Alarm")
-    assert len(alarms) == 2 * len(FUNCTIONS) + 7
+    assert len(alarms) == 2 * len(FUNCTIONS) + 9
     for name, alarm in alarms.items():
         page = re.search(r"See docs/runbook/([a-z-]+\.md)$", alarm["AlarmDescription"])
         assert page is not None, name
         assert (RUNBOOK / page[1]).is_file(), name
         assert alarm["AlarmActions"] == [{"Ref": "NoticesTopic"}]
         assert alarm["TreatMissingData"] in {"breaching", "notBreaching"}
+
+
+def test_the_guide_counts_the_alarms_that_are_billed(template: Template) -> None:
+    count = len(of_type(template, "AWS::CloudWatch::Alarm"))
+    guide = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert f"| alarms | {count}, at 0.10 | {count / 10:.2f} |" in guide
 
 
 def test_every_page_of_the_runbook_belongs_to_an_alarm(template: Template) -> None:
@@ -146,7 +160,14 @@ def test_an_asynchronous_function_keeps_what_fails(transformed: Template, functi
         assert f"{function.logical_id}EventInvokeConfig" not in configs
         return
     config = configs[f"{function.logical_id}EventInvokeConfig"]
-    assert config["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailuresQueue", "Arn"]}
+    made = transformed["Resources"][function.logical_id]["Properties"]
+    failures = {"Fn::GetAtt": ["FailuresQueue", "Arn"]}
+    if function.trigger is Trigger.DURABLE:  # takes a dead-letter queue and no destination
+        assert made["DeadLetterConfig"] == {"TargetArn": failures}
+        assert not config.get("DestinationConfig")
+    else:
+        assert config["DestinationConfig"]["OnFailure"]["Destination"] == failures
+        assert "DeadLetterConfig" not in made
     assert config["MaximumRetryAttempts"] in range(3)
     assert 60 <= config["MaximumEventAgeInSeconds"] <= 21_600
 

@@ -36,6 +36,8 @@ from tests.monitor.exchanges import MemoryExchange, Shared, check_contract
 from tests.monitor.stories import Fault, Story
 from tests.monitor.test_process import ROOT
 
+pytestmark = pytest.mark.long
+
 STORIES = 240
 AT_ONCE = 8
 

@@ -11,7 +11,11 @@ import pytest
 from rekindle.mailbox import Manifest, manifest_prefix
 from tests.monitor.processes import Script
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="POSIX signals only")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.process,
+    pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="POSIX signals only"),
+]
 Launch = Callable[..., Script]
 
 

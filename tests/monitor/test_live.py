@@ -203,6 +203,46 @@ def test_a_main_thread_that_never_comes_to_a_step_answers_cannot_with_its_stack(
     assert trainer.calls == [], "an answered request is no longer served"
 
 
+def test_a_thread_that_is_known_to_be_stuck_is_answered_for_long_before_the_deadline(
+    started: list[Monitor], box: ObservedBox, trainer: Trainer
+) -> None:
+    brisk = replace(QUICK, stall_floor_s=0.2, stall_startup_s=0.2)
+    monitor = start(started, box, trainer, config=brisk)
+    monitor.step(5, loss=1.0)
+    box.ask("before", "run-1", within_s=86400.0)  # the stall is judged after it was asked, or before: both
+    reply = box.reply("before")
+    assert (reply.outcome, "is stuck" in reply.why) == (ReplyOutcome.CANNOT, True)
+    box.ask("after", "run-1", within_s=86400.0)
+    reply = box.reply("after")
+    assert (reply.outcome, "is stuck" in reply.why) == (ReplyOutcome.CANNOT, True)
+    monitor.step(6, loss=1.0)  # it moves again: the next request is served
+    assert trainer.calls == []
+
+
+def test_a_save_that_has_begun_answers_for_itself_however_long_it_is_silent(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    """The thread is stalled inside the save, as far as the watchdog can tell: its own end is the answer."""
+    brisk = replace(QUICK, stall_saving_s=0.2)
+
+    def save(step: int, kind: str) -> Path:
+        box.wait(lambda: any("stall" in key for key in box.written))
+        box.wait_polls()
+        root = tmp_path / "ckpt"
+        root.mkdir()
+        (root / "model.bin").write_bytes(b"weights")
+        return root
+
+    monitor = rekindle.start(
+        save=save, mailbox=box, config=brisk, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
+    )
+    started.append(monitor)
+    box.ask("r1", "run-1", within_s=86400.0)
+    box.wait_polls()
+    monitor.step(1, loss=1.0)
+    assert box.reply("r1").outcome is ReplyOutcome.SAVED
+
+
 def test_a_save_function_that_raises_is_an_answer_and_training_goes_on(
     started: list[Monitor], box: ObservedBox
 ) -> None:
@@ -659,6 +699,7 @@ def test_a_reply_whose_acknowledgement_was_lost_is_known_as_our_own(box: Observe
         attempt="run-1",
         beat=lambda: pytest.fail("no beat is due"),
         position=lambda: "here",
+        is_stuck=lambda: False,
         on_superseded=lambda by: None,
         on_reply=lambda reply: heard.append(reply.request_id),
     )

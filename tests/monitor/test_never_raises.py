@@ -26,6 +26,8 @@ from rekindle.monitor.worker import Worker
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.processes import Script
 
+pytestmark = pytest.mark.long
+
 JOB = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
 
 

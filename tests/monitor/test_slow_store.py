@@ -31,6 +31,8 @@ from rekindle.monitor.trouble import Trouble
 from rekindle.reports import RankReport, ReportKind
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
+pytestmark = pytest.mark.long
+
 ENV = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
 KEYS = {
     "AWS_ACCESS_KEY_ID": "testing",

@@ -15,7 +15,11 @@ import pytest
 
 from rekindle.mailbox import Manifest, SaveKind, manifest_prefix
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 here")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.process,
+    pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 here"),
+]
 ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import json, os, signal, sys

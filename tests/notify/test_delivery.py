@@ -7,10 +7,14 @@ from collections import deque
 from contextlib import ExitStack
 from datetime import timedelta
 
+import pytest
+
 from chalicelib.ports import NoticeKind
 from tests.notify.conftest import Told
 from tests.notify.made import OLDER, SECRET, notice, webhook
 from tests.notify.receiver import Receiver, is_genuine
+
+pytestmark = pytest.mark.long
 
 HOUR = timedelta(hours=1)
 

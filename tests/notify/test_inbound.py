@@ -27,6 +27,8 @@ from tests.canary import INBOUND_SECRET
 from tests.notify.conftest import Told
 from tests.notify.receiver import hmac_by_the_book
 
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).resolve().parents[2] / "events" / "webhooks"
 TOLERANCE = timedelta(minutes=5)
 NOW = datetime(2035, 1, 1, tzinfo=UTC)

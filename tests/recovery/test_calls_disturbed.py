@@ -11,6 +11,8 @@ from localcloud.aws_wire import How
 from tests.recovery.scenarios import CALLS, Disturbed, Summary, play
 from tests.recovery.test_crash_anywhere import IS_WHOLE, baseline
 
+pytestmark = pytest.mark.long
+
 SCENARIO = "hang"  # it asks, stops and resubmits: every operation there is
 OPERATIONS = (
     "sagemaker.CreateTrainingJob",

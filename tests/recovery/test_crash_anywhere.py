@@ -13,6 +13,8 @@ import pytest
 
 from tests.recovery.scenarios import SCENARIOS, Summary, play
 
+pytestmark = pytest.mark.long
+
 SAMPLED_SHARES = 2
 ALL_SHARES = 8
 IS_WHOLE = os.environ.get("REKINDLE_CRASH") == "all"

@@ -17,6 +17,8 @@ from localcloud.cloud import STACK
 from rekindle.mailbox import ReplyOutcome
 from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
+pytestmark = pytest.mark.long
+
 SOON = timedelta(hours=1)  # of virtual time: a test that waits for what never comes must fail soon
 NOTHING = {"stops": 0, "attempts": 0, "requests": 0}
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from chalicelib.domain.incidents import Incident, Phase
 from localcloud.cloud import STACK
 from localcloud.hyperpod import Timings
@@ -18,6 +20,8 @@ from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.orders import Verb
 from tests.adapters.test_cluster_nodes import group
 from tests.recovery.world import World, world
+
+pytestmark = pytest.mark.long
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

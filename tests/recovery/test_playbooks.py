@@ -12,6 +12,8 @@ from chalicelib.domain.known import Known
 from rekindle.mailbox import ReplyOutcome
 from tests.recovery.world import Fault, Script, World, crash_at, freeze_at, nan_at, world
 
+pytestmark = pytest.mark.long
+
 
 def test_a_crashed_run_is_resubmitted_from_its_newest_checkpoint_and_passes_the_step_it_died_at() -> None:
     with world() as w:

@@ -10,12 +10,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from chalicelib.domain.incidents import Incident, Phase
 from localcloud.cloud import STACK
 from localcloud.slurm_simulated import SlurmSimulated
 from rekindle.headnode.documents import SlurmState
 from rekindle.headnode.orders import Verb
 from tests.recovery.world import World, world
+
+pytestmark = pytest.mark.long
 
 JOB = "slurm.ml.1"
 HOUR = timedelta(hours=1)

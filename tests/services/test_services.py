@@ -187,8 +187,10 @@ def test_a_tagged_run_is_registered_on_its_first_event(w: World) -> None:
     signal = replace(w.say(SignalKind.STALL, "other", FaultClass.HANG), job_id=None)
     assert w.intake.receive(signal).what is What.OPENED
     assert w.registry.get("other").current_attempt == "other"
-    known = replace(w.say(SignalKind.MONITOR_STARTED, "other", None), job_id=None)
+    known = replace(w.say(SignalKind.MONITOR_FINISHED, "other", None), job_id=None)
     assert w.intake.receive(known).what is What.JOINED
+    mere = replace(w.say(SignalKind.MONITOR_STARTED, "other", None), job_id=None)
+    assert w.intake.receive(mere).what is What.DROPPED
 
 
 def test_a_clone_of_a_job_that_nobody_knows_is_protected_as_its_own(w: World) -> None:

@@ -21,6 +21,7 @@ from chalicelib.notify.quiet import quieten
 from chalicelib.notify.slack import LEASE, SlackChannel
 from chalicelib.notify.slack_api import SlackApi
 from chalicelib.ports import Notice
+from localcloud.template import create_table
 from tests.adapters.conftest import make_client
 from tests.canary import SLACK_TOKEN
 from tests.slack.fake_slack import CONVERSATION, FakeSlack
@@ -124,7 +125,7 @@ _TABLES = itertools.count()
 @pytest.fixture
 def stage(slack: FakeSlack, dynamo: Any) -> Stage:
     table = f"rekindle-{next(_TABLES)}"
-    dynamo.create_table(TableName=table, **items.TABLE_DEFINITION)
+    create_table(dynamo, table)
     clock = Watch()
     slack.now = clock.now
     channel = SlackChannel(

@@ -41,6 +41,7 @@ from chalicelib.services.intake import Intake
 from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome
 from chalicelib.services.switches import Switches
+from localcloud.template import create_table
 from tests.adapters.conftest import make_client
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.fakes.watching import FakeAlarmBoard
@@ -154,7 +155,7 @@ def aws() -> Iterator[tuple[Any, Any]]:
 def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
     dynamo, ssm = aws
     name = f"rekindle-hooks-{next(_NAMES)}"
-    dynamo.create_table(TableName=name, **items.TABLE_DEFINITION)
+    create_table(dynamo, name)
     clock = Watch()
     slack.now = clock.now
     document = {

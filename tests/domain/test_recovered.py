@@ -1,0 +1,124 @@
+"""When a new attempt is past where the old one ended, and when that is enough to call it recovered."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.actions import Notify, Severity, StopJob
+from chalicelib.domain.evidence import Onset
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Failure, Phase, Try
+from chalicelib.domain.known import Known
+from chalicelib.domain.loads import condemned
+from chalicelib.domain.observations import STALLED, AttemptStatus
+from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.rollback import onset_to_precede
+from tests.domain.looks import MINUTE, NOW, UNSEEN, incident, look, seen, signal, view
+
+WELL: dict[str, Any] = {
+    "name": "lm-r2",
+    "step": 105,
+    "first_step": Known(91),
+    "loss_state": "finite",
+    "loss_health": "ok",
+    "beat_at": NOW,
+    "work": "training",
+}
+
+
+def test_an_attempt_that_is_past_the_old_one_and_well_has_recovered() -> None:
+    told = look(incident(Phase.VERIFYING, FaultClass.NON_FINITE, onset_attempt="lm"), seen(view(**WELL)))
+    assert (told.rule, told.incident.phase) == ("verify.passed", Phase.RECOVERED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"work": STALLED}, "stands still"),
+        ({"beat_at": NOW - 4 * MINUTE}, "old"),
+        ({"first_step": Known(104)}, "3 steps of its own"),
+        ({"loss_state": "none"}, "not known to be finite"),
+    ],
+)
+def test_what_is_not_shown_yet_is_waited_for(changes: dict[str, Any], says: str) -> None:
+    told = look(incident(Phase.VERIFYING, FaultClass.NON_FINITE, onset_attempt="lm"), seen(view(**WELL | changes)))
+    assert (told.rule, told.incident.phase) == ("verify.doubt", Phase.VERIFYING)
+    assert says in told.reason
+
+
+def test_a_run_that_reports_no_loss_recovers_by_its_steps() -> None:
+    told = look(incident(Phase.VERIFYING), seen(view(**WELL | {"loss_state": "none", "loss_health": "unknown"})))
+    assert told.rule == "verify.passed"
+
+
+def test_after_a_bad_loss_one_that_stays_unknown_is_a_persons_to_judge() -> None:
+    case = incident(
+        Phase.VERIFYING,
+        FaultClass.NON_FINITE,
+        onset_attempt="lm",
+        seen_as=f"lm-r2:{AttemptStatus.RUNNING}",
+        seen_since=NOW - DEFAULT_POLICY.verify_blind,
+    )
+    told = look(case, seen(view(**WELL | {"loss_state": "none"})))
+    assert (told.rule, told.incident.phase) == ("verify.doubt_limit", Phase.HANDED_OVER)
+
+
+def test_steps_that_cannot_be_seen_are_told_of_once_for_each_attempt() -> None:
+    case = incident(Phase.VERIFYING, seen_as=f"lm-r2:{AttemptStatus.RUNNING}", seen_since=NOW - timedelta(minutes=6))
+    what = seen(view(name="lm-r2", step=None))
+    told = look(case, what)
+    assert [one.severity for one in told.actions if isinstance(one, Notify)] == [Severity.WARNING]
+    again = look(told.incident, what)
+    assert (again.rule, again.actions) == ("verify.blind", ())
+
+
+def test_a_stall_is_not_acted_on_while_its_heartbeat_cannot_be_read() -> None:
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(signal(),))
+    assert asked.ask is not None
+    asked = dataclasses.replace(asked, ask=dataclasses.replace(asked.ask, deadline_at=NOW))
+    unread = seen(view(is_beat_unread=True, step=None), reply=UNSEEN)
+    told = look(asked, unread)
+    assert told.rule == "hang.unread"
+    assert not any(isinstance(one, StopJob) for one in told.actions)
+    assert asked.ask is not None
+    stuck = dataclasses.replace(asked, ask=dataclasses.replace(asked.ask, outcome="cannot", why="it is stuck"))
+    waited = dataclasses.replace(stuck, evidence_since=NOW - timedelta(hours=1))
+    assert any(isinstance(one, StopJob) for one in look(waited, unread).actions)
+
+
+def test_a_checkpoint_is_not_passed_over_for_an_end_that_other_starts_come_to_as_well() -> None:
+    tries = tuple(
+        Try(
+            number=number,
+            name=f"lm-r{number}",
+            clone_of="lm",
+            at=NOW,
+            resume_step=Known(90),
+            resume_manifest="m90",
+            ended=True,
+            died_at_load=True,
+        )
+        for number in (2, 3)
+    )
+    ends = tuple(Failure(attempt=one.name, signature="batch 41 is empty", step=Known(90)) for one in tries)
+    case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH, tries=tries, failures=ends)
+    assert condemned(case, UNSEEN, DEFAULT_POLICY) is not None
+    first = Failure(attempt="lm", signature="batch 41 is empty", step=Known(91))
+    assert condemned(dataclasses.replace(case, failures=(first, *ends)), UNSEEN, DEFAULT_POLICY) is None
+
+
+@pytest.mark.parametrize(("onset", "before"), [(130, 130), (103, 100), (98, 98)])
+def test_a_loss_that_goes_bad_well_past_the_first_onset_is_another_one(onset: int, before: int) -> None:
+    case = incident(
+        Phase.VERIFYING,
+        FaultClass.NON_FINITE,
+        onsets=(Onset(attempt="lm", fault=FaultClass.NON_FINITE, step=Known(100)),),
+        onset_attempt="lm-r2",
+        onset_fault=FaultClass.NON_FINITE,
+        onset_step=Known(onset),
+    )
+    assert onset_to_precede(case) == Known(before)

@@ -1,0 +1,46 @@
+"""What a recovery costs: seconds that are ours, in virtual time, and calls of AWS. Counts; no clock of this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.bench_overhead import (
+    GOAL_CALLS,
+    GOAL_OPERATIONS,
+    GOAL_S,
+    INHERENT,
+    OURS,
+    OUTSIDE,
+    PLAYBOOKS,
+    measure,
+)
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+def test_no_playbook_waits_longer_than_it_earns(name: str) -> None:
+    one = measure(PLAYBOOKS[name], to_the_page=name.startswith("divergence"))
+    assert one.seconds(OURS) <= GOAL_S, one.spans
+    assert one.operations <= GOAL_OPERATIONS
+    limits = {
+        "hang, all ranks report": 6,
+        "hang, one rank mute": 6,  # a strong verdict is not held open for the rank that never reports
+        "node hardware, run stuck": 6,  # its monitor answers as soon as it is asked
+        "node lost, run stuck": 45,  # two heartbeats
+        "the same, monitor dead": 75,  # four heartbeats that did not come
+    }
+    assert one.seconds(OUTSIDE) <= limits.get(name, 36), one.spans
+    if name not in ("loss spike", "no progress, to the page"):
+        assert one.seconds(INHERENT) == 0
+
+
+def test_a_recovery_from_a_crash_takes_sixty_calls_of_ours_at_most() -> None:
+    one = measure(PLAYBOOKS["crash"])
+    assert one.end == "recovered verify.passed"
+    every = one.calls + one.sweeps
+    assert every.total() <= GOAL_CALLS, every
+    looks = one.calls["dynamodb.BatchGetItem"] - 1  # one begins each look, one the resubmission
+    assert looks <= 2
+    assert one.calls["sagemaker.CreateTrainingJob"] == 1
+    # Two looks and the request that is cloned; a submission that was accepted is not looked at again.
+    assert one.calls["sagemaker.DescribeTrainingJob"] <= looks + 1
+    assert one.platform_calls > 0, "they are counted apart"
