@@ -84,6 +84,7 @@ class Training:
             is_ours=self.is_ours,
         )
         self.attempts[job.name] = run.attempts[job.name] = attempt
+        run.is_finished = False  # one that had come to its end is trained on
         if run.spec.watch == "monitor":
             self.monitor.begin(attempt)
         if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
