@@ -147,6 +147,7 @@ class Training:
 
     def _register(self, attempt: Attempt) -> None:
         self.attempts[attempt.name] = attempt.run.attempts[attempt.name] = attempt
+        attempt.run.is_finished = False  # one that had come to its end is trained on
         if attempt.run.spec.watch == "monitor":
             self.monitor.begin(attempt)
 

@@ -368,7 +368,7 @@ class World(RealService):
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.first_name
                 run.owner_took_it = True
-                run.is_finished = False  # one that had come to its end is trained on
+                run.owner_stopped = run.owner_stopped and deed.tagged == "none"  # in our care again, by its tags
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":

@@ -211,6 +211,7 @@ class Incident:
     seen_as: str = ""
     seen_since: datetime | None = None
     unseen_since: datetime | None = None
+    doubt_since: datetime | None = None
     paged_for: str = ""
     repaired_at: datetime | None = None
     watch_step: Maybe[int] = Unknown("not watched yet")
@@ -284,6 +285,7 @@ class Incident:
             phase_entered_at=_moved_on(self.phase_entered_at, began, now),
             seen_since=self.seen_since and _moved_on(self.seen_since, began, now),
             unseen_since=self.unseen_since and _moved_on(self.unseen_since, began, now),
+            doubt_since=self.doubt_since and _moved_on(self.doubt_since, began, now),
             watch_at=self.watch_at and _moved_on(self.watch_at, began, now),
             stop_asked_at=self.stop_asked_at and _moved_on(self.stop_asked_at, began, now),
             capacity_since=self.capacity_since and _moved_on(self.capacity_since, began, now),
@@ -399,6 +401,7 @@ class Incident:
             "seen_as": self.seen_as,
             "seen_since": _at(self.seen_since),
             "unseen_since": _at(self.unseen_since),
+            "doubt_since": _at(self.doubt_since),
             "paged_for": self.paged_for,
             "repaired_at": _at(self.repaired_at),
             "watch_step": maybe_to_wire(self.watch_step),
@@ -466,6 +469,7 @@ class Incident:
             seen_as=wire["seen_as"],
             seen_since=_from_at(wire["seen_since"]),
             unseen_since=_from_at(wire["unseen_since"]),
+            doubt_since=_from_at(wire.get("doubt_since")),
             paged_for=wire.get("paged_for", ""),
             repaired_at=_from_at(wire["repaired_at"]),
             watch_step=maybe_from_wire(wire["watch_step"]),

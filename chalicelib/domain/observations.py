@@ -240,7 +240,8 @@ class Observation:
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
-    known. `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
+    known. `ran` names the newest that was submitted by a person, and those of ours since that have trained.
+    `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
     has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
     `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
@@ -263,6 +264,7 @@ class Observation:
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
+    ran: tuple[str, ...] = ()
     began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""
@@ -300,6 +302,7 @@ class Observation:
             "best_before": maybe_to_wire(self.best_before),
             "fruitless_before": self.fruitless_before,
             "resumed_at": list(self.resumed_at),
+            "ran": list(self.ran),
             "began_before": maybe_to_wire(self.began_before),
             "had_checkpoints": self.had_checkpoints,
             "current": self.current,
@@ -344,6 +347,7 @@ class Observation:
             best_before=maybe_from_wire(wire["best_before"]),
             fruitless_before=int(wire["fruitless_before"]),
             resumed_at=tuple(wire.get("resumed_at", ())),
+            ran=tuple(wire.get("ran", ())),
             began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
             had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),

@@ -306,7 +306,16 @@ def _without_a_checkpoint(look: Look) -> int:
         if step is None or step < newest:
             break
         count += 1
-    return count
+    return max(count, _since_its_writer(look, newest))
+
+
+def _since_its_writer(look: Look, newest: int) -> int:
+    """Attempts of ours since the one that saved the newest checkpoint, whatever they resumed from."""
+    found = look.seen.checkpoints.value if isinstance(look.seen.checkpoints, Known) else ()
+    writers = {one.attempt for one in found if one.step == newest and not one.problems}
+    ran = look.seen.ran
+    last = max((index for index, name in enumerate(ran) if name in writers or index == 0), default=0)
+    return len(ran) - 1 - last if ran else 0
 
 
 def backoff(steps: tuple[timedelta, ...], index: int) -> timedelta:

@@ -13,6 +13,7 @@ from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.loss import bad_fault
 from chalicelib.domain.observations import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
@@ -126,8 +127,11 @@ def _defer(look: Look, attempt: AttemptView) -> Decision:
 
 def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     moves_again = heal(look, attempt)
-    if moves_again is not None:
+    bad = bad_fault(attempt)
+    if moves_again is not None and (bad is None or moves_again.incident.is_open):
         return moves_again
+    if moves_again is not None and bad is not None:  # it moves, and is not well: its loss is what is left to see to
+        look = look.changed(fault=bad, fault_rule=f"beat.{attempt.loss_health}")
     row = look.policy.playbook(look.incident.fault)
     watched = _left_training(look, attempt, row.response)
     if watched is not None:

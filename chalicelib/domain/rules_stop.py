@@ -14,7 +14,7 @@ from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_stop
 from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.known import Known
-from chalicelib.domain.loss import Turn, marked_healed, turn_of
+from chalicelib.domain.loss import Turn, bad_fault, marked_healed, turn_of
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
@@ -148,7 +148,11 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
             to,
         )
     if not look.incident.tries:
-        return heal(look, attempt)
+        moves_again = heal(look, attempt)
+        if moves_again is None or moves_again.incident.is_open or bad_fault(attempt) is None:
+            return moves_again
+        reason = f"{attempt.name} moves again, but its loss is {attempt.loss_health}"
+        return look.changed(**unwatched()).move("heal.loss_bad", reason, Phase.HOLDING)
     is_past = has_passed(attempt.last_step, stalled_at(look.incident)) and attempt.work != STALLED
     if look.incident.fault is FaultClass.HANG and is_past:
         return look.changed(**unwatched()).move(

@@ -46,7 +46,7 @@ FAR_BELOW_STEPS: Final = 10
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
 NEXT_BEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats (rekindle/monitor/settings.py)
-STALE: Final = timedelta(minutes=3)  # twelve heartbeats: what such a one shows was so then, and need not be so now
+STALE: Final = timedelta(seconds=60)  # four heartbeats: what such a one shows was so then, and need not be so now
 BLIND_TOLD: Final = timedelta(minutes=5)  # it may be training anew what was trained: told well before it is given up
 OWN_STEPS: Final = 3  # as many bad losses in a row as a monitor calls bad (rekindle/monitor/state.py, ACT_AFTER)
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
@@ -222,6 +222,8 @@ def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
         if look.policy.playbook(FaultClass.NON_FINITE).response in ROLL_BACKS:
             return roll_back(look, attempt, "verify.non_finite", f"{attempt.name} turned non-finite again.")
         return look.hand_over("verify.poisoned", f"{attempt.name} turned non-finite again. {story(look)}")
+    if _says_stalled(look, attempt):
+        return begin_checkpoint(look.changed(fault=FaultClass.HANG, fault_rule="beat.stalled"), attempt)
     standing = [signal for signal in look.incident.signals if _stands(signal, look, attempt)]
     if not standing or attempt.status not in _ALIVE:
         return None
@@ -239,6 +241,15 @@ def _trouble(look: Look, attempt: AttemptView) -> Decision | None:
             return look.hand_over("playbook.hand_over", story(look))
         case Response.TELL | Response.RESTART:
             return _only_news(look, attempt, worst, row.response, keep)
+
+
+def _says_stalled(look: Look, attempt: AttemptView) -> bool:
+    """Its own heartbeat says so now, and the playbook restarts what hangs: an event that was lost is not waited for."""
+    if attempt.work != STALLED or attempt.status is not AttemptStatus.RUNNING or attempt.beat_at is None:
+        return False
+    back_at = look.incident.repaired_at
+    is_of_now = look.now - attempt.beat_at < STALE and (back_at is None or attempt.beat_at >= back_at)
+    return is_of_now and look.policy.playbook(FaultClass.HANG).response is Response.CHECKPOINT_THEN_RESTART
 
 
 def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
@@ -305,6 +316,7 @@ def _waiting(look: Look, attempt: AttemptView, doubt: str) -> Decision:
         return silent
     if doubt and _has_passed_all(look, attempt):
         return _in_doubt(look, attempt, doubt)
+    look = look.changed(doubt_since=None)
     if not isinstance(look.incident.target_step, Known):
         return _without_target(look, attempt, doubt)
     waiting = look.stay(
@@ -376,8 +388,9 @@ def _blind(look: Look, attempt: AttemptView) -> Decision:
 
 def _in_doubt(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
-    if attempt.loss_state != "none" or look.in_state < look.policy.verify_blind:
-        return look.stay("verify.doubt", reason)
+    since = look.incident.doubt_since or look.now
+    if look.now - since < look.policy.verify_blind:
+        return look.stay("verify.doubt", reason, doubt_since=since)
     return look.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
 
 

@@ -33,6 +33,7 @@ from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.registration import Registration
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
+MAX_ELDER_FAILURES = 8
 _STATES = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})
 _OVER = frozenset({"Completed", "Stopped"})
 _ENDED = _OVER | {"Failed"}
@@ -292,6 +293,8 @@ class Intake:
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
             incident = replace(incident, stretches=before.stretches)
+            # How its attempts ended before tells whether one more such end is the checkpoint's doing (loads.py).
+            incident = replace(incident, failures=before.failures[-MAX_ELDER_FAILURES:])
             if before.onset_attempt == job.current_attempt and before.onset_fault not in LOSS_FAULTS:
                 # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
                 incident = replace(incident, onset_attempt=before.onset_attempt, onset_step=before.onset_step)

@@ -112,6 +112,7 @@ class Look:
             best_before=best_before,
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
+            ran=ran_of_ours(attempts),
             began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
             checkpoints=self._checkpoints(job, incident, attempt, ended),
@@ -311,7 +312,7 @@ def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> 
     if not isinstance(seen, Known):
         return attempts
     view = seen.value
-    return tuple(replace(one, last_step=view.last_step) if one.name == view.name else one for one in attempts)
+    return tuple(replace(one, last_step=_made(one, view)) if one.name == view.name else one for one in attempts)
 
 
 def _goes_back_to(incident: Incident) -> tuple[int, ...]:
@@ -418,6 +419,17 @@ def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
     return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
 
 
+def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """See Observation.ran: what a person has submitted since begins anew."""
+    found: list[str] = []
+    for one in attempts:
+        if one.incident_id is None:
+            found = [one.name]
+        elif isinstance(one.last_step, Known):
+            found.append(one.name)
+    return tuple(found)[-MAX_ATTEMPTS_SEEN:]
+
+
 def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
     """See Observation.began_before."""
     found: Maybe[int] = Unknown("no earlier attempt's first step is known")
@@ -451,9 +463,17 @@ def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt
         attempt,
         status=view.status.value,
         first_step=view.first_step,
-        last_step=died_at(incident, view) if view.status.has_ended else view.last_step,
+        last_step=_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
         ended_at=ended_at,
     )
+
+
+def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:
+    """The step that it came to. One whose monitor had begun and named no step has not come past its resume point."""
+    step = view.last_step if told is None else told
+    if isinstance(step, Known) or view.beat_at is None or not isinstance(attempt.resume_step, Known):
+        return step
+    return attempt.resume_step
 
 
 def _entry(decision: Decision, seen: Observation) -> TimelineEntry:

@@ -38,7 +38,6 @@ def test_an_attempt_that_is_past_the_old_one_and_well_has_recovered() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"work": STALLED}, "stands still"),
         ({"beat_at": NOW - 4 * MINUTE}, "old"),
         ({"first_step": Known(104)}, "3 steps of its own"),
         ({"loss_state": "none"}, "not known to be finite"),
@@ -48,6 +47,15 @@ def test_what_is_not_shown_yet_is_waited_for(changes: dict[str, Any], says: str)
     told = look(incident(Phase.VERIFYING, FaultClass.NON_FINITE, onset_attempt="lm"), seen(view(**WELL | changes)))
     assert (told.rule, told.incident.phase) == ("verify.doubt", Phase.VERIFYING)
     assert says in told.reason
+
+
+def test_one_whose_heartbeat_says_that_it_stands_still_is_stuck_again() -> None:
+    told = look(incident(Phase.VERIFYING), seen(view(**WELL | {"work": STALLED})))
+    assert (told.rule, told.incident.phase, told.incident.fault) == (
+        "playbook.checkpoint",
+        Phase.CHECKPOINTING,
+        FaultClass.HANG,
+    )
 
 
 def test_a_run_that_reports_no_loss_recovers_by_its_steps() -> None:
@@ -60,8 +68,7 @@ def test_after_a_bad_loss_one_that_stays_unknown_is_a_persons_to_judge() -> None
         Phase.VERIFYING,
         FaultClass.NON_FINITE,
         onset_attempt="lm",
-        seen_as=f"lm-r2:{AttemptStatus.RUNNING}",
-        seen_since=NOW - DEFAULT_POLICY.verify_blind,
+        doubt_since=NOW - DEFAULT_POLICY.verify_blind,
     )
     told = look(case, seen(view(**WELL | {"loss_state": "none"})))
     assert (told.rule, told.incident.phase) == ("verify.doubt_limit", Phase.HANDED_OVER)
