@@ -284,7 +284,7 @@ class Look:
             known = Attempt(job_id=job_id, number=before.attempt_number, name=view.name, submitted_at=before.opened_at)
             try:
                 self.registry.update_attempt(_updated(known, before, view))
-            except UnknownEntity:  # it was registered under another number, or by nobody
+            except UnknownEntity:  # it was registered under another number, or not at all
                 self._keep_by_name(job_id, before, view)
         else:
             self._keep_by_name(job_id, before, view)
