@@ -42,6 +42,7 @@ def parts_of(story: Story) -> frozenset[str]:
         parts |= {f"watch {run.watch}"} if run.watch != "monitor" else set()
         parts |= {"ends"} if run.steps is not None else set()
         parts |= {f"platform {run.platform}"} if run.platform != "sagemaker" else set()
+        parts |= {"long history"} if run.history else set()
         parts |= {"no requeue"} if not run.requeue else set()
         parts |= {"no capacity"} if run.refusals else set()
     if len(story.runs) > 1:

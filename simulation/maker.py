@@ -24,13 +24,25 @@ _CRASHES: Final = (
 
 PLATFORMS: Final = ("sagemaker", "slurm")
 _SLURM_SHARE: Final = 0.35
+_HISTORY_SHARE: Final = 0.001
+HISTORY: Final = 10_000
 _SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
 
 
 def make(seed: int, platform: str = "") -> Story:
     """The story of this seed; without a platform, of one that the seed draws."""
-    platform = platform or PLATFORMS[random.Random(f"platform {seed}").random() < _SLURM_SHARE]
-    return _on_slurm(seed) if platform == "slurm" else _of_training_jobs(seed)
+    apart = random.Random(f"platform {seed}")
+    drawn = PLATFORMS[apart.random() < _SLURM_SHARE]
+    story = (_on_slurm if (platform or drawn) == "slurm" else _of_training_jobs)(seed)
+    return _with_history(story) if apart.random() < _HISTORY_SHARE else story
+
+
+def _with_history(story: Story) -> Story:
+    """Its first run has been on for long: there are 10,000 checkpoints, and everything happens so many steps later."""
+    first = story.runs[0]
+    troubles = tuple(replace(one, step=one.step + HISTORY) for one in first.troubles)
+    steps = None if first.steps is None else first.steps + HISTORY
+    return replace(story, runs=(replace(first, history=HISTORY, troubles=troubles, steps=steps), *story.runs[1:]))
 
 
 def _of_training_jobs(seed: int) -> Story:

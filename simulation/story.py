@@ -61,6 +61,7 @@ class Run:
     instances     of the training job, or nodes of the Slurm job
     ranks         on each of them
     platform      sagemaker (a training job) or slurm (on the story's HyperPod cluster)
+    history       so many checkpoints of its, one a step, lie there before it begins, and it goes on from the newest
     requeue       slurm: the job may be requeued
     """
 
@@ -77,6 +78,7 @@ class Run:
     ranks: int = 1
     platform: str = "sagemaker"
     requeue: bool = True
+    history: int = 0
     troubles: tuple[Trouble, ...] = ()
 
 

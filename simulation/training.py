@@ -150,6 +150,10 @@ class Training:
         attempt.run.is_finished = False  # one that had come to its end is trained on
         if attempt.run.spec.watch == "monitor":
             self.monitor.begin(attempt)
+        if len(attempt.run.attempts) == 1:
+            with self._objects.unheard():
+                for step in range(1, attempt.run.spec.history + 1):
+                    self._saves.save(attempt, step, SaveKind.PERIODIC, None)
 
     def _download(self, attempt: Attempt) -> None:
         if self._jobs.enter(attempt.name, Phase.DOWNLOADING):

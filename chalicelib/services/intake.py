@@ -11,6 +11,7 @@ from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, incident_id_for, node_scope
 from chalicelib.domain.jobs import Job
+from chalicelib.domain.node_findings import instance_of, is_all_clear
 from chalicelib.domain.observations import AttemptStatus
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.ports import (
@@ -69,6 +70,8 @@ class Intake:
             located = about.located(signal)
             if located is not None:
                 return self._receive_about_node(located, about)
+            if is_all_clear(signal) and (known := self._of_instance(signal)) is not None:
+                return self.cancel(known.incident_id, signal)
         if self._is_dropped_unread(signal):
             return Outcome(what=What.DROPPED, reason="mere news", signal=signal.kind.value)
         job = self._registration.job_of(signal)
@@ -166,6 +169,14 @@ class Intake:
             return Outcome(what=What.DROPPED, reason=said, signal=signal.kind.value)
         incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
         return self._knock(replace(incident, node=node), signal)
+
+    def _of_instance(self, signal: Signal) -> Incident | None:
+        """The open Incident of the node in whose place the instance stands, while no head node says where that is."""
+        instance_id = instance_of(signal)
+        for one, _ in self.store.list_open() if instance_id is not None else ():
+            if one.cluster == signal.cluster and one.repair is not None and one.repair.instance_id == instance_id:
+                return one
+        return None
 
     def _newest_of(self, cluster: str, node: str) -> Incident | None:
         return next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
