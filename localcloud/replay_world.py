@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
+from chalicelib.domain.doubt import OWN_STEPS
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
@@ -219,8 +220,8 @@ class RecordedWorld:
             steps = [
                 one.last_step for one in self.runs.values() if one.job_id == job.job_id or one.name == action.clone_of
             ]
-            run.last_step = max([run.first_step, *(step for step in steps if step is not None)]) + 1
-            run.beat_at, run.loss_state = self.clock.now(), "finite"
+            run.last_step = max([run.first_step, *(step for step in steps if step is not None)]) + OWN_STEPS
+            run.loss_state = "finite"
         self.runs[action.name] = run
         return ActionResult(action="ResubmitJob", done=Done.DONE)
 
@@ -237,7 +238,7 @@ class RecordedWorld:
             ended_at=attempt.ended_at,
             first_step=_maybe(run.first_step),
             last_step=_maybe(run.last_step),
-            beat_at=run.beat_at,
+            beat_at=self.clock.now() if run.ours and run.status is AttemptStatus.RUNNING else run.beat_at,
             loss_state=run.loss_state,
         )
 
