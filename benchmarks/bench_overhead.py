@@ -1,9 +1,9 @@
 """Per playbook, in virtual time: the seconds that Rekindle adds, each with its reason, and the AWS calls that it makes.
 
 Added = from the moment the fault can be seen (the job has ended, or an event says so) until the new attempt is accepted
-by the platform, or until a person is paged where that is the end; less the platform's own stop. It is told by the
+by the platform, or until a person is paged where that is the end; less the platform's own stop. It is read from the
 Incident's timeline: between two lines the Incident waited for what the first one says. Inherent, and shown apart, are
-the time in which a bad loss may heal, back-offs, and what is waited for that somebody else has to do: the run's answer
+the time in which a bad loss may heal, back-offs, and what others have to do first: the run's answer
 to a request, its ranks' reports, its heartbeats, capacity.
 
 Calls are those of the service's own clients (recovery, intake, sweep), from the moment of the fault until the Incident

@@ -206,7 +206,7 @@ class JobRegistry(Protocol):
 
     def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
         """Make `attempt` the Job's current one, fenced by the Job's version; marks the old one superseded. The run goes
-        on by it: the sweep looks after the Job again, and nobody halts it any more.
+        on by it: the sweep looks after the Job again, and no order halts it any more.
 
         Adding the attempt that is current already is a no-op. Raises VersionConflict.
         """

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,9 @@ CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per 
 # A stack in one of these has never worked, and CloudFormation refuses to update it.
 _STILLBORN: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
 _NO_CHANGES: Final = ("didn't contain changes", "No updates are to be performed")
+_BEGINNINGS: Final = frozenset({"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS"})
+# What CloudFormation writes beside every resource that another one's failure has ended.
+_CONSEQUENCES: Final = frozenset({"Resource creation cancelled", "Resource update cancelled"})
 _WAIT: Final = {"Delay": 5, "MaxAttempts": 360}  # half an hour
 
 
@@ -235,12 +238,26 @@ class Deployment:
             raise DeploymentError(f"{self.stack}: {err}\n{self._failures()}") from err
 
     def _failures(self) -> str:
-        events = self._cloud().describe_stack_events(StackName=self.stack)["StackEvents"]
-        failed = [event for event in events if str(event["ResourceStatus"]).endswith("_FAILED")]
+        """What failed in the operation that has just ended, oldest first: the newest events up to its beginning.
+
+        A page has 100 events; one create and its roll-back are several hundred.
+        """
+        failed = []
+        for event in self._events():
+            status = str(event["ResourceStatus"])
+            if event["LogicalResourceId"] == self.stack and status in _BEGINNINGS:
+                break
+            if status.endswith("_FAILED") and event.get("ResourceStatusReason") not in _CONSEQUENCES:
+                failed.append(event)
         return "\n".join(
             f"  {event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
             for event in reversed(failed)
         )
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        """The stack's events, newest first."""
+        for page in self._cloud().get_paginator("describe_stack_events").paginate(StackName=self.stack):
+            yield from page["StackEvents"]
 
 
 def _session(region: str | None) -> Any:

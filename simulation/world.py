@@ -368,9 +368,8 @@ class World(RealService):
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.first_name
                 run.owner_took_it = True
-                run.owner_stopped_at = (
-                    run.owner_stopped_at if deed.tagged == "none" else None
-                )  # in our care, by its tags
+                if deed.tagged != "none":  # in our care again, by its tags
+                    run.owner_stopped_at = None
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":

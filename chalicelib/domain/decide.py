@@ -137,6 +137,8 @@ def _carried_on(look: Look, decision: Decision) -> Decision:
         return decision
     prepared = dataclasses.replace(look, incident=decision.incident)
     sent = guarded(prepared, decide_resubmitting(prepared), base=decision.incident)
+    if not sent.incident.is_open:
+        return decision  # before it is given up, one more look tells whether it was started by hand meanwhile
     return dataclasses.replace(
         sent, reason=f"{decision.reason} {sent.reason}", actions=(*decision.actions, *sent.actions)
     )

@@ -241,6 +241,7 @@ class Observation:
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
     known. `ran` names the newest that was submitted by a person, and those of ours since that have trained.
+    `began_anew` counts the newest attempts of ours in a row that began no further on than the one before them.
     `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
     has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
@@ -265,6 +266,7 @@ class Observation:
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
     ran: tuple[str, ...] = ()
+    began_anew: int = 0
     began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""
@@ -303,6 +305,7 @@ class Observation:
             "fruitless_before": self.fruitless_before,
             "resumed_at": list(self.resumed_at),
             "ran": list(self.ran),
+            "began_anew": self.began_anew,
             "began_before": maybe_to_wire(self.began_before),
             "had_checkpoints": self.had_checkpoints,
             "current": self.current,
@@ -348,6 +351,7 @@ class Observation:
             fruitless_before=int(wire["fruitless_before"]),
             resumed_at=tuple(wire.get("resumed_at", ())),
             ran=tuple(wire.get("ran", ())),
+            began_anew=int(wire.get("began_anew", 0)),
             began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
             had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),

@@ -299,8 +299,8 @@ def _without_a_checkpoint(look: Look) -> int:
     """
     checkpoints = look.seen.checkpoints
     newest = newest_verified(checkpoints.value, look.incident) if isinstance(checkpoints, Known) else -1
-    if newest < 0:
-        return 0
+    if newest < 0:  # there is none, and what each attempt began at shows whether anything was kept elsewhere
+        return look.seen.began_anew if isinstance(checkpoints, Known) and not checkpoints.value else 0
     count = 0
     for step in reversed(look.seen.resumed_at):
         if step is None or step < newest:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from chalicelib.domain.actions import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.bad_nodes import to_exclude
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
+from chalicelib.domain.doubt import STALE, completed_unseen, doubt_of, in_doubt
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.finishing import completed_poisoned, decide_finishing
@@ -46,9 +47,7 @@ FAR_BELOW_STEPS: Final = 10
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
 NEXT_BEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats (rekindle/monitor/settings.py)
-STALE: Final = timedelta(seconds=60)  # four heartbeats: what such a one shows was so then, and need not be so now
 BLIND_TOLD: Final = timedelta(minutes=5)  # it may be training anew what was trained: told well before it is given up
-OWN_STEPS: Final = 3  # as many bad losses in a row as a monitor calls bad (rekindle/monitor/state.py, ACT_AFTER)
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -63,7 +62,7 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status is AttemptStatus.COMPLETED:
         return (
             completed_poisoned(look, attempt)
-            or _completed_unseen(look, attempt)
+            or completed_unseen(look, attempt)
             or look.close("verify.completed", f"{attempt.name} has completed", Phase.RECOVERED, severity=Severity.INFO)
         )
     if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(look, attempt):
@@ -90,23 +89,10 @@ def decide_verifying(look: Look) -> Decision:
     finishing = decide_finishing(look, attempt, group="verify")
     if finishing is not None:
         return finishing
-    doubt = _doubt(look, attempt)
+    doubt = doubt_of(look, attempt)
     if attempt.status in _ALIVE and not doubt and _has_passed_all(look, attempt):
         return _passed(look, attempt)
     return _waiting(look, attempt, doubt)
-
-
-def _completed_unseen(look: Look, attempt: AttemptView) -> Decision | None:
-    """After a bad loss it is recovered only with one that is known to be finite, also where it has come to its end."""
-    was_bad = bool(look.incident.onsets) or look.incident.onset_attempt is not None
-    if not was_bad or attempt.loss_state == "finite":
-        return None
-    return look.hand_over(
-        "verify.completed_unseen",
-        f"{attempt.name} has completed, and nothing tells how its loss was, after one that was bad. {story(look)} "
-        "Whether what it left can be used is for a person to check",
-        severity=Severity.WARNING,
-    )
 
 
 def _plan_ignored(look: Look, attempt: AttemptView) -> Decision | None:
@@ -131,25 +117,6 @@ def _has_passed_all(look: Look, attempt: AttemptView) -> bool:
     verify_to = look.incident.verify_to
     is_past_data = not isinstance(verify_to, Known) or has_passed(attempt.last_step, verify_to)
     return is_past_data and has_passed(attempt.last_step, look.incident.target_step)
-
-
-def _doubt(look: Look, attempt: AttemptView) -> str:
-    """Why it is not called recovered yet, however far it is; empty for no doubt.
-
-    A trainer may have loaded other weights than it was to, and a poisoned loss is no state before it has lasted: a
-    first step past the mark shows neither that the weights are well nor that the run goes on.
-    """
-    incident, first, last = look.incident, attempt.first_step, attempt.last_step
-    if attempt.work == STALLED:
-        return "it stands still there"
-    if attempt.beat_at is not None and look.now - attempt.beat_at >= STALE:
-        return f"its heartbeat is {span_word(look.now - attempt.beat_at)} old"
-    if isinstance(first, Known) and isinstance(last, Known) and last.value < first.value + OWN_STEPS - 1:
-        return f"a bad loss would show after {OWN_STEPS} steps of its own, the first of which was {first.value}"
-    was_bad = bool(incident.onsets) or incident.onset_attempt is not None
-    if attempt.loss_state == "none" and (was_bad or attempt.loss_health == "watch"):
-        return "its newest loss is not known to be finite"
-    return ""
 
 
 def _passed(look: Look, attempt: AttemptView) -> Decision:
@@ -266,12 +233,22 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if look.incident.repaired_at is not None and signal.occurred_at < look.incident.repaired_at:
         return False
+    if signal.kind is SignalKind.STALL and _saved_since(signal, look, attempt):
+        return False
     is_beat_older = attempt.beat_at is not None and attempt.beat_at < signal.occurred_at
     if signal.kind is SignalKind.STALL and not is_beat_older and attempt.work != STALLED:
         step = signal_step(signal)
         if isinstance(attempt.last_step, Known) and (isinstance(step, Unknown) or attempt.last_step.value > step.value):
             return False
     return True
+
+
+def _saved_since(stall: Signal, look: Look, attempt: AttemptView) -> bool:
+    """Asked after the stall was said, it has saved at a later step: it moved on, whatever its heartbeats show."""
+    ask, step = look.incident.ask, signal_step(stall)
+    if ask is None or ask.attempt != attempt.name or ask.outcome != "saved" or ask.asked_at < stall.occurred_at:
+        return False
+    return ask.step is not None and isinstance(step, Known) and ask.step > step.value
 
 
 def _only_news(
@@ -315,7 +292,7 @@ def _waiting(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     if silent is not None:
         return silent
     if doubt and _has_passed_all(look, attempt):
-        return _in_doubt(look, attempt, doubt)
+        return in_doubt(look, attempt, doubt)
     look = look.changed(doubt_since=None)
     if not isinstance(look.incident.target_step, Known):
         return _without_target(look, attempt, doubt)
@@ -384,14 +361,6 @@ def _blind(look: Look, attempt: AttemptView) -> Decision:
         f"({why(attempt.last_step)}): whether it progresses is for a person to check",
         severity=Severity.WARNING,
     )
-
-
-def _in_doubt(look: Look, attempt: AttemptView, doubt: str) -> Decision:
-    reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
-    since = look.incident.doubt_since or look.now
-    if look.now - since < look.policy.verify_blind:
-        return look.stay("verify.doubt", reason, doubt_since=since)
-    return look.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
 
 
 def _without_target(look: Look, attempt: AttemptView, doubt: str) -> Decision:

@@ -25,6 +25,7 @@ EC2: Final = (
     "EC2 Instance Rebalance Recommendation",
     "EC2 Instance State-change Notification",
     "Capacity Block Expiration Warning",
+    "Capacity Block Reservation Expiration Warning",
     "EC2 Capacity Reservation Instance Interruption Warning",
 )
 MONITOR: Final = (

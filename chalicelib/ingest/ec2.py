@@ -6,7 +6,7 @@ instances of HyperPod and of training jobs live in a service account.
      "detail": {"instance-id": "i-0a1b2c3d4e5f60718", "instance-action": "terminate"}}
     EC2 Instance Rebalance Recommendation                 instance-id
     EC2 Instance State-change Notification                instance-id, state
-    Capacity Block Expiration Warning                     capacity-reservation-id, end-date (40 minutes ahead)
+    Capacity Block [Reservation] Expiration Warning       capacity-reservation-id, end-date (40 minutes ahead)
     EC2 Capacity Reservation Instance Interruption Warning  instance-id, instance-action, instance-termination-time,
                                                           availability-zone-id, instance-lifecycle
 
@@ -31,6 +31,8 @@ SPOT: Final = "EC2 Spot Instance Interruption Warning"
 REBALANCE: Final = "EC2 Instance Rebalance Recommendation"
 STATE: Final = "EC2 Instance State-change Notification"
 BLOCK_ENDING: Final = "Capacity Block Expiration Warning"
+# AWS's own page has both names, by language and partition (EC2 user guide, capacity-blocks-monitor).
+BLOCK_RESERVATION_ENDING: Final = "Capacity Block Reservation Expiration Warning"
 RESERVATION_INTERRUPTION: Final = "EC2 Capacity Reservation Instance Interruption Warning"
 
 SPOT_NOTICE_S: Final = 120  # about two minutes, not guaranteed; Source: EC2 user guide
@@ -166,5 +168,6 @@ PARSERS: Final[dict[str, Callable[[Envelope], Signal]]] = {
     REBALANCE: _rebalance,
     STATE: _state,
     BLOCK_ENDING: _block_ending,
+    BLOCK_RESERVATION_ENDING: _block_ending,
     RESERVATION_INTERRUPTION: _reservation_interruption,
 }

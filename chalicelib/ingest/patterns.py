@@ -18,7 +18,12 @@ Pattern = dict[str, Any]
 DEFAULT_BUS: Final = "default"
 OWN_BUS: Final = "rekindle"
 
-_MAILBOX_KEYS: Final = ("*/rekindle/replies/*", "*/rekindle/manifests/*")
+# A mailbox may be a bucket's root, where nothing comes before its first folder.
+_MAILBOX_KEYS: Final = tuple(
+    form
+    for folder in ("rekindle/replies/", "rekindle/manifests/")
+    for form in ({"wildcard": f"*/{folder}*"}, {"prefix": folder})
+)
 
 PATTERNS: Final[dict[str, Pattern]] = {
     "hyperpod_event": {
@@ -34,7 +39,7 @@ PATTERNS: Final[dict[str, Pattern]] = {
     "mailbox_event": {
         "source": ["aws.s3"],
         "detail-type": [detail_types.OBJECT_CREATED],
-        "detail": {"object": {"key": [{"wildcard": keys} for keys in _MAILBOX_KEYS]}},
+        "detail": {"object": {"key": list(_MAILBOX_KEYS)}},
     },
 }
 

@@ -28,7 +28,9 @@ LOOK_TIME: Final = timedelta(seconds=1)  # the engine waits whole seconds, at le
 
 # All that a drill may ask of the parts it reads through. Everything else is refused, whatever it is called.
 _READS: Final[Mapping[str, frozenset[str]]] = {
-    "registry": frozenset({"get", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}),
+    "registry": frozenset(
+        {"get", "standing", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}
+    ),
     "scheduler": frozenset({"describe", "siblings"}),
     "mailbox": frozenset({"beat", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),

@@ -113,6 +113,7 @@ class Look:
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
             ran=ran_of_ours(attempts),
+            began_anew=began_anew(attempts, attempt),
             began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
             checkpoints=self._checkpoints(job, incident, attempt, ended),
@@ -283,7 +284,7 @@ class Look:
             known = Attempt(job_id=job_id, number=before.attempt_number, name=view.name, submitted_at=before.opened_at)
             try:
                 self.registry.update_attempt(_updated(known, before, view))
-            except UnknownEntity:  # it was registered under another number, or by nobody
+            except UnknownEntity:  # it was registered under another number, or not at all
                 self._keep_by_name(job_id, before, view)
         else:
             self._keep_by_name(job_id, before, view)
@@ -428,6 +429,20 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
         elif isinstance(one.last_step, Known):
             found.append(one.name)
     return tuple(found)[-MAX_ATTEMPTS_SEEN:]
+
+
+def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
+    """See Observation.began_anew."""
+    view = seen.value if isinstance(seen, Known) else None
+    steps = [view.first_step if view is not None and one.name == view.name else one.first_step for one in attempts]
+    count = 0
+    for index in range(len(attempts) - 1, 0, -1):
+        now, before = steps[index], steps[index - 1]
+        is_known = isinstance(now, Known) and isinstance(before, Known)
+        if attempts[index].incident_id is None or not is_known or now.value > before.value:  # type: ignore[union-attr]
+            break
+        count += 1
+    return count
 
 
 def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:

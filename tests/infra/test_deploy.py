@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
 from moto import mock_aws
 
 from infra.deploy import Deployment, DeploymentError, main, stack_name
@@ -159,3 +161,58 @@ def test_prod_has_the_plain_name_and_every_other_stage_its_own() -> None:
     for bad in ("Dev", "a_b", "", "x" * 21):
         with pytest.raises(DeploymentError):
             stack_name(bad)
+
+
+def test_a_failed_deployment_names_the_first_cause_however_many_events_follow() -> None:
+    """A page has 100 events; a create that is rolled back writes several hundred."""
+
+    def told(number: int, resource: str, status: str, reason: str | None = None) -> dict[str, Any]:
+        event = {
+            "StackId": "arn:aws:cloudformation:us-west-2:123456789012:stack/rekindle/1",
+            "EventId": str(number),
+            "StackName": "rekindle",
+            "LogicalResourceId": resource,
+            "ResourceStatus": status,
+            "Timestamp": datetime(2026, 11, 1, tzinfo=UTC),
+        }
+        return event if reason is None else event | {"ResourceStatusReason": reason}
+
+    oldest_first = [
+        told(0, "OldQueue", "CREATE_FAILED", "an earlier deployment's reason"),
+        told(1, "rekindle", "CREATE_IN_PROGRESS", "User Initiated"),
+        told(2, "MonitorBus", "CREATE_FAILED", "the bus already exists"),
+        *(told(3 + n, f"Alarm{n}", "CREATE_FAILED", "Resource creation cancelled") for n in range(120)),
+        told(123, "rekindle", "ROLLBACK_IN_PROGRESS", "The following resource(s) failed to create: [MonitorBus]."),
+        *(told(124 + n, f"Alarm{n}", "DELETE_COMPLETE") for n in range(120)),
+    ]
+    newest_first = oldest_first[::-1]
+    session = boto3.session.Session(region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x")
+    client = session.client("cloudformation")
+
+    class OneClient:
+        region_name = REGION
+
+        def client(self, _: str) -> Any:
+            return client
+
+    with Stubber(client) as stubbed:
+        for first in range(0, len(newest_first), 100):
+            asked = {"StackName": "rekindle"} | ({"NextToken": str(first)} if first else {})
+            rest = {"NextToken": str(first + 100)} if first + 100 < len(newest_first) else {}
+            stubbed.add_response(
+                "describe_stack_events", {"StackEvents": newest_first[first : first + 100]} | rest, asked
+            )
+        assert Deployment(session=OneClient(), stack="rekindle")._failures() == "  MonitorBus: the bus already exists"
+
+
+def test_what_a_removed_stack_leaves_is_taken_up_by_a_name_that_is_no_function(
+    account: boto3.session.Session, template: Template
+) -> None:
+    """CloudFormation imports only by a static identifier; anything else that stays fails the next create."""
+    settled = json.loads(json.dumps(template))
+    Deployment(session=account, stack="rekindle-dev")._settle(settled, code=CODE)
+    identifiers = {"AWS::DynamoDB::Table": "TableName", "AWS::S3::Bucket": "BucketName"}
+    kept = {name: one for name, one in settled["Resources"].items() if one.get("DeletionPolicy") == "Retain"}
+    assert {one["Type"] for one in kept.values()} == set(identifiers)
+    for one in kept.values():
+        assert isinstance(one["Properties"][identifiers[one["Type"]]], str)

@@ -107,6 +107,7 @@ GOLDEN: dict[str, list[Expected]] = {
     "cloudwatch_alarm_plain_ok": [_signal(K.ALARM, None, triggers=False, attempt=ATTEMPT)],
     "cloudwatch_alarm_several_runs": [_skip(NotOurs, "alarm names several runs")],
     "ec2_capacity_block_expiration": [_signal(K.CAPACITY_ENDING, F.PLANNED_END, triggers=True)],
+    "ec2_capacity_block_reservation_expiration": [_signal(K.CAPACITY_ENDING, F.PLANNED_END, triggers=True)],
     "ec2_capacity_reservation_interruption": [_signal(K.CAPACITY_ENDING, F.PLANNED_END, triggers=True, node=NODE)],
     "ec2_instance_state_pending": [_skip(Noise, "instance starting")],
     "ec2_instance_state_running": [_signal(K.INSTANCE_STATE, None, triggers=False, node=NODE)],
