@@ -368,8 +368,8 @@ class World(RealService):
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.first_name
                 run.owner_took_it = True
-                if deed.tagged != "none":  # in our care again, by its tags
-                    run.owner_stopped_at = None
+                if deed.tagged != "none":
+                    run.owner_stopped_at = None  # in our care again, by its tags
                 run.is_unprotected = deed.tagged == "none"
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
