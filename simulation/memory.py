@@ -93,17 +93,17 @@ class MemoryLemons:
     """ports.LemonLedger in memory."""
 
     def __init__(self) -> None:
-        self._records: dict[str, HardwareRecord] = {}
+        self.records: dict[str, HardwareRecord] = {}
 
     def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
-        self._records[mark] = self._records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
-        return self._records[mark]
+        self.records[mark] = self.records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
+        return self.records[mark]
 
     def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
-        return tuple(self._records[one] for one in dict.fromkeys(marks) if one in self._records)
+        return tuple(self.records[one] for one in dict.fromkeys(marks) if one in self.records)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
-        found = [one for one in self._records.values() if len(one.faults) > 1 or not repeated_only]
+        found = [one for one in self.records.values() if len(one.faults) > 1 or not repeated_only]
         found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
         return tuple(found[:limit])
 
