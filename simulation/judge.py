@@ -352,8 +352,8 @@ class Judge(Watcher):
             self._count("false_recovery", run.name, "no attempt makes steps")
 
     def _has_shown(self, run: TrueRun) -> bool:
-        """A loss that is not finite has been, or a poisoned attempt is about to be started."""
-        poisoned = [one for one in run.attempts.values() if one.first_bad_loss is not None]
+        """A loss that is not finite has been, of an attempt that lives."""
+        poisoned = [one for one in run.live if one.first_bad_loss is not None]
         return any(one.step_at(self._now) >= (one.first_bad_loss or 0) for one in poisoned)
 
     @staticmethod

@@ -137,7 +137,7 @@ def _carried_on(look: Look, decision: Decision) -> Decision:
         return decision
     prepared = dataclasses.replace(look, incident=decision.incident)
     sent = guarded(prepared, decide_resubmitting(prepared), base=decision.incident)
-    if not sent.incident.is_open:
+    if not sent.incident.is_open and sent.rule.startswith("resume."):
         return decision  # before it is given up, one more look tells whether it was started by hand meanwhile
     return dataclasses.replace(
         sent, reason=f"{decision.reason} {sent.reason}", actions=(*decision.actions, *sent.actions)

@@ -94,7 +94,6 @@ def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
     return dataclasses.replace(
         incident,
         unseen_since=None,
-        paged_for="",
         seen_since=incident.seen_since and min(incident.seen_since + away, now),
         watch_at=incident.watch_at and min(incident.watch_at + away, now),
         phase_entered_at=min(incident.phase_entered_at + away, now)

@@ -21,6 +21,7 @@ from rekindle.detectors.ranks import STRONG
 
 SETTLED: Final = timedelta(seconds=5)
 LIMITS_DIFFER: Final = 0.05  # of the learned limit
+OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
 _GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
 
@@ -125,12 +126,16 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
 
 
 def _heartbeat_first(look: Look) -> Decision | None:
-    """A stall that was said to be, of a run whose heartbeat cannot be read: it may be hours old, and over since.
+    """A stall that was said to be, of a run whose heartbeat cannot be read, or that is old and has none that is found.
 
     Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
     """
     incident, attempt = look.incident, look.attempt
-    if incident.fault is not FaultClass.HANG or attempt is None or not attempt.is_beat_unread:
+    if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
+        return None
+    claims = [one.occurred_at for one in incident.signals if one.fault is FaultClass.HANG and one.triggers]
+    is_old = attempt.beat_at is None and bool(claims) and look.now - max(claims) >= OLD_CLAIM
+    if not attempt.is_beat_unread and not is_old:
         return None
     ask = incident.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":

@@ -159,7 +159,7 @@ class Incident:
     `onset_step` is the first bad step of `onset_attempt`, once poisoned; what replaces it must resume before that.
     `seen_as` is the state that the attempt was last seen in, `seen_since` when it was first seen so; `unseen_since` is
     set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
-    `paged_for` is the rule that has paged for something that cannot be read, until the attempt is seen again.
+    `paged_for` are the rules that have paged for what cannot be read, or told of it: each once in an Incident.
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
     `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest attempt's first one was decided.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.

@@ -8,7 +8,7 @@ from chalicelib.domain.actions import AdoptAttempt, Done, QuarantineCheckpoint, 
 from chalicelib.domain.incidents import Incident, Phase, Try
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.resume import choose_resume_point, left_in_doubt
-from chalicelib.domain.rules_ended import back_off_for_capacity
+from chalicelib.domain.rules_ended import back_off_for_capacity, fruitless_of_job, over_budget
 from chalicelib.domain.slurm import Submission
 from chalicelib.domain.starts import again, left_behind, old_unseen, requeue_refused, way_to_start
 from chalicelib.domain.verdict import Decision, Look, detail, result, story, why
@@ -164,6 +164,12 @@ def _resubmit(look: Look) -> Decision:
     checkpoints = look.seen.checkpoints
     if not isinstance(checkpoints, Known):
         return _checkpoints_unseen(look, resent)
+    if resent is None and not incident.tries and incident.order is None:
+        # What the attempts before have gained could not be told while the checkpoints were unread.
+        spent = max(incident.fruitless_before, fruitless_of_job(look))
+        verdict = over_budget(look.changed(fruitless_before=spent))
+        if verdict is not None:
+            return verdict
     if not checkpoints.value and look.seen.had_checkpoints and not _is_fresh_order(incident):
         return look.hand_over(
             "resume.gone",

@@ -350,11 +350,11 @@ def _blind(look: Look, attempt: AttemptView) -> Decision:
     if look.in_state < look.policy.verify_blind:
         reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
         once = f"verify.blind:{attempt.name}"
-        if look.in_state < BLIND_TOLD or look.incident.paged_for == once:
+        if look.in_state < BLIND_TOLD or once in look.incident.paged_for.split():
             return look.stay("verify.blind", reason)
         text = f"{reason}. Whether it resumed where it was to cannot be told either, and is worth a look."
         told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: its steps cannot be seen", text=text)
-        return look.changed(paged_for=once).stay("verify.blind", reason, told)
+        return look.changed(paged_for=f"{look.incident.paged_for} {once}".strip()).stay("verify.blind", reason, told)
     return look.hand_over(
         "verify.blind_limit",
         f"{attempt.name} has run for {span_word(look.in_state)} without failing, but its steps cannot be seen "

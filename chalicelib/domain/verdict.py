@@ -115,15 +115,18 @@ class Look:
     ) -> Decision:
         """What must be read cannot be, perhaps by an outage of ours: waited for like capacity, and told in between.
 
-        A page once at `stop_limit`; handed over under `limit_rule` at `capacity_limit`.
+        A page at `stop_limit`, once in an Incident however often the source comes and goes; handed over under
+        `limit_rule` at `capacity_limit`.
         """
         if waited >= self.policy.capacity_limit:
             return self.changed(**changes).hand_over(limit_rule, f"{reason}, for {span_word(waited)}")
-        if waited < self.policy.stop_limit or self.incident.paged_for == rule:
+        if waited < self.policy.stop_limit or rule in self.incident.paged_for.split():
             return self.changed(**changes).stay(rule, reason, *actions)
         text = f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle goes on as soon as it can read again."
         page = Notify(severity=Severity.PAGE, title=f"{subject(self)}: cannot be looked at", text=text)
-        return self.changed(paged_for=rule, **changes).stay(rule, reason, *actions, page)
+        return self.changed(paged_for=f"{self.incident.paged_for} {rule}".strip(), **changes).stay(
+            rule, reason, *actions, page
+        )
 
     def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
         """End the Incident and tell people."""

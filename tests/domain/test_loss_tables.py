@@ -300,8 +300,10 @@ def test_what_is_watched_past_is_the_window_and_the_time_to_heal() -> None:
 def test_a_spike_whose_onset_nobody_knows_is_not_resumed_from_its_own_checkpoints() -> None:
     unknown = {"bout": bout(onset_step=Unknown("x"), told_step=Unknown("x")), **LOOKING}
     case = spike(Phase.STOPPING, onset_attempt="lm", onset_step=Unknown("x"), onset_fault=SPIKE, **unknown)
-    stopped = look(case, seen(view(S.STOPPED, step=1040), **saves(500)))
-    assert stopped.rule == "resume.none_fit"
+    what = seen(view(S.STOPPED, step=1040), **saves(500))
+    stopped = look(case, what)
+    assert stopped.rule == "resubmit.prepare"  # whether it was started by hand is looked at before it is given up
+    assert look(stopped.incident, what).rule == "resume.none_fit"
 
 
 def test_the_whole_story_is_told_when_roll_backs_did_not_cure_it() -> None:
