@@ -73,6 +73,7 @@ class FakeService:
         self.store = FakeIncidentStore(self.registry)
         self.scheduler = FakeScheduler(self.clock)
         self.mailbox = FakeMailbox()
+        self._restarted: set[str] = set()
         self.quarantine = FakeQuarantine()
         self.policies = FakePolicies()
         self.clusters = FakeClusterReader()
@@ -186,8 +187,8 @@ class FakeService:
             )
             if decision.look_again_in is None:
                 break
-            self._world_moves()
             self.clock.advance(decision.look_again_in + timedelta(seconds=1))
+            self._world_moves()
         return self.store.load(incident_id).incident
 
     def _world_moves(self) -> None:
@@ -207,8 +208,11 @@ class FakeService:
         for name, run in list(self.scheduler.runs.items()):
             if run.view.status is AttemptStatus.STOPPING:
                 self.scheduler.put(name, AttemptStatus.STOPPED)
+            if run.view.status is AttemptStatus.RUNNING and name in self._restarted:
+                self.beat(name, 900, first_step=101)
             if run.view.status is AttemptStatus.STARTING:
                 self.scheduler.put(name, AttemptStatus.RUNNING)
+                self._restarted.add(name)
                 self.beat(name, 900, first_step=101)
 
     # --- HTTP ---
