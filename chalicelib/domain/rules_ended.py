@@ -295,7 +295,8 @@ def fruitless_of_job(look: Look) -> int:
 def _without_a_checkpoint(look: Look) -> int:
     """The Job's newest attempts in a row that resumed where the next one would: none of them has saved anything new.
 
-    A step more each time is no progress that lasts, and must not renew the budget in every new Incident.
+    A step more each time is no progress that lasts, and must not renew the budget in every new Incident. Neither is what
+    a trainer saves that begins at the same step each time, whatever it is told to resume from.
     """
     checkpoints = look.seen.checkpoints
     newest = newest_verified(checkpoints.value, look.incident) if isinstance(checkpoints, Known) else -1
@@ -306,7 +307,7 @@ def _without_a_checkpoint(look: Look) -> int:
         if step is None or step < newest:
             break
         count += 1
-    return max(count, _since_its_writer(look, newest))
+    return max(count, _since_its_writer(look, newest), look.seen.began_anew)
 
 
 def _since_its_writer(look: Look, newest: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from localcloud.aws_wire import SERVICE
 from rekindle.console.reads import Kept
 from tests.console.world import NOW, Visitor, World, an_incident, an_item, raised
 
@@ -33,7 +34,9 @@ def asked(world: World, visitor: Visitor, page: str) -> Counter[str]:
     def count(model: Any, **_: Any) -> None:
         calls[f"{model.service_model.service_name}.{model.name}"] += 1
 
-    clients = [world.cloud.client(name) for name in ("dynamodb", "s3", "ssm", "cloudwatch", "sqs", "sagemaker")]
+    clients = [
+        world.cloud.client(name, caller=SERVICE) for name in ("dynamodb", "s3", "ssm", "cloudwatch", "sqs", "sagemaker")
+    ]
     for client in clients:
         client.meta.events.register("before-call", count, unique_id="count")
     try:
