@@ -295,8 +295,8 @@ def fruitless_of_job(look: Look) -> int:
 def _without_a_checkpoint(look: Look) -> int:
     """The Job's newest attempts in a row that resumed where the next one would: none of them has saved anything new.
 
-    A step more each time is no progress that lasts, and must not renew the budget in every new Incident. Neither is what
-    a trainer saves that begins at the same step each time, whatever it is told to resume from.
+    A step more each time is no progress that lasts, and must not renew the budget in every new Incident. Neither is
+    what a trainer saves that begins at the same step each time, whatever it is told to resume from.
     """
     checkpoints = look.seen.checkpoints
     newest = newest_verified(checkpoints.value, look.incident) if isinstance(checkpoints, Known) else -1
