@@ -39,7 +39,8 @@ def test_ranks_that_a_dead_peer_leaves_in_a_collective_end_of_torchruns_first_si
     told, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, told
     assert told.count("closing signal SIGTERM") == 2, told
-    assert told.count("another worker of this machine has ended") == 2, told
+    # The first rank that ends may end the other one's collective, and with it that rank, before its own signal does.
+    assert told.count("another worker of this machine has ended") in (1, 2), told
     assert "forcefully exiting" not in told, "torchrun would have waited for 30 s, and killed"
     assert sorted(line for line in told.splitlines() if line.startswith("restarted")) == [
         f"restarted {rank}" for rank in range(3)
