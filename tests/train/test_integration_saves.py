@@ -86,11 +86,16 @@ def test_an_emergency_at_a_step_that_the_script_saves_itself_is_one_whole_checkp
     attempt.hurry()
     assert reply.outcome is ReplyOutcome.SAVED, reply
     assert attempt.ended() == undisturbed
-    [emergency] = attempt.manifests(SaveKind.EMERGENCY).values()
-    assert emergency.step == reply.step
-    check_files(attempt.home, emergency)
+    # The script saves at each step: what the request is answered with may be its own save, sealed first, and the save
+    # that the ranks had agreed on by then comes all the same.
+    emergencies = attempt.manifests(SaveKind.EMERGENCY)
+    assert len(emergencies) <= 1
+    assert reply.step is not None
+    answered = attempt.manifests()[reply.step]
+    for manifest in (answered, *emergencies.values()):
+        check_files(attempt.home, manifest)
     assert leftovers(attempt) == []
-    resumed = launch(framework, "both", world=2, number=2, steps=steps, resume=plan(emergency))
+    resumed = launch(framework, "both", world=2, number=2, steps=steps, resume=plan(answered))
     assert resumed.ended() == undisturbed
 
 
