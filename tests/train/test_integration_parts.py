@@ -248,6 +248,10 @@ def test_the_phases_of_a_trainer_are_what_it_does(tmp_path: Path) -> None:
     assert seen == [RunPhase.SAVING, RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING]
 
 
+def _phase(beat: Path) -> RunPhase:
+    return Beat.from_json(beat.read_bytes()).phase
+
+
 def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
     """A second epoch whose first sample comes late: workers that start, a large index that is shuffled."""
     from transformers import TrainerCallback
@@ -259,7 +263,7 @@ def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
             if self.waits:
                 self.waits = False
                 path = tmp_path / beat_key("run-1")
-                wait_for("start-up", lambda: Beat.from_json(path.read_bytes()).phase is RunPhase.STARTUP)
+                wait_for("start-up", lambda: path.exists() and _phase(path) is RunPhase.STARTUP)
                 seen.append(index)
             return super().__getitem__(index)
 
