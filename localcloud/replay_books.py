@@ -12,7 +12,6 @@ from datetime import datetime
 from chalicelib.domain.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job, WatchPlan
-from chalicelib.domain.known import Known
 from chalicelib.domain.signals import Signal
 from chalicelib.ports import Entry, Joined, Looked, Page, Standing
 from localcloud.controls import MemoryControls
@@ -246,14 +245,7 @@ class MemoryJobs(MemoryControls):
         stored = self._attempts[attempt.job_id].get(attempt.name)
         if stored is None or stored.number != attempt.number:
             raise UnknownEntity(attempt.name)
-        self._attempts[attempt.job_id][attempt.name] = replace(
-            stored,
-            status=attempt.status or stored.status,
-            first_step=attempt.first_step if isinstance(attempt.first_step, Known) else stored.first_step,
-            last_step=attempt.last_step if isinstance(attempt.last_step, Known) else stored.last_step,
-            ended_at=attempt.ended_at or stored.ended_at,
-            superseded_at=attempt.superseded_at or stored.superseded_at,
-        )
+        self._attempts[attempt.job_id][attempt.name] = stored.updated(attempt)
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """See the port."""

@@ -145,8 +145,8 @@ class HyperPodLab:
             NodeRecovery=node_recovery,
             NodeProvisioningMode="Continuous",
             InstanceGroups=[
-                _group(CONTROLLERS, 1, {"NodeType": "Controller"}),
-                _group(WORKERS, workers, {"NodeType": "Compute", "PartitionNames": ["main"]}),
+                instance_group(CONTROLLERS, 1, {"NodeType": "Controller"}),
+                instance_group(WORKERS, workers, {"NodeType": "Compute", "PartitionNames": ["main"]}),
             ],
         )
         pause = threading.Event()
@@ -158,7 +158,8 @@ class HyperPodLab:
         return [node for node in list(cluster.nodes.values()) if node.group == WORKERS]
 
 
-def _group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, Any]:
+def instance_group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, Any]:
+    """One instance group of CreateCluster; `slurm` is its SlurmConfig."""
     return {
         "InstanceGroupName": name,
         "InstanceType": "ml.p5.48xlarge",

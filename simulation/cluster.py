@@ -204,7 +204,7 @@ class Cluster:
             self._training.fails(attempt, _SICK)
 
     def _is_over(self, job: SimJob) -> None:
-        """Slurm has ended a start, by itself or for somebody."""
+        """Slurm has ended a start: it failed, or was cancelled or held."""
         start = self._starts_by_name[job.attempt]
         if start.is_terminal:
             return

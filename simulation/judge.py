@@ -184,7 +184,7 @@ class Judge(Watcher):
         return any(self._now - at < MISSES_NOTHING for at in ends)
 
     def _is_out_alone(self, node: TrueNode) -> bool:
-        """Slurm has not reached it for a while, and only few: such a node serves nobody before it is rebooted."""
+        """Slurm has not reached it for a while, and only few: no job can run on such a node until it is rebooted."""
         cluster, since = self.world.cluster, node.unreachable_since
         if cluster is None or since is None or self._now - since <= MISSES_NOTHING:
             return False
@@ -359,7 +359,7 @@ class Judge(Watcher):
     @staticmethod
     def _shows_after(run: TrueRun, ill: Ill) -> timedelta:
         """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
-        then the run's heartbeat is that of one that is well, whoever reads it.
+        then the run's heartbeat is that of a healthy run.
         """
         match ill.kind:
             case "hung":

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from localcloud.hyperpod import Timings
 from localcloud.hyperpod_cluster import Node
+from localcloud.slurm_hyperpod import instance_group
 from simulation.story import Story
 
 NAME: Final = "ml"
@@ -26,20 +27,9 @@ def cluster_request(story: Story) -> dict[str, Any]:
         "NodeProvisioningMode": "Continuous",
         "Tags": [{"Key": "rekindle:policy", "Value": "default"}],
         "InstanceGroups": [
-            _group("controller-machine", 1, {"NodeType": "Controller"}),
-            _group(WORKERS, story.nodes, {"NodeType": "Compute", "PartitionNames": ["main"]}),
+            instance_group("controller-machine", 1, {"NodeType": "Controller"}),
+            instance_group(WORKERS, story.nodes, {"NodeType": "Compute", "PartitionNames": ["main"]}),
         ],
-    }
-
-
-def _group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "InstanceGroupName": name,
-        "InstanceType": "ml.p5.48xlarge",
-        "InstanceCount": count,
-        "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-lifecycle/src", "OnCreate": "on_create.sh"},
-        "ExecutionRole": "arn:aws:iam::123456789012:role/hyperpod",
-        "SlurmConfig": slurm,
     }
 
 

@@ -62,7 +62,7 @@ class _Mailbox:
 
 
 def plan_of(told: Told, run: TrueRun) -> ResumePlan:
-    """Where this start goes on; one that nobody planned looks for the newest usable checkpoint by itself."""
+    """Where this start goes on; one without a resume plan looks for the newest usable checkpoint by itself."""
     if told.resume is not None:
         return told.resume
     if told.unplanned is None:

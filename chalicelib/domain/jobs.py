@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Maybe, Unknown
+from chalicelib.domain.known import Known, Maybe, Unknown
 
 
 class Orchestrator(StrEnum):
@@ -141,3 +141,14 @@ class Attempt:
     last_step: Maybe[int] = Unknown("no step seen")
     ended_at: datetime | None = None
     superseded_at: datetime | None = None
+
+    def updated(self, newer: Attempt) -> Attempt:
+        """With the progress and end that `newer` knows; what it does not know, and how it was submitted, stay."""
+        return replace(
+            self,
+            status=newer.status or self.status,
+            first_step=newer.first_step if isinstance(newer.first_step, Known) else self.first_step,
+            last_step=newer.last_step if isinstance(newer.last_step, Known) else self.last_step,
+            ended_at=newer.ended_at or self.ended_at,
+            superseded_at=newer.superseded_at or self.superseded_at,
+        )

@@ -115,7 +115,7 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
 def _ends_alike_elsewhere(incident: Incident, last: Try) -> bool:
     """An attempt that had not loaded this checkpoint has ended in the same words: the checkpoint is not why.
 
-    A bug in the first batch after it kills every attempt that comes there, from wherever it began.
+    A fault that the first batch after it triggers ends every attempt at that step, whichever checkpoint it loaded.
     """
     loaded_it = {item.name for item in incident.tries if item.resume_manifest == last.resume_manifest}
     words = {item.signature for item in incident.failures if item.attempt == last.name}

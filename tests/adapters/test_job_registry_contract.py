@@ -141,7 +141,7 @@ def test_what_each_look_begins_with_is_read_together(registry: JobRegistry) -> N
     assert standing.switches.paused
     assert registry.standing(None).job is None
     with pytest.raises(UnknownEntity):
-        registry.standing("nobody")
+        registry.standing("not-registered")
 
 
 def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:

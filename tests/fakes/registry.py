@@ -10,7 +10,6 @@ from datetime import datetime
 
 from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.jobs import Attempt, Job, WatchPlan
-from chalicelib.domain.known import Known
 from chalicelib.ports import Standing
 from localcloud.controls import MemoryControls
 
@@ -75,14 +74,7 @@ class FakeJobRegistry(MemoryControls):
             stored = self._attempts.get(attempt.job_id, {}).get(attempt.number)
             if stored is None or stored.name != attempt.name:
                 raise UnknownEntity(attempt.name)
-            self._attempts[attempt.job_id][attempt.number] = replace(
-                stored,
-                status=attempt.status or stored.status,
-                first_step=attempt.first_step if isinstance(attempt.first_step, Known) else stored.first_step,
-                last_step=attempt.last_step if isinstance(attempt.last_step, Known) else stored.last_step,
-                ended_at=attempt.ended_at or stored.ended_at,
-                superseded_at=attempt.superseded_at or stored.superseded_at,
-            )
+            self._attempts[attempt.job_id][attempt.number] = stored.updated(attempt)
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         return tuple(attempt for _, attempt in sorted(self._attempts.get(job_id, {}).items()))
