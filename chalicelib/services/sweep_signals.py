@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
@@ -162,6 +162,23 @@ def _loss_signal(
     )
 
 
+def _of_current(
+    job: Job, *, kind: SignalKind, at: datetime, key: str, text: str, fault: FaultClass, evidence: Mapping[str, Any]
+) -> Signal:
+    """What the sweep has found about the Job's current attempt. `key` is cut to 200 characters."""
+    return Signal(
+        kind=kind,
+        source=SignalSource.SWEEP,
+        occurred_at=at,
+        dedupe_key=key[:200],
+        summary=f"{job.current_attempt}: {text}",
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=fault,
+        evidence={"found_by": "sweep", **evidence},
+    )
+
+
 def signal_from_count(job: Job, bad: Series, *, now: datetime) -> Signal | None:
     """Values that were not finite in each of the last minutes; single ones come with fp16 loss scaling and say nothing.
 
@@ -170,16 +187,14 @@ def signal_from_count(job: Job, bad: Series, *, now: datetime) -> Signal | None:
     times = [at for at, count in bad if count > 0]
     if len(times) < BAD_MINUTES or now - times[-1] > BAD_WITHIN or times[-1] - times[-BAD_MINUTES] > BAD_WITHIN:
         return None
-    return Signal(
+    return _of_current(
+        job,
         kind=SignalKind.STATE_REREAD,
-        source=SignalSource.SWEEP,
-        occurred_at=times[-1],
-        dedupe_key=f"metric:{job.current_attempt}:non_finite:{times[0]:%Y%m%dT%H}"[:200],
-        summary=f"{job.current_attempt}: its metrics count values that are not finite since {times[0]:%H:%M}",
-        job_id=job.job_id,
-        attempt=job.current_attempt,
+        at=times[-1],
+        key=f"metric:{job.current_attempt}:non_finite:{times[0]:%Y%m%dT%H}",
+        text=f"its metrics count values that are not finite since {times[0]:%H:%M}",
         fault=FaultClass.NON_FINITE,
-        evidence={"found_by": "sweep", "since": times[0].isoformat()},
+        evidence={"since": times[0].isoformat()},
     )
 
 
@@ -194,16 +209,14 @@ def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | No
     silent_s = (now - times[-1]).total_seconds()
     if silent_s <= limit.limit():
         return None
-    return Signal(
+    return _of_current(
+        job,
         kind=SignalKind.STALL,
-        source=SignalSource.SWEEP,
-        occurred_at=now,
-        dedupe_key=f"metric:{job.current_attempt}:silent:{times[-1]:%Y%m%dT%H%M}"[:200],
-        summary=f"{job.current_attempt}: no metric for {silent_s / 60:.0f} min; the limit is {limit.limit() / 60:.0f}",
-        job_id=job.job_id,
-        attempt=job.current_attempt,
+        at=now,
+        key=f"metric:{job.current_attempt}:silent:{times[-1]:%Y%m%dT%H%M}",
+        text=f"no metric for {silent_s / 60:.0f} min; the limit is {limit.limit() / 60:.0f}",
         fault=FaultClass.HANG,
-        evidence={"found_by": "sweep", "silent_s": round(silent_s), "silent_limit_s": round(limit.limit())},
+        evidence={"silent_s": round(silent_s), "silent_limit_s": round(limit.limit())},
     )
 
 
@@ -222,16 +235,14 @@ def never_in_rhythm(
         return None
     minutes = (now - heard_at).total_seconds() / 60
     many = f"{len(times)} data point(s) of its metrics came at all" if times else "none of its metrics ever came"
-    return Signal(
+    return _of_current(
+        job,
         kind=SignalKind.SILENT,
-        source=SignalSource.SWEEP,
-        occurred_at=now,
-        dedupe_key=f"metric:{job.current_attempt}:unheard:{heard_at:%Y%m%dT%H%M}"[:200],
-        summary=f"{job.current_attempt}: nothing heard for {minutes:.0f} min, and {many}: it is not watched",
-        job_id=job.job_id,
-        attempt=job.current_attempt,
+        at=now,
+        key=f"metric:{job.current_attempt}:unheard:{heard_at:%Y%m%dT%H%M}",
+        text=f"nothing heard for {minutes:.0f} min, and {many}: it is not watched",
         fault=FaultClass.UNCLEAR,
-        evidence={"found_by": "sweep", "silent_s": round(minutes * 60)},
+        evidence={"silent_s": round(minutes * 60)},
     )
 
 
@@ -242,16 +253,14 @@ def gone_quiet(job: Job, steps: Series, *, now: datetime) -> Signal | None:
     if not steps or now - steps[-1][0] <= QUIET_AFTER:
         return None
     heard_at = steps[-1][0]
-    return Signal(
+    return _of_current(
+        job,
         kind=SignalKind.SILENT,
-        source=SignalSource.SWEEP,
-        occurred_at=now,
-        dedupe_key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}"[:200],
-        summary=f"{job.current_attempt}: no heartbeat is to be found, and no metric since {heard_at:%H:%M}",
-        job_id=job.job_id,
-        attempt=job.current_attempt,
+        at=now,
+        key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}",
+        text=f"no heartbeat is to be found, and no metric since {heard_at:%H:%M}",
         fault=FaultClass.UNCLEAR,
-        evidence={"found_by": "sweep", "silent_s": round((now - heard_at).total_seconds())},
+        evidence={"silent_s": round((now - heard_at).total_seconds())},
     )
 
 
@@ -264,17 +273,15 @@ def signal_from_saves(job: Job, saved_at: Sequence[datetime], *, now: datetime) 
     age_s = (now - saved_at[-1]).total_seconds()
     if age_s <= limit_s:
         return None
-    return Signal(
+    return _of_current(
+        job,
         kind=SignalKind.SAVE_FAILED,
-        source=SignalSource.SWEEP,
-        occurred_at=now,
-        dedupe_key=f"overdue:{job.current_attempt}:{saved_at[-1]:%Y%m%dT%H%M%S}"[:200],
-        summary=f"{job.current_attempt}: its newest checkpoint is {age_s / 60:.0f} min old, it used to save every "
+        at=now,
+        key=f"overdue:{job.current_attempt}:{saved_at[-1]:%Y%m%dT%H%M%S}",
+        text=f"its newest checkpoint is {age_s / 60:.0f} min old, it used to save every "
         f"{statistics.median(gaps) / 60:.0f} min",
-        job_id=job.job_id,
-        attempt=job.current_attempt,
         fault=FaultClass.UNCLEAR,
-        evidence={"found_by": "sweep", "age_s": round(age_s), "limit_s": round(limit_s)},
+        evidence={"age_s": round(age_s), "limit_s": round(limit_s)},
     )
 
 
