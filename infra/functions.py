@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
+
+INFRA: Final = Path(__file__).resolve().parent
+ALIAS: Final = "live"  # of the recovery; executions are started through it alone
 
 
 class Trigger(StrEnum):

@@ -6,7 +6,13 @@ from typing import Any
 
 REGION = "eu-west-1"
 CODE = {"Bucket": "artefacts-of-the-test", "Key": "deployment.zip"}
-DEFAULTS = {"NoticeEmail": "", "TrainingRoleArns": "", "TrainingBuckets": "", "LogRetentionDays": "30"}
+DEFAULTS = {
+    "NoticeEmail": "",
+    "TrainingRoleArns": "",
+    "TrainingBuckets": "",
+    "KmsKeyArns": "",
+    "LogRetentionDays": "30",
+}
 
 Template = dict[str, Any]
 
