@@ -189,7 +189,7 @@ class Intake:
         job_id = signal.evidence.get("job_id")
         if signal.kind is SignalKind.NODE_SUSPECT and isinstance(job_id, str):
             return self.registry.get(job_id).policy_name
-        raise NotOurs("the cluster has no rekindle:policy tag")
+        raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
 
     def cancel(self, incident_id: str, signal: Signal) -> Outcome:
         """Hand an order to one Incident by its id.
@@ -275,7 +275,7 @@ class Intake:
         cluster = signal.cluster or ""
         policy_name = self.clusters.policy_of(cluster)
         if policy_name is None:
-            raise NotOurs("the cluster has no rekindle:policy tag")
+            raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
         if not signal.triggers:
             return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
         incident = self._new_incident(signal, scope=cluster, policy_name=policy_name)
