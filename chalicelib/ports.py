@@ -49,7 +49,7 @@ class Joined(StrEnum):
 class Entry:
     """Where a Signal went. `callback_id` is the pending wake-up callback, None while nothing waits.
 
-    `is_full`: there was no room for it; it wakes the Incident, and is not kept.
+    `is_full`: there was no room for it; it is not kept, and wakes nobody.
     """
 
     outcome: Joined

@@ -67,6 +67,11 @@ class Function:
                 return None
 
     @property
+    def can_be_flooded(self) -> bool:
+        """True where what starts it comes from training roles, agents' roles or training logs: other people's hands."""
+        return self.name in {"monitor_event", "agent_event", "mailbox_event", "log_batch"}
+
+    @property
     def is_asynchronous(self) -> bool:
         """True where nobody waits for the answer, so that Lambda itself must keep what failed."""
         return self.trigger not in {Trigger.HTTP, Trigger.QUEUE}

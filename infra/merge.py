@@ -166,6 +166,9 @@ def _function_properties(function: Function) -> dict[str, Any]:
         # Chalice's own tag names the stage it packed; the same package serves every stage.
         "Tags": {"rekindle:stack": _STACK, "aws-chalice": {"Ref": "AWS::StackName"}},
     }
+    if function.can_be_flooded:
+        limit = {"Fn::If": ["HasEventConcurrency", {"Ref": "EventConcurrency"}, {"Ref": "AWS::NoValue"}]}
+        properties["ReservedConcurrentExecutions"] = limit
     if function.is_asynchronous:
         properties["EventInvokeConfig"] = {
             "MaximumRetryAttempts": function.invoke_retries,

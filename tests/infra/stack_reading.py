@@ -11,6 +11,7 @@ DEFAULTS = {
     "TrainingRoleArns": "",
     "TrainingBuckets": "",
     "KmsKeyArns": "",
+    "EventConcurrency": "0",
     "LogRetentionDays": "30",
 }
 
