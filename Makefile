@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAGE ?= prod
 PYTEST_WORKERS ?= 2
+SLURM ?= 26.05 24.11 22.05
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
@@ -29,10 +30,10 @@ $(VENV)/.frameworks: $(VENV)/.ready requirements-frameworks.txt
 	} >$(VENV)/frameworks.log 2>&1 || { cat $(VENV)/frameworks.log >&2; exit 1; }
 	touch $@
 
-# A real Slurm: through apt as root, else the same packages unpacked under $(VENV)/slurm. The file names that folder.
-$(VENV)/.slurm: $(VENV)/.ready
-	$(BIN)/python -m localcloud.slurm_install --root $(VENV)/slurm >$@.new
-	mv $@.new $@
+# A real Slurm of each version, in a folder of its own.
+$(VENV)/.slurm-%: $(VENV)/.ready
+	$(BIN)/python -m localcloud.slurm_install --version $* --root $(VENV)/slurm-$*
+	touch $@
 
 # Chromium and its driver, in the same two ways. The file says where they are.
 $(VENV)/.chromium: $(VENV)/.ready
@@ -54,8 +55,9 @@ test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poiso
 test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
 	$(BIN)/python -m pytest tests/train -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
-e2e-slurm: $(VENV)/.slurm $(VENV)/.frameworks  ## a real Slurm, its agent, real jobs killed, frozen, cancelled; the batch scripts of the examples
-	SLURM_ROOT="$$(cat $(VENV)/.slurm)" $(BIN)/python -m pytest tests/slurm -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+e2e-slurm: $(SLURM:%=$(VENV)/.slurm-%) $(VENV)/.frameworks  ## a real Slurm of each version, its agent, real jobs killed, frozen, cancelled (SLURM=26.05 plays that one)
+	@for version in $(SLURM); do echo "--- Slurm $$version"; \
+	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(BIN)/python -m pytest tests/slurm -n $(PYTEST_WORKERS) --dist worksteal $(ARGS) || exit 1; done
 
 e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident watched, approved, recovered; security; scale
 	CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)" $(BIN)/python -m pytest tests/console -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)

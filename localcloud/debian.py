@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")  # Source: invoke-rc.d(8): exit status 101 forbids to start a daemon
 # Source: apt.conf(5). A mirror that stumbles, or another apt at work, is waited for.
+_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")  # of the package debian-archive-keyring
 _PATIENT: Final = ("-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300")
 
 
@@ -39,29 +41,72 @@ def install(packages: Sequence[str]) -> None:
 
 def unpack(packages: Sequence[str], root: Path) -> None:
     """As anybody: what apt would install is downloaded and unpacked under `root`. Raises: PackagesMissing."""
-    debs = root / "debs"
-    debs.mkdir(parents=True, exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)
     own: tuple[str, ...] = ()
     wanted = _would_install(packages, own)
     if wanted is None:  # no package lists: fetch them into a folder of our own
-        state, cache = root / "apt/state", root / "apt/cache"
-        for folder in (state / "lists/partial", cache / "archives/partial"):
-            folder.mkdir(parents=True, exist_ok=True)
-        own = (
-            "-o",
-            f"Dir::State={state}",
-            "-o",
-            "Dir::State::status=/var/lib/dpkg/status",
-            "-o",
-            f"Dir::Cache={cache}",
-        )
+        own = _own_state(root, status=Path("/var/lib/dpkg/status"))
         _run(["apt-get", *_PATIENT, *own, "update", "-q"])
         wanted = _would_install(packages, own)
+    _unpack(packages, wanted, own, root)
+
+
+def unpack_suite(packages: Sequence[str], root: Path, *, suite: str) -> None:
+    """As anybody: the packages of another suite of Debian, with everything down to the C library, under `root`.
+
+    They come from the mirror that this machine's own packages come from. Raises: PackagesMissing.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    status, sources = root / "status", root / "sources.list"
+    status.write_text("")  # as if nothing were installed: what is here is of another suite
+    sources.write_text(f"deb [signed-by={_KEYS}] {_mirror()} {suite} main\n")
+    own = (
+        *_own_state(root, status=status),
+        *("-o", f"Dir::Etc::sourcelist={sources}"),
+        *("-o", "Dir::Etc::sourceparts=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null"),
+    )
+    _run(["apt-get", *_PATIENT, *own, "update", "-q"])
+    _unpack(packages, _would_install(packages, own), own, root)
+
+
+def _own_state(root: Path, *, status: Path) -> tuple[str, ...]:
+    """Options that keep apt's lists and cache under `root`. status: which packages count as installed."""
+    state, cache = root / "apt/state", root / "apt/cache"
+    for folder in (state / "lists/partial", cache / "archives/partial"):
+        folder.mkdir(parents=True, exist_ok=True)
+    return (
+        *("-o", f"Dir::State={state}"),
+        *("-o", f"Dir::State::status={status}"),
+        *("-o", f"Dir::Cache={cache}"),
+    )
+
+
+def _mirror() -> str:
+    """Where this machine's own Debian comes from. Raises: PackagesMissing."""
+    ask = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        "Origin: Debian",
+        "Label: Debian",
+    ]
+    sites = (_run(ask) or "").split()  # the archive of security fixes has a label of its own, and not every suite
+    if not sites:
+        raise PackagesMissing("apt has no lists of Debian here: run `apt-get update`")
+    return sites[0]
+
+
+def _unpack(packages: Sequence[str], wanted: list[str] | None, own: Sequence[str], root: Path) -> None:
     if wanted is None:
         raise PackagesMissing(f"apt knows no packages {', '.join(packages)}")
+    debs = root / "debs"
+    debs.mkdir(exist_ok=True)
     _run(["apt-get", *_PATIENT, *own, "download", "-q", *wanted], cwd=debs)
     for deb in sorted(debs.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(deb), str(root)])
+    shutil.rmtree(debs)
 
 
 def _would_install(packages: Sequence[str], options: Sequence[str]) -> list[str] | None:
