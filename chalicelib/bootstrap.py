@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.config import Settings
+from chalicelib.domain.stages import stage_of
 
 if TYPE_CHECKING:
     from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
@@ -167,7 +168,7 @@ class Service:
     @cached_property
     def clusters(self) -> SageMakerClusters:
         """What HyperPod's events leave out."""
-        return _clusters(self.clients)
+        return _clusters(self.settings, self.clients)
 
     @cached_property
     def quarantine(self) -> SqsQuarantine:
@@ -451,6 +452,7 @@ class Service:
             alarms=self.alarms,
             clock=self.clock,
             head_nodes=self.head_nodes,
+            stage=stage_of(self.settings.stage),
         )
 
     @cached_property
@@ -599,7 +601,7 @@ def _registry(settings: Settings, clients: Clients) -> DynamoJobRegistry:
 def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler:
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
 
-    return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus)
+    return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus, stage=stage_of(settings.stage))
 
 
 def _listings(settings: Settings, clients: Clients) -> DynamoListings:
@@ -654,10 +656,10 @@ def _executions(settings: Settings, clients: Clients) -> LambdaExecutions:
     return LambdaExecutions(clients("lambda"), function=settings.recover_function)
 
 
-def _clusters(clients: Clients) -> SageMakerClusters:
+def _clusters(settings: Settings, clients: Clients) -> SageMakerClusters:
     from chalicelib.adapters.clusters import SageMakerClusters
 
-    return SageMakerClusters(clients("sagemaker"))
+    return SageMakerClusters(clients("sagemaker"), stage=stage_of(settings.stage))
 
 
 def _cluster_nodes(clients: Clients) -> SageMakerClusterNodes:

@@ -24,7 +24,7 @@ class Settings:
     recover_function: str
     policy_prefix: str = "/rekindle/policies"
     topic: str = ""
-    stage: str = "dev"
+    stage: str = "rekindle"
     log_level: str = "INFO"
     account: str = ""
     sweep_metrics_minutes: int = 1

@@ -49,7 +49,7 @@ class Joined(StrEnum):
 class Entry:
     """Where a Signal went. `callback_id` is the pending wake-up callback, None while nothing waits.
 
-    `is_full`: there was no room for it; it wakes the Incident, and is not kept.
+    `is_full`: there was no room for it; it is not kept, and wakes nobody.
     """
 
     outcome: Joined
@@ -287,7 +287,8 @@ class Discovered:
 
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
     `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs it,
-    on platforms that tell.
+    on platforms that tell. `stage`: which stage of Rekindle it belongs to (domain/stages.py); empty where only one can
+    know of it.
     """
 
     name: str
@@ -304,6 +305,7 @@ class Discovered:
     number: int = 1
     user: str = ""
     size: JobSize = field(default_factory=JobSize)
+    stage: str = ""
 
 
 class Scheduler(Protocol):
@@ -314,7 +316,11 @@ class Scheduler(Protocol):
         ...
 
     def discover(self, attempt: str) -> Discovered | None:
-        """Read tags and settings of a job we do not know; None if it does not ask for protection or is unknown."""
+        """Read tags and settings of a job we do not know; None if it does not ask for protection or is unknown.
+
+        Raises:
+            NotOurs: it asks another stage for protection.
+        """
         ...
 
     def find(self, attempt: str) -> Discovered | None:
@@ -594,7 +600,7 @@ class ClusterReader(Protocol):
         ...
 
     def policy_of(self, cluster: str) -> str | None:
-        """The `rekindle:policy` tag of a cluster; None if it asks for no protection."""
+        """The `rekindle:policy` tag of a cluster; None if it asks for no protection, or asks another stage."""
         ...
 
 

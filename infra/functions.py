@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
+
+INFRA: Final = Path(__file__).resolve().parent
+ALIAS: Final = "live"  # of the recovery; executions are started through it alone
 
 
 class Trigger(StrEnum):
@@ -61,6 +65,11 @@ class Function:
                 return f"{self.base_id}SqsEventSource"
             case _:
                 return None
+
+    @property
+    def can_be_flooded(self) -> bool:
+        """True where what starts it comes from training roles, agents' roles or training logs: other people's hands."""
+        return self.name in {"monitor_event", "agent_event", "mailbox_event", "log_batch"}
 
     @property
     def is_asynchronous(self) -> bool:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.functions import FUNCTIONS, Function, Trigger
-from infra.merge import ALIAS, INFRA
+from infra.functions import ALIAS, FUNCTIONS, INFRA, Function, Trigger
 from infra.reach import actions_of_functions
 
 POLICIES: Final = INFRA / "policies"
@@ -89,15 +88,29 @@ class Grant:
 _S3_READ: Final = ("s3:GetObject",)
 _S3_WRITE: Final = ("s3:PutObject",)
 _S3_LIST: Final = ("s3:ListBucket",)
-_IN_TABLE: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query")
+_KEYS: Final = {"Ref": "KmsKeyArns"}
 
 _DELIVERING: Final = ("notice_event", "deliver")  # notices go out; nothing of theirs goes to quarantine
 
 GRANTS: Final = (
     Grant(
-        sid="Registry",
-        actions=tuple(f"dynamodb:{name}" for name in _IN_TABLE),
+        sid="ReadRegistry",
+        actions=("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"),
         resource=_own("RegistryTable"),
+    ),
+    Grant(
+        sid="WriteRegistry",
+        actions=("dynamodb:PutItem", "dynamodb:UpdateItem"),
+        resource=_own("RegistryTable"),
+        not_for=("deliver",),
+    ),
+    # What speaks to other people's servers writes what it has delivered, and nothing that anything is decided by.
+    Grant(
+        sid="WriteDeliveries",
+        actions=("dynamodb:PutItem", "dynamodb:UpdateItem"),
+        resource=_own("RegistryTable"),
+        condition={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["NOTICE#*", "CHANNEL#*", "SLACK#*"]}},
+        only_for=("deliver",),
     ),
     Grant(
         sid="RegistryIndex",
@@ -129,14 +142,24 @@ GRANTS: Final = (
     Grant(
         sid="HandOverTrainingRole",
         actions=("iam:PassRole",),
-        resource={
-            "Fn::If": [
-                "HasTrainingRoles",
-                {"Ref": "TrainingRoleArns"},
-                [{"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/*SageMaker*"}],
-            ]
-        },
+        # A role that nobody has named is handed to no job: with it, whoever may write a tag could have any code run.
+        resource={"Ref": "TrainingRoleArns"},
         condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+        only_if="HasTrainingRoles",
+    ),
+    Grant(
+        sid="UseKeysOfBuckets",
+        actions=("kms:Decrypt", "kms:GenerateDataKey"),
+        resource=_KEYS,
+        condition={"StringEquals": {"kms:ViaService": {"Fn::Sub": "s3.${AWS::Region}.amazonaws.com"}}},
+        only_if="HasKmsKeys",
+    ),
+    Grant(
+        sid="UseKeysOfVolumes",
+        actions=("kms:CreateGrant",),
+        resource=_KEYS,
+        condition={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+        only_if="HasKmsKeys",
     ),
     Grant(sid="ListTrainingJobs", actions=("sagemaker:ListTrainingJobs",), resource="*"),
     Grant(sid="ReadMetrics", actions=("cloudwatch:GetMetricData",), resource="*"),
@@ -191,16 +214,6 @@ GRANTS: Final = (
     ),
     Grant(sid="MakeAgentQueues", actions=("sqs:CreateQueue",), resource=_arn("sqs", "${AWS::StackName}-agent-*")),
     Grant(sid="ListMailbox", actions=_S3_LIST, resource=_own("MailboxBucket")),
-    Grant(
-        sid="ReadOtherCheckpoints", actions=_S3_READ, resource=_in_training_buckets("/*"), only_if="HasTrainingBuckets"
-    ),
-    Grant(
-        sid="WriteOtherMailboxes",
-        actions=_S3_WRITE,
-        resource=_in_training_buckets(*_MAILBOXES),
-        only_if="HasTrainingBuckets",
-    ),
-    Grant(sid="ListOtherMailboxes", actions=_S3_LIST, resource=_in_training_buckets(""), only_if="HasTrainingBuckets"),
     Grant(
         sid="Policies",
         actions=("ssm:GetParameter",),
@@ -263,6 +276,29 @@ GRANTS: Final = (
 )
 
 
+# Policies that functions share: the buckets of the parameter. A role's inline policies hold 10,240 characters in all,
+# too few for thirty long names beside the function's own statements. Source: IAM user guide, IAM and STS quotas.
+SHARED: Final[Mapping[str, tuple[Grant, ...]]] = {
+    "training_buckets_read": (
+        Grant(sid="ReadOtherCheckpoints", actions=_S3_READ, resource=_in_training_buckets("/*")),
+        Grant(sid="ListOtherMailboxes", actions=_S3_LIST, resource=_in_training_buckets("")),
+    ),
+    "training_buckets_write": (
+        Grant(sid="WriteOtherMailboxes", actions=_S3_WRITE, resource=_in_training_buckets(*_MAILBOXES)),
+    ),
+}
+
+
+def shared_policies(policy: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which of the shared policies a function with this policy of its own carries, where there are other buckets."""
+    allowed = {action for statement in policy["Statement"] for action in _statement(statement)["Action"]}
+    return tuple(name for name, grants in SHARED.items() if set(grants[0].actions) <= allowed)
+
+
+def _statement(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return dict(entry["Fn::If"][1] if "Fn::If" in entry else entry)
+
+
 def platform_grants(function: Function) -> Iterator[Grant]:
     """What Lambda itself does in the function's name, and no code of ours calls."""
     yield Grant(
@@ -307,9 +343,20 @@ def policy_of(function: Function, actions: frozenset[str]) -> dict[str, Any]:
 
 
 def policies() -> dict[str, dict[str, Any]]:
-    """Function name -> policy, from the code as it is."""
+    """Function or shared policy -> its document, from the code as it is."""
     reached = actions_of_functions()
-    return {function.name: policy_of(function, reached[function.name].actions()) for function in FUNCTIONS}
+    own = {function.name: policy_of(function, reached[function.name].actions()) for function in FUNCTIONS}
+    return own | shared_documents()
+
+
+def shared_documents() -> dict[str, dict[str, Any]]:
+    """Name -> document of the policies that functions share."""
+    return {name: _shared(grants) for name, grants in SHARED.items()}
+
+
+def _shared(grants: tuple[Grant, ...]) -> dict[str, Any]:
+    statements = [statement for grant in grants if (statement := grant.statement(frozenset(grant.actions))) is not None]
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def main(folder: Path = POLICIES) -> int:

@@ -15,9 +15,18 @@ from typing import Any, Final
 import yaml
 
 from infra import dashboard
-from infra.functions import DELIVERY_AGE_S, DELIVERY_ATTEMPTS, FUNCTIONS, SHORTEST_AGE_S, Function, Trigger
+from infra.functions import (
+    ALIAS,
+    DELIVERY_AGE_S,
+    DELIVERY_ATTEMPTS,
+    FUNCTIONS,
+    INFRA,
+    SHORTEST_AGE_S,
+    Function,
+    Trigger,
+)
+from infra.grants import SHARED, shared_policies
 
-INFRA: Final = Path(__file__).resolve().parent
 PARTS: Final = ("parameters", "storage", "messaging", "alarms", "outputs")
 
 RUNTIME: Final = "python3.13"  # Chalice would write the packing interpreter's; the bundle is pure Python (DESIGN §3)
@@ -25,7 +34,6 @@ RUNTIME: Final = "python3.13"  # Chalice would write the packing interpreter's; 
 # can only be set when the function is created: renaming it is the migration (style guide §4.2).
 EXECUTION_TIMEOUT_S: Final = 31 * 24 * 3600
 EXECUTION_RETENTION_DAYS: Final = 31
-ALIAS: Final = "live"
 
 _STACK: Final = {"Ref": "AWS::StackName"}
 _FAILURES: Final = {"Fn::GetAtt": ["FailuresQueue", "Arn"]}
@@ -81,14 +89,31 @@ def merge_template() -> dict[str, Any]:
     template: dict[str, Any] = {"Description": "Rekindle: brings dead, stuck or poisoned training runs back"}
     for part in PARTS:
         _add(template, _read_yaml(INFRA / "template" / f"{part}.yaml"))
-    policy = json.loads((INFRA / "policies" / "training-role.json").read_text(encoding="utf-8"))
-    template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = policy
+    template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = _policy("training-role")
+    for name in SHARED:
+        _add(template, {"Resources": {_shared_id(name): _shared_policy(name)}})
     template["Resources"]["RestAPI"] = {"Properties": dict(REST_API)}
     template["Resources"]["Dashboard"] = dashboard.resource()
     template["Globals"] = {"Function": {"Environment": {"Variables": dict(ENVIRONMENT)}}}
     for function in FUNCTIONS:
         _add(template, {"Resources": _resources(function)})
     return template
+
+
+def _shared_id(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_")) + "Policy"
+
+
+def _policy(name: str) -> dict[str, Any]:
+    return dict(json.loads((INFRA / "policies" / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def _shared_policy(name: str) -> dict[str, Any]:
+    return {
+        "Type": "AWS::IAM::ManagedPolicy",
+        "Condition": "HasTrainingBuckets",
+        "Properties": {"PolicyDocument": _policy(name)},
+    }
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -105,8 +130,11 @@ def _add(template: dict[str, Any], part: Mapping[str, Any]) -> None:
 
 def _resources(function: Function) -> dict[str, Any]:
     durable = _durable_alarms(function) if function.trigger is Trigger.DURABLE else {}
+    carried = [{"Ref": _shared_id(name)} for name in shared_policies(_policy(function.name))]
+    role = {"ManagedPolicyArns": {"Fn::If": ["HasTrainingBuckets", carried, {"Ref": "AWS::NoValue"}]}}
     return {
         **durable,
+        **({f"{function.base_id}Role": {"Properties": role}} if carried else {}),
         function.logical_id: {"Properties": _function_properties(function)},
         f"{function.base_id}LogGroup": {
             # Chalice names it after the function's logical id; for the API that id does not exist after its renaming.
@@ -138,6 +166,9 @@ def _function_properties(function: Function) -> dict[str, Any]:
         # Chalice's own tag names the stage it packed; the same package serves every stage.
         "Tags": {"rekindle:stack": _STACK, "aws-chalice": {"Ref": "AWS::StackName"}},
     }
+    if function.can_be_flooded:
+        limit = {"Fn::If": ["HasEventConcurrency", {"Ref": "EventConcurrency"}, {"Ref": "AWS::NoValue"}]}
+        properties["ReservedConcurrentExecutions"] = limit
     if function.is_asynchronous:
         properties["EventInvokeConfig"] = {
             "MaximumRetryAttempts": function.invoke_retries,

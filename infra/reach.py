@@ -23,25 +23,33 @@ from botocore import xform_name
 from botocore.session import get_session
 
 from infra.functions import FUNCTIONS, Trigger
-from infra.package import ROOT
 
+ROOT: Final = Path(__file__).resolve().parents[1]
 # The IAM action of an operation is its own name, but for these. Source: service authorization reference.
 _IAM_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "lambda:Invoke": ("lambda:InvokeFunction",),
     "s3:ListObjectsV2": ("s3:ListBucket",),
     "s3:ListObjects": ("s3:ListBucket",),
-    "s3:HeadObject": ("s3:GetObject",),
+    "s3:HeadObject": ("s3:GetObject", "kms:Decrypt"),
     "s3:HeadBucket": ("s3:ListBucket",),
     "s3:DeleteObjects": ("s3:DeleteObject",),
-    "s3:CopyObject": ("s3:GetObject", "s3:PutObject"),
     "dynamodb:TransactWriteItems": (),  # its parts are authorised one by one: _TRANSACTION
     "dynamodb:TransactGetItems": ("dynamodb:GetItem",),
-    # A clone hands over tags and an execution role.
-    "sagemaker:CreateTrainingJob": ("sagemaker:CreateTrainingJob", "sagemaker:AddTags", "iam:PassRole"),
+    # A clone hands over tags and an execution role; volumes under a key of the account's own need a grant on it.
+    # Source: SageMaker developer guide, "SageMaker API Permissions: Actions, Permissions, and Resources Reference".
+    "sagemaker:CreateTrainingJob": (
+        "sagemaker:CreateTrainingJob",
+        "sagemaker:AddTags",
+        "iam:PassRole",
+        "kms:CreateGrant",
+    ),
     # An alarm of ours is tagged as it is made.
     "cloudwatch:PutMetricAlarm": ("cloudwatch:PutMetricAlarm", "cloudwatch:TagResource"),
     # Without the permission to list, S3 answers 403 for a key that does not exist, which would read as "not allowed".
-    "s3:GetObject": ("s3:GetObject", "s3:ListBucket"),
+    # An object that is encrypted with a key of the account's own is read and written with that key's permission.
+    # Source: S3 user guide, "Using server-side encryption with AWS KMS keys", permissions.
+    "s3:GetObject": ("s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
+    "s3:PutObject": ("s3:PutObject", "kms:GenerateDataKey"),
 }
 _TRANSACTION: Final[Mapping[str, str]] = {
     "Put": "dynamodb:PutItem",

@@ -28,9 +28,10 @@ from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
 
-from localcloud import aws_wire, template
+from localcloud import aws_wire, roles, template
+from localcloud.authorization import Account
 from localcloud.aws import HttpServer, extended_moto, operations_of
-from localcloud.aws_wire import PLATFORM, Wire
+from localcloud.aws_wire import PLATFORM, SERVICE, Wire
 from localcloud.clock import Clock, RealClock, SimClock
 from localcloud.cloud_app import ApiServer, deployment_of
 from localcloud.cloudwatch import Alarms
@@ -39,9 +40,12 @@ from localcloud.engine import DurableEngine
 from localcloud.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
 from localcloud.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
 from localcloud.hyperpod import Clusters
+from localcloud.intrinsics import Stack
 from localcloud.lambdas import Functions, LambdaApi
 from localcloud.processes import Processes
 from localcloud.queues import QueueSource, QueueSources, visible_at
+from localcloud.roles import Roles
+from localcloud.s3_keys import key_of_bucket, key_of_object
 from localcloud.sagemaker import TrainingJobs
 from localcloud.sagemaker_simulated import Simulated
 from localcloud.snapshot import Snapshot
@@ -52,6 +56,7 @@ STACK = "rekindle"
 _SAVE_EVERY = timedelta(seconds=5)  # what a killed cloud may lose of the story; the durable store loses nothing
 RECOVER_FUNCTION = "rekindle-recover"
 ALIAS = "live"
+TRAINING_ROLES = f"arn:aws:iam::{ACCOUNT_ID}:role/*"  # whose training jobs may be submitted again
 
 TRAINING_OPERATIONS = (
     "CreateTrainingJob",
@@ -93,6 +98,11 @@ class Cloud:
         self._set_environ = set_environ
         self._resumes = resumes
         self._stack = ExitStack()
+        # The stack's parameters of these names; `roles.changed()` after a change.
+        self.training_buckets: tuple[str, ...] = ()
+        self.training_roles: tuple[str, ...] = (TRAINING_ROLES,)
+        self.kms_keys: tuple[str, ...] = ()
+        self.roles = Roles(self._references, Account(ACCOUNT_ID, REGION, key_of_bucket, key_of_object))
         self._clients: dict[tuple[str, str], Any] = {}
         self._client_lock = threading.Lock()
         self.server: HttpServer | None = None
@@ -155,6 +165,7 @@ class Cloud:
     def _open(self) -> None:
         stack = self._stack
         stack.enter_context(aws_wire.installed(self.wire))
+        stack.enter_context(roles.in_force(self.roles))
         stack.enter_context(
             extended_moto(
                 clock=self.clock,
@@ -204,6 +215,7 @@ class Cloud:
             "REKINDLE_BUCKET": f"{STACK}-mailbox",
             "REKINDLE_BUS": STACK,
             "REKINDLE_QUARANTINE_URL": self._queue_url(f"{STACK}-quarantine"),
+            "REKINDLE_TOPIC": f"arn:aws:sns:{REGION}:{ACCOUNT_ID}:{STACK}-notices",
             "REKINDLE_POLICY_PREFIX": f"/{STACK}/policies",
             "REKINDLE_RECOVER_FUNCTION": f"{RECOVER_FUNCTION}:{ALIAS}",
             "REKINDLE_SETTINGS_PREFIX": f"/{STACK}",
@@ -224,15 +236,32 @@ class Cloud:
             return self._clients[service, caller]
 
     def create_resources(self) -> None:
-        """Table, queues, bucket and bus, made from the template that is deployed."""
+        """Table, queues, bucket, bus and topic, made from the template that is deployed."""
         template.create_table(self.client("dynamodb"), STACK)
         template.create_queues(self.client("sqs"), STACK)
         self.create_bucket(f"{STACK}-mailbox")
         self.client("events").create_event_bus(Name=STACK)
+        self.client("sns").create_topic(Name=f"{STACK}-notices")
 
     def create_bucket(self, name: str, *, notifies: bool = True) -> None:
-        """A bucket, which tells EventBridge about new objects where it `notifies`."""
+        """A bucket that the stack knows as one of Jobs; it tells EventBridge about new objects where it `notifies`."""
         template.create_bucket(self.client("s3"), name, region=REGION, notifies=notifies)
+        self.training_buckets = (*self.training_buckets, name)
+        self.roles.changed()
+
+    def _references(self) -> Stack:
+        """What the stack's parameters and resources are called here."""
+        return template.references(
+            STACK,
+            account_id=ACCOUNT_ID,
+            region=REGION,
+            bucket=f"{STACK}-mailbox",
+            parameters={
+                "TrainingBuckets": list(self.training_buckets[1:]),
+                "TrainingRoleArns": list(self.training_roles),
+                "KmsKeyArns": list(self.kms_keys),
+            },
+        )
 
     def save(self) -> None:
         """Write down now what must outlive this process; done by itself every few seconds, and at the end."""
@@ -356,7 +385,7 @@ def _session() -> Any:
 
 
 def _make_client(service: str, url: str | None, caller: str) -> Any:
-    return _session().client(
+    client = _session().client(
         service,
         endpoint_url=url,
         aws_access_key_id="testing",
@@ -364,6 +393,9 @@ def _make_client(service: str, url: str | None, caller: str) -> Any:
         # botocore would put its own name together from 22 parts, twice in every call.
         config=Config(retries={"max_attempts": 0}, max_pool_connections=32, user_agent=caller),
     )
+    if caller == SERVICE:
+        roles.watch(client)
+    return client
 
 
 @cache

@@ -21,6 +21,7 @@ from localcloud.aws import LoopbackServer
 from localcloud.durable import Handler
 from localcloud.events import DEFAULT_BUS, Rule, Schedule
 from localcloud.queues import QueueSource
+from localcloud.roles import acting_as
 
 # Events of these sources come over the custom bus. Source: the merge template, infra/.
 _CUSTOM_SOURCES = ("rekindle.",)
@@ -56,7 +57,7 @@ def deployment_of(
         elif isinstance(source, SQSEventConfig):
             named = (source.queue_arn or source.queue or "").rpartition(":")[2]
             queues.append(QueueSource(function=source.name, queue=f"{stack}-{named}", batch_size=source.batch_size))
-    plain = dict(app.handler_map)
+    plain = {name: acting_as(name, handler) for name, handler in app.handler_map.items()}
     durable_names = [name for name in durable if name in plain]
     return Deployment(
         handlers=plain | {f"{stack}-{name}": handler for name, handler in plain.items()},
@@ -98,7 +99,9 @@ class ApiServer(LoopbackServer):
         path = environ.get("REQUEST_URI", environ["PATH_INFO"] + query)
         try:
             with self._one_at_a_time:
-                answer = self._gateway.handle_request(environ["REQUEST_METHOD"], path, headers, body)
+                answer = acting_as("api_handler", self._gateway.handle_request)(
+                    environ["REQUEST_METHOD"], path, headers, body
+                )
             status, out, content = answer["statusCode"], dict(answer.get("headers") or {}), answer.get("body", "")
         except LocalGatewayException as err:
             status, out, content = err.CODE, dict(err.headers), err.body or b""

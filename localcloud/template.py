@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import yaml
 
+from localcloud.intrinsics import Stack
+
 _FOLDER: Final = Path(__file__).parents[1] / "infra" / "template"
 _PARTS: Final = ("storage", "messaging")
 # What DynamoDB's API sets by calls of their own, or what moto has no use for.
@@ -76,3 +78,37 @@ def create_bucket(client: Any, name: str, *, region: str, notifies: bool = True)
         client.put_bucket_notification_configuration(
             Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
         )
+
+
+def references(stack: str, *, account_id: str, region: str, bucket: str, parameters: Mapping[str, list[str]]) -> Stack:
+    """What the template's policies refer to, as it is called in this account. bucket: the name of MailboxBucket.
+
+    parameters: the stack's lists (`TrainingBuckets`, `TrainingRoleArns`, `KmsKeyArns`), empty where nobody gave one.
+    """
+    own = f"{region}:{account_id}"
+    queues = {
+        name: f"arn:aws:sqs:{own}:{queue_name(stack, name)}"
+        for name, one in resources().items()
+        if one["Type"] == "AWS::SQS::Queue"
+    }
+    return Stack(
+        references={
+            "AWS::StackName": stack,
+            "AWS::Partition": "aws",
+            "AWS::Region": region,
+            "AWS::AccountId": account_id,
+            "NoticesTopic": f"arn:aws:sns:{own}:{stack}-notices",
+            **parameters,
+        },
+        attributes={
+            ("RegistryTable", "Arn"): f"arn:aws:dynamodb:{own}:table/{stack}",
+            ("MailboxBucket", "Arn"): f"arn:aws:s3:::{bucket}",
+            ("MonitorBus", "Arn"): f"arn:aws:events:{own}:event-bus/{stack}",
+            **{(name, "Arn"): arn for name, arn in queues.items()},
+        },
+        conditions={
+            "HasTrainingBuckets": bool(parameters["TrainingBuckets"]),
+            "HasTrainingRoles": bool(parameters["TrainingRoleArns"]),
+            "HasKmsKeys": bool(parameters["KmsKeyArns"]),
+        },
+    )

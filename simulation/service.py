@@ -24,7 +24,7 @@ from simulation.platform import NoAlarms
 
 ACCOUNT: Final = "123456789012"
 BUCKET: Final = "mail"  # the stack's own; mailboxes lie there too
-STAGE: Final = "dev"
+STAGE: Final = "rekindle"
 
 
 class RealService(Service):

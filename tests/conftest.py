@@ -1,7 +1,8 @@
 """Hypothesis profiles: `ci`, unless HYPOTHESIS_PROFILE names `deep`, which tries ten times as much (tests/sizes.py).
 
 And the search for leaked secrets: whatever any test printed or logged, passed or not, must hold none of those that
-tests use (tests/canary.py). A leak fails the test that printed it.
+tests use (tests/canary.py). A leak fails the test that printed it. And a test fails in which a function of the embedded
+cloud called what its own policy denies, even where the code takes that well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from localcloud.roles import DENIED
 from tests.canary import FORMS
 from tests.sizes import DEEP, examples
 
@@ -19,9 +21,10 @@ settings.register_profile("ci", deadline=None)
 settings.register_profile(DEEP, deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.unused_permissions"]
 
 MARK = "may_print_secrets"  # for the tests of this search itself
+MAY_BE_DENIED = "may_be_denied"  # for the tests of the functions' roles
 
 
 @pytest.hookimpl(wrapper=True)
@@ -35,6 +38,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"a secret of the tests was printed by this test ({', '.join(where)})"
     report.sections = [(name, _masked(text)) for name, text in report.sections]
+    if report.when == "call" and item.get_closest_marker(MAY_BE_DENIED) is None and report.passed and DENIED:
+        told = {f"{function} may not {need.action} on {need.resource}" for function, need in DENIED}
+        report.outcome = "failed"
+        report.longrepr = f"a function called what its policy denies: {'; '.join(sorted(told))}"
+    DENIED.clear()
     return report
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.domain.stages import PROD, owner_of
 
 TAG_POLICY: Final = "rekindle:policy"
 # A cluster in legacy mode answers ValidationException; an event older than the newest 500 is not found.
@@ -14,10 +15,14 @@ _ABSENT: Final = ("ResourceNotFound", "ValidationException")
 
 
 class SageMakerClusters:
-    """ports.ClusterReader; `client` is a boto3 SageMaker client. `cluster` is a name or an ARN throughout."""
+    """ports.ClusterReader; `client` is a boto3 SageMaker client. `cluster` is a name or an ARN throughout.
 
-    def __init__(self, client: Any) -> None:
+    `stage` is ours: clusters of other stages are left alone.
+    """
+
+    def __init__(self, client: Any, *, stage: str = PROD) -> None:
         self._client = client
+        self._stage = stage
 
     def describe_event(self, cluster: str, event_id: str) -> Mapping[str, Any] | None:
         """See ports.ClusterReader. Times come as ISO-8601 text, as in JSON."""
@@ -47,18 +52,20 @@ class SageMakerClusters:
             if described is None:
                 return None
             arn = described["ClusterArn"]
+        tags: dict[str, str] = {}
         request = {"ResourceArn": arn}
         while True:
             try:
                 page = call(self._client.list_tags, expect=_ABSENT, **request)
             except AwsRefusal:
                 return None
-            for tag in page.get("Tags", ()):
-                if tag["Key"] == TAG_POLICY:
-                    return str(tag.get("Value") or "default")
+            tags |= {tag["Key"]: str(tag.get("Value") or "") for tag in page.get("Tags", ())}
             if not page.get("NextToken"):
-                return None
+                break
             request["NextToken"] = page["NextToken"]
+        if TAG_POLICY not in tags or owner_of(tags) != self._stage:
+            return None
+        return tags[TAG_POLICY] or "default"
 
     def _describe(self, cluster: str) -> dict[str, Any] | None:
         try:

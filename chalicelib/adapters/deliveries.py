@@ -95,7 +95,7 @@ def _key(token: str, channel: str) -> items.Item:
 
 
 def _rest_key(channel: str) -> items.Item:
-    return items.key("CONTROL", f"CHANNEL#{channel}")
+    return items.key(f"CHANNEL#{channel}")
 
 
 class SqsDeliveries:

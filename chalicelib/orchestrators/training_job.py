@@ -16,13 +16,14 @@ from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
-from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, Permanent, RecoveryError
+from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, NotOurs, Permanent, RecoveryError
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import AlarmMode, Job, WatchPlan, is_metric_name
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import Policy
 from chalicelib.domain.resume import is_attempt_name
+from chalicelib.domain.stages import PROD, TAG_STAGE, owner_of
 from chalicelib.orchestrators.clone import clone_request, instance_count, instances, limit_of
 from chalicelib.ports import Discovered
 from rekindle.mailbox import (
@@ -90,12 +91,14 @@ _REPAIR_TEXT: Final = re.compile(r"repairing training cluster", re.IGNORECASE)
 class TrainingJobScheduler:
     """ports.Scheduler over a boto3 SageMaker client.
 
-    `bus` is the custom event bus told to new attempts; None keeps what the cloned job was told.
+    `bus` is the custom event bus told to new attempts; None keeps what the cloned job was told. `stage` is ours: jobs
+    of other stages are left alone.
     """
 
-    def __init__(self, client: Any, *, bus: str | None = None) -> None:
+    def __init__(self, client: Any, *, bus: str | None = None, stage: str = PROD) -> None:
         self._client = client
         self._bus = bus
+        self._stage = stage
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -144,6 +147,9 @@ class TrainingJobScheduler:
         found = self.find(attempt)
         if found is None or not (found.policy_name or found.job_id):
             return None
+        if found.stage != self._stage:
+            _LOG.info("a training job of another stage", extra={"attempt": attempt, "stage": found.stage[:64]})
+            raise NotOurs("it belongs to another stage")
         return replace(found, policy_name=found.policy_name or "default")  # a clone whose policy tag was taken off
 
     def find(self, attempt: str) -> Discovered | None:
@@ -164,6 +170,7 @@ class TrainingJobScheduler:
             checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
             watch=watch_of(tags),
             size=JobSize.of_instances(instances(described)),
+            stage=owner_of(tags),
         )
 
     def _tags(self, arn: str) -> dict[str, str]:
@@ -255,6 +262,9 @@ class TrainingJobScheduler:
         if described is None:
             return _result("ResubmitJob", Done.REFUSED, f"{action.clone_of} is not known, so it cannot be cloned")
         tags = self._tags(described["TrainingJobArn"])
+        if tags.get(TAG_STAGE, self._stage) != self._stage:
+            said = f"{action.clone_of} belongs to the stage {tags[TAG_STAGE][:64]!r} by its tag {TAG_STAGE}"
+            return _result("ResubmitJob", Done.REFUSED, said)
         try:
             request = self._request(described, tags, action, job=job, policy=policy, incident_id=incident_id)
         except MailboxError as err:
@@ -304,6 +314,7 @@ class TrainingJobScheduler:
             TAG_JOB: job.job_id,
             TAG_INCIDENT: incident_id,
             TAG_ATTEMPT: str(action.number),
+            TAG_STAGE: self._stage,
         }
         kept = {name: value for name, value in tags.items() if not name.lower().startswith("aws:")}
         request["Tags"] = [{"Key": name, "Value": value} for name, value in sorted((kept | ours).items())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from chalicelib.domain.diagnosis import is_stale
@@ -31,11 +31,11 @@ from chalicelib.ports import (
 from chalicelib.services.in_hand import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.node_map import NodeMap
 from chalicelib.services.outcome import Outcome, What
-from chalicelib.services.registration import Registration
+from chalicelib.services.registration import PLATFORM_STATES, Registration
+from chalicelib.services.strangers import Strangers
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
 MAX_ELDER_FAILURES = 8
-_STATES = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})
 _OVER = frozenset({"Completed", "Stopped"})
 _ENDED = _OVER | {"Failed"}
 
@@ -53,6 +53,7 @@ class Intake:
     clock: Clock
     head_nodes: HeadNodes | None = None
     announcer: Announcer | None = None
+    strangers: Strangers = field(default_factory=Strangers)
 
     def receive(self, signal: Signal) -> Outcome:
         """Open or join the Incident that `signal` belongs to, and wake it.
@@ -99,8 +100,10 @@ class Intake:
     def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
         """News of an attempt that we have not registered: one may be started by hand while ours waits."""
         name = signal.attempt
-        is_state = signal.kind in (*_STATES, SignalKind.MONITOR_STARTED) and name not in (None, job.current_attempt)
-        return is_state and name is not None and self.registry.job_of_attempt(name) is None
+        if name is None or name == job.current_attempt:
+            return False
+        is_state = signal.kind in (*PLATFORM_STATES, SignalKind.MONITOR_STARTED)
+        return is_state and self.registry.job_of_attempt(name) is None
 
     def _answered(self, signal: Signal) -> Outcome:
         """An agent's answer: the Incident that gave the order looks for it on the whiteboard."""
@@ -198,7 +201,7 @@ class Intake:
         job_id = signal.evidence.get("job_id")
         if signal.kind is SignalKind.NODE_SUSPECT and isinstance(job_id, str):
             return self.registry.get(job_id).policy_name
-        raise NotOurs("the cluster has no rekindle:policy tag")
+        raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
 
     def cancel(self, incident_id: str, signal: Signal) -> Outcome:
         """Hand an order to one Incident by its id.
@@ -228,6 +231,7 @@ class Intake:
             mailbox=self.mailbox,
             clock=self.clock,
             announcer=self.announcer,
+            strangers=self.strangers,
         )
 
     # --- news and trouble ---
@@ -259,7 +263,7 @@ class Intake:
         status = signal.evidence.get("status")
         if signal.kind is SignalKind.SLURM_JOB and signal.evidence.get("successor") is not None:
             return self._succeeded(signal, job)
-        if signal.kind in _STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
+        if signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
             self.registry.deactivate(job.job_id, now=self.clock.now())
             return _dropped(signal, f"the run is over: {status}", job)
@@ -284,7 +288,7 @@ class Intake:
         cluster = signal.cluster or ""
         policy_name = self.clusters.policy_of(cluster)
         if policy_name is None:
-            raise NotOurs("the cluster has no rekindle:policy tag")
+            raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
         if not signal.triggers:
             return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
         incident = self._new_incident(signal, scope=cluster, policy_name=policy_name)
@@ -352,7 +356,12 @@ class Intake:
         return self._without_incident(signal, fresh)
 
     def _wake(self, entry: Entry, signal: Signal) -> None:
-        """A lost wake costs one timeout, never the recovery; a lost start is healed by redelivery and the sweep."""
+        """A lost wake costs one timeout, never the recovery; a lost start is healed by redelivery and the sweep.
+
+        What found no room wakes nobody: the facts that fill the inbox have, and a flood must not buy a look each.
+        """
+        if entry.is_full:
+            return
         if entry.outcome is Joined.OPENED or entry.callback_id is None:
             self.executions.start(entry.incident_id, generation=entry.generation)
         else:

@@ -15,6 +15,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.node_repair import Rung
 from chalicelib.domain.observations import AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.stages import PROD
 from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
@@ -44,6 +45,7 @@ class Orders:
     alarms: Alarms
     clock: Clock
     head_nodes: HeadNodes | None = None
+    stage: str = PROD
 
     def register(
         self, *, training_job: str, policy: str | None, mailbox: str | None, watch: Mapping[str, Any] | None = None
@@ -55,6 +57,7 @@ class Orders:
         Raises:
             UnknownEntity: the platform does not know the job, or no such policy.
             InvalidPolicy: the policy document cannot be used.
+            InvalidRequest: another stage protects it.
         """
         known = self.registry.job_of_attempt(training_job)
         if known is not None:
@@ -63,6 +66,11 @@ class Orders:
         found = self.scheduler.find(training_job)
         if found is None:
             raise UnknownEntity(f"training job {training_job!r} does not exist")
+        if (found.policy_name or found.job_id) and found.stage not in ("", self.stage):
+            raise InvalidRequest(
+                "training_job",
+                f"belongs to the stage {found.stage!r}: give it the tag rekindle:stage={self.stage} to change that",
+            )
         wanted: Discovered = replace(
             found,
             policy_name=policy or found.policy_name or "default",

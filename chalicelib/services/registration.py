@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -14,8 +14,10 @@ from chalicelib.domain.known import Unknown
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.services.strangers import Strangers
 from rekindle.headnode.names import is_slurm, parse_attempt
 
+PLATFORM_STATES: Final = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})  # the platform's own words
 _MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
 
 
@@ -28,12 +30,13 @@ class Registration:
     mailbox: Mailbox
     clock: Clock
     announcer: Announcer | None = None
+    strangers: Strangers = field(default_factory=Strangers)
 
     def job_of(self, signal: Signal) -> Job | None:
         """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
         if signal.job_id is not None:
             try:
-                return self._adopted(self._still_its_own(self.registry.get(signal.job_id), signal), signal.attempt)
+                return self._adopted(self._still_its_own(self.registry.get(signal.job_id), signal), signal)
             except UnknownEntity:
                 if signal.attempt is None:
                     raise NotOurs("unknown job") from None
@@ -41,10 +44,18 @@ class Registration:
             job_id = self.registry.job_of_attempt(signal.attempt)
             if job_id is not None:
                 return self._still_its_own(self.registry.get(job_id), signal)
+            if self._is_stranger(signal, signal.attempt):
+                raise NotOurs("a name that nobody asked to protect")
             return self._discover(signal.attempt)
         if signal.cluster is None:
             raise NotOurs("names no job and no cluster")
         return None
+
+    def _is_stranger(self, signal: Signal, attempt: str) -> bool:
+        """Whoever may put an event on the bus could else make us ask the platform about any name, again and again."""
+        if signal.kind in PLATFORM_STATES:
+            self.strangers.forget(attempt)
+        return self.strangers.knows(attempt, now=self.clock.now())
 
     def _still_its_own(self, job: Job, signal: Signal) -> Job:
         """Raises: NotOurs, once people were told, for a new job that has the name of one that we know."""
@@ -71,14 +82,28 @@ class Registration:
         )
         raise NotOurs("another run has the number of a Job that is over")
 
-    def _adopted(self, job: Job, attempt: str | None) -> Job:
-        if attempt is None or attempt == job.current_attempt or self.registry.job_of_attempt(attempt) is not None:
+    def _adopted(self, job: Job, signal: Signal) -> Job:
+        attempt = signal.attempt
+        if attempt is None or attempt == job.current_attempt or self._is_stranger(signal, attempt):
             return job
-        found = self.scheduler.discover(attempt)
+        if self.registry.job_of_attempt(attempt) is not None:
+            return job
+        found = self._find(attempt)
         return self.adopt(job, found) if found is not None and found.job_id == job.job_id else job
 
+    def _find(self, attempt: str) -> Discovered | None:
+        """What asks us for protection under this name; who does not is remembered as a stranger. Raises: NotOurs."""
+        try:
+            found = self.scheduler.discover(attempt)
+        except NotOurs:
+            self.strangers.add(attempt, now=self.clock.now())
+            raise
+        if found is None:
+            self.strangers.add(attempt, now=self.clock.now())
+        return found
+
     def _discover(self, attempt: str) -> Job:
-        found = self.scheduler.discover(attempt)
+        found = self._find(attempt)
         if found is None:
             raise NotOurs("no rekindle:policy tag")
         if found.job_id is not None:

@@ -173,6 +173,18 @@ def test_a_clusters_policy_is_its_tag_on_whatever_page() -> None:
     assert SageMakerClusters(client).policy_of("gone") is None
 
 
+@pytest.mark.parametrize(
+    ("tag", "stage", "expected"),
+    [(None, "prod", "default"), (None, "dev", None), ("dev", "dev", "default"), ("dev", "prod", None)],
+)
+def test_a_cluster_asks_one_stage_for_protection(tag: str | None, stage: str, expected: str | None) -> None:
+    client, stub = stubbed("sagemaker")
+    tags = [{"Key": "rekindle:policy", "Value": "default"}]
+    tags += [{"Key": "rekindle:stage", "Value": tag}] if tag else []
+    stub.add_response("list_tags", {"Tags": tags}, {"ResourceArn": CLUSTER})
+    assert SageMakerClusters(client, stage=stage).policy_of(CLUSTER) == expected
+
+
 def test_a_permission_that_is_missing_is_no_unprotected_cluster() -> None:
     client, stub = stubbed("sagemaker")
     stub.add_client_error("list_tags", "AccessDeniedException")

@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from chalicelib.domain.actions import Done, ResubmitJob
-from chalicelib.domain.errors import Throttled
+from chalicelib.domain.errors import NotOurs, Throttled
 from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus
@@ -281,6 +281,7 @@ def test_a_clone_is_the_job_itself_with_a_new_name_orders_and_tags(script: Scrip
         "rekindle:job": "lm-7b",
         "rekindle:incident": "inc-a",
         "rekindle:attempt": "2",
+        "rekindle:stage": "prod",
     }
 
 
@@ -461,3 +462,37 @@ def test_more_entries_than_the_api_takes_are_refused_before_the_call(script: Scr
 def test_redaction_spares_short_values_and_hides_long_ones_wherever_they_stand() -> None:
     request = {"Environment": {"N": "4", "T": 'se"cret\nvalue'}, "HyperParameters": {"key": "s3cr3tkey"}}
     assert redact('4 nodes: se\\"cret\\nvalue s3cr3tkey', request) == "4 nodes: *** ***"
+
+
+# ---- several stages in one account -----------------------------------------------------------------------------------
+
+ASKS = {"Key": "rekindle:policy", "Value": "default"}
+DEV = {"Key": "rekindle:stage", "Value": "dev"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "stage", "ours"),
+    [([ASKS], "prod", True), ([ASKS], "dev", False), ([ASKS, DEV], "dev", True), ([ASKS, DEV], "prod", False)],
+)
+def test_a_job_is_discovered_by_one_stage_of_the_account(tags: list[dict[str, str]], stage: str, ours: bool) -> None:
+    script = Script().describes().tags(tags)
+    scheduler = TrainingJobScheduler(script.client, stage=stage)
+    if ours:
+        assert scheduler.discover("lm-7b") is not None
+    else:
+        with pytest.raises(NotOurs, match="another stage"):
+            scheduler.discover("lm-7b")
+
+
+def test_a_clone_belongs_to_the_stage_that_submitted_it() -> None:
+    script = Script().describes().tags([ASKS]).creates()
+    script.scheduler = TrainingJobScheduler(script.client, stage="dev")
+    assert script.resubmit().done is Done.DONE
+    assert {"Key": "rekindle:stage", "Value": "dev"} in script.request["Tags"]
+
+
+def test_a_job_that_was_handed_to_another_stage_meanwhile_is_not_resubmitted() -> None:
+    script = Script().describes().tags([ASKS, DEV])
+    done = script.resubmit()
+    assert done.done is Done.REFUSED
+    assert "rekindle:stage" in done.detail

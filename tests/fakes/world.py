@@ -52,6 +52,7 @@ class FakeScheduler:
         self._clock = clock
         self.runs: dict[str, _Run] = {}
         self.stops: list[str] = []
+        self.discovered = 0  # how often it was asked whether a name asks for protection
         self.submitted: list[ResubmitJob] = []
         self.unlisted: set[str] = set()  # live runs that the platform's list does not show yet
         self.refuse_with: deque[ActionResult] = deque()
@@ -92,6 +93,7 @@ class FakeScheduler:
         return run.view if run else AttemptView(name=attempt, status=AttemptStatus.GONE)
 
     def discover(self, attempt: str) -> Discovered | None:
+        self.discovered += 1
         found = self.find(attempt)
         return found if found is not None and (found.policy_name or found.job_id) else None
 

@@ -6,7 +6,14 @@ from typing import Any
 
 REGION = "eu-west-1"
 CODE = {"Bucket": "artefacts-of-the-test", "Key": "deployment.zip"}
-DEFAULTS = {"NoticeEmail": "", "TrainingRoleArns": "", "TrainingBuckets": "", "LogRetentionDays": "30"}
+DEFAULTS = {
+    "NoticeEmail": "",
+    "TrainingRoleArns": "",
+    "TrainingBuckets": "",
+    "KmsKeyArns": "",
+    "EventConcurrency": "0",
+    "LogRetentionDays": "30",
+}
 
 Template = dict[str, Any]
 

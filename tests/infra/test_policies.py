@@ -14,9 +14,18 @@ from botocore import xform_name
 from botocore.session import get_session
 
 from infra.functions import Function, Trigger
-from infra.grants import EVERYWHERE, GRANTS, POLICIES, platform_grants, policy_of
+from infra.grants import (
+    EVERYWHERE,
+    GRANTS,
+    POLICIES,
+    platform_grants,
+    policy_of,
+    shared_documents,
+    shared_policies,
+)
 from infra.package import ROOT
 from infra.reach import Reach, Source, actions_of_functions
+from localcloud.template import references
 from tests.infra.stack_reading import Template
 
 COMMITTED = sorted(POLICIES.glob("*.json"))
@@ -59,10 +68,54 @@ def test_the_committed_policies_are_the_generated_ones(function: Function) -> No
     assert _committed(function.name) == policy_of(function, _reached()[function.name]), "run: python -m infra.grants"
 
 
+def test_the_committed_shared_policies_are_the_generated_ones() -> None:
+    for name, document in shared_documents().items():
+        assert _committed(name) == document, "run: python -m infra.grants"
+
+
 def test_a_function_s_role_carries_its_policy(template: Template, function: Function) -> None:
-    (inline,) = template["Resources"][f"{function.base_id}Role"]["Properties"]["Policies"]
+    role = template["Resources"][f"{function.base_id}Role"]["Properties"]
+    (inline,) = role["Policies"]
     assert inline["PolicyDocument"] == _committed(function.name)
-    assert "ManagedPolicyArns" not in template["Resources"][f"{function.base_id}Role"]["Properties"]
+    carried = role["ManagedPolicyArns"]["Fn::If"][1] if "ManagedPolicyArns" in role else []
+    documents = [template["Resources"][one["Ref"]]["Properties"]["PolicyDocument"] for one in carried]
+    assert documents == [_committed(name) for name in shared_policies(_committed(function.name))]
+
+
+def test_a_function_that_reads_or_writes_mailboxes_does_so_in_the_named_buckets_too(function: Function) -> None:
+    own = _reached()[function.name]
+    shared = shared_policies(_committed(function.name))
+    assert ("training_buckets_read" in shared) is ("s3:GetObject" in own)
+    assert ("training_buckets_write" in shared) is ("s3:PutObject" in own)
+
+
+# Source: IAM user guide, IAM and STS quotas; white space is not counted.
+MAX_INLINE, MAX_MANAGED, LONGEST_BUCKET = 10_240, 6_144, 63
+
+
+def test_no_role_outgrows_iam_with_thirty_buckets_of_the_longest_names(function: Function) -> None:
+    buckets = [f"{n:0{LONGEST_BUCKET}d}" for n in range(30)]
+    stack = references(
+        "rekindle-" + "s" * 20,
+        account_id="123456789012",
+        region="ap-southeast-1",
+        bucket="m" * LONGEST_BUCKET,
+        parameters={
+            "TrainingBuckets": buckets,
+            "TrainingRoleArns": [f"arn:aws:iam::123456789012:role/team-{n}" for n in range(10)],
+            "KmsKeyArns": [f"arn:aws:kms:ap-southeast-1:123456789012:key/{n:036d}" for n in range(10)],
+        },
+    )
+    own = _committed(function.name)
+    assert _length(stack.resolve(own)) <= MAX_INLINE
+    for name in shared_policies(own):
+        resolved = stack.resolve(_committed(name))
+        assert _length(resolved) <= MAX_MANAGED
+        assert all(any(bucket in one for one in resolved["Statement"][0]["Resource"]) for bucket in buckets)
+
+
+def _length(document: dict[str, Any]) -> int:
+    return len(json.dumps(document, separators=(",", ":")))
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=[path.stem for path in COMMITTED])
@@ -102,7 +155,13 @@ def test_a_training_role_is_handed_to_sagemaker_alone(function: Function) -> Non
         if "iam:PassRole" in statement["Action"]:
             assert function.trigger is Trigger.DURABLE
             assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
-            assert statement["Resource"]["Fn::If"][0] == "HasTrainingRoles"
+            assert statement["Resource"] == {"Ref": "TrainingRoleArns"}
+
+
+def test_no_role_is_handed_over_that_nobody_has_named() -> None:
+    (entry,) = [one for one in _committed("recover")["Statement"] if "iam:PassRole" in json.dumps(one)]
+    assert entry["Fn::If"][0] == "HasTrainingRoles"
+    assert entry["Fn::If"][2] == {"Ref": "AWS::NoValue"}
 
 
 def test_only_the_recovery_can_stop_or_start_a_training_job(function: Function) -> None:

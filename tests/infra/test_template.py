@@ -318,3 +318,12 @@ def test_the_training_log_is_subscribed_to_only_where_that_is_asked_for(template
     assert subscription["Condition"] == "WantsTrainingLogs"
     assert subscription["Properties"]["LogGroupName"] == "/aws/sagemaker/TrainingJobs"
     assert template["Parameters"]["TrainingLogSignatures"]["Default"] == "no"
+
+
+def test_functions_that_can_be_flooded_can_be_bounded_and_no_other(template: Template, function: Function) -> None:
+    properties = template["Resources"][function.logical_id]["Properties"]
+    takes_foreign_words = function.trigger in (Trigger.CUSTOM_BUS, Trigger.LOGS) or function.name == "mailbox_event"
+    is_bounded = "ReservedConcurrentExecutions" in properties
+    assert is_bounded is (takes_foreign_words and function.name != "notice_event")
+    if is_bounded:
+        assert properties["ReservedConcurrentExecutions"]["Fn::If"][0] == "HasEventConcurrency"

@@ -30,7 +30,8 @@ from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.observability import Observability
 from chalicelib.ports import Entry, Joined
 from chalicelib.services.look import reached_before, with_end
-from chalicelib.services.outcome import What
+from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.strangers import MAX_NAMES, Strangers
 from chalicelib.services.sweep_signals import signal_from_state
 from rekindle.mailbox import Fence
 from tests.fakes.world import START
@@ -249,6 +250,44 @@ def test_an_unknown_name_under_a_known_job_changes_nothing(w: World) -> None:
     assert w.registry.get(JOB).current_attempt == JOB
 
 
+@pytest.mark.parametrize("job_id", [None, JOB])
+def test_hearsay_about_an_unknown_name_costs_one_question_an_hour_and_the_platforms_word_ends_that(
+    w: World, job_id: str | None
+) -> None:
+    def hear(kind: SignalKind) -> Outcome:
+        return w.intake.receive(replace(w.say(kind, "nobody", None), job_id=job_id))
+
+    def is_heard(kind: SignalKind) -> bool:
+        try:
+            hear(kind)
+        except NotOurs:
+            return False
+        return True
+
+    asked = w.scheduler.discovered
+    for _ in range(20):
+        is_heard(SignalKind.MONITOR_STARTED)
+        is_heard(SignalKind.STALL)
+    assert w.scheduler.discovered == asked + 1
+    w.tick(3601)
+    is_heard(SignalKind.STALL)
+    assert w.scheduler.discovered == asked + 2
+    w.scheduler.put("nobody", policy_name="default")  # it was tagged, or submitted, after all
+    is_heard(SignalKind.STALL)
+    assert w.registry.job_of_attempt("nobody") is None
+    is_heard(SignalKind.TRAINING_JOB_STATE)
+    assert w.scheduler.discovered == asked + 3
+
+
+def test_a_flood_of_names_fills_no_memory() -> None:
+    strangers = Strangers()
+    for n in range(MAX_NAMES + 500):
+        strangers.add(f"n{n}", now=START)
+    assert not strangers.knows("n499", now=START)
+    assert strangers.knows("n500", now=START)
+    assert len(strangers._until) == MAX_NAMES
+
+
 def test_a_run_that_is_over_is_no_longer_looked_after(w: World) -> None:
     w.end(JOB, AttemptStatus.COMPLETED)
     (news,) = w.air
@@ -263,7 +302,7 @@ def test_the_same_fact_twice_is_one(w: World) -> None:
     assert [w.intake.receive(signal).what for _ in range(2)] == [What.OPENED, What.DUPLICATE]
 
 
-def test_a_signal_that_a_full_inbox_cannot_keep_is_said_and_still_wakes(
+def test_a_signal_that_a_full_inbox_cannot_keep_is_said_and_wakes_nobody(
     w: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "false")
@@ -272,7 +311,10 @@ def test_a_signal_that_a_full_inbox_cannot_keep_is_said_and_still_wakes(
     flood = [replace(w.say(SignalKind.STALL, JOB, FaultClass.HANG), dedupe_key=f"fact-{n}") for n in range(130)]
     outcomes = [w.intake.receive(signal) for signal in flood]
     assert (outcomes[0].what, outcomes[-1].what) == (What.JOINED, What.OVERFLOWED)
-    assert len(w.executions.woken) >= 1
+    woken, started = len(w.executions.woken), len(w.executions.started)
+    for n in range(50):
+        w.intake.receive(replace(flood[0], dedupe_key=f"more-{n}"))
+    assert (len(w.executions.woken), len(w.executions.started)) == (woken, started)
     Observability(service="test", level="INFO").record(outcomes[-1])
     said = capsys.readouterr().out
     assert '"level":"WARNING"' in said

@@ -1,0 +1,376 @@
+"""What IAM asks before each call of the service: the action, the resource and the context, held against the role of the
+function that calls.
+
+A call is turned into what AWS authorises (`needs`): one call may need several actions (a training job that is created
+with tags under a role needs three), and a key of KMS where the bucket is encrypted with one. The policies are the
+packaged ones (infra/policies), with the template's functions (`Ref`, `Fn::Sub` ...) resolved to this account.
+Source of operations' actions, resources and condition keys: the service authorization reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+ACCOUNT_ID: Final = "123456789012"
+REGION: Final = "us-west-2"
+
+Params = Mapping[str, Any]
+Context = tuple[tuple[str, tuple[str, ...]], ...]  # condition keys with their values
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that IAM must allow for a call."""
+
+    action: str
+    resource: str
+    context: Context = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a call's resources are named after, and which key encrypts what is stored.
+
+    key_of_bucket: the ARN of the KMS key that a bucket encrypts new objects with, None without one.
+    key_of_object: the ARN of the KMS key that an object there is encrypted with, None without one.
+    """
+
+    account_id: str = ACCOUNT_ID
+    region: str = REGION
+    key_of_bucket: Callable[[str], str | None] = lambda _: None
+    key_of_object: Callable[[str, str], str | None] = lambda *_: None
+
+    def arn(self, service: str, resource: str) -> str:
+        """Of a resource in this account and Region."""
+        return f"arn:aws:{service}:{self.region}:{self.account_id}:{resource}"
+
+
+def needs(account: Account, service: str, operation: str, params: Params) -> tuple[Need, ...]:
+    """What IAM must allow for one call.
+
+    Raises:
+        KeyError: the operation is not in the table: say there what AWS authorises for it.
+    """
+    return tuple(_NEEDS[f"{service}.{operation}"](account, params))
+
+
+# ---- one function per service -------------------------------------------------------------------------------------
+
+
+def _keys_of_item(params: Params) -> Context:
+    key = params.get("Key") or params.get("Item") or {}
+    return (("dynamodb:LeadingKeys", (_text(key["pk"]),)),)
+
+
+def _text(attribute: Any) -> str:
+    """A key as DynamoDB's low-level client takes it, or as the resource's does."""
+    return str(attribute["S"] if isinstance(attribute, Mapping) else attribute)
+
+
+def _table(account: Account, params: Params) -> str:
+    return account.arn("dynamodb", f"table/{params['TableName']}")
+
+
+def _item(action: str) -> Callable[[Account, Params], Iterator[Need]]:
+    def need(account: Account, params: Params) -> Iterator[Need]:
+        yield Need(f"dynamodb:{action}", _table(account, params), _keys_of_item(params))
+
+    return need
+
+
+def _batch_get(account: Account, params: Params) -> Iterator[Need]:
+    for table, request in params["RequestItems"].items():
+        keys = tuple(_text(key["pk"]) for key in request["Keys"])
+        yield Need(
+            "dynamodb:BatchGetItem", account.arn("dynamodb", f"table/{table}"), (("dynamodb:LeadingKeys", keys),)
+        )
+
+
+_HASH_IS: Final = re.compile(r"^\s*(\S+)\s*=\s*(:\w+)")
+
+
+def _query(account: Account, params: Params) -> Iterator[Need]:
+    match = _HASH_IS.match(params["KeyConditionExpression"])
+    if match is None:
+        raise ValueError(f"which key is asked for? {params['KeyConditionExpression']!r} should begin with it")
+    value = _text(params["ExpressionAttributeValues"][match[2]])
+    index = f"/index/{params['IndexName']}" if params.get("IndexName") else ""
+    yield Need("dynamodb:Query", _table(account, params) + index, (("dynamodb:LeadingKeys", (value,)),))
+
+
+_PARTS: Final = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
+
+
+def _transaction(account: Account, params: Params) -> Iterator[Need]:
+    for part in params["TransactItems"]:
+        for kind, request in part.items():
+            yield from _item(_PARTS[kind])(account, request)
+
+
+def _s3_object(action: str, kms: str) -> Callable[[Account, Params], Iterator[Need]]:
+    def need(account: Account, params: Params) -> Iterator[Need]:
+        bucket, key = params["Bucket"], params["Key"]
+        yield Need(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}")
+        if (
+            action == "GetObject"
+        ):  # without it S3 answers 403 for a key that does not exist, which reads as "not allowed"
+            yield Need("s3:ListBucket", f"arn:aws:s3:::{bucket}", (("s3:prefix", ()),))
+            used = account.key_of_object(bucket, key)
+        else:
+            used = params.get("SSEKMSKeyId") or account.key_of_bucket(bucket)
+        if used is not None:
+            yield Need(f"kms:{kms}", used, (("kms:ViaService", (f"s3.{account.region}.amazonaws.com",)),))
+
+    return need
+
+
+def _s3_listing(account: Account, params: Params) -> Iterator[Need]:  # noqa: ARG001
+    yield Need("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}", (("s3:prefix", (params.get("Prefix", ""),)),))
+
+
+def _create_training_job(account: Account, params: Params) -> Iterator[Need]:
+    own = account.arn("sagemaker", f"training-job/{params['TrainingJobName']}")
+    yield Need("sagemaker:CreateTrainingJob", own)
+    if plan := params.get("ResourceConfig", {}).get("TrainingPlanArn"):
+        yield Need("sagemaker:CreateTrainingJob", plan)
+    if params.get("Tags"):
+        yield Need("sagemaker:AddTags", own)
+    disk = params.get("ResourceConfig", {}).get("VolumeKmsKeyId")
+    if disk:
+        key = disk if disk.startswith("arn:") else account.arn("kms", f"key/{disk}")
+        yield Need("kms:CreateGrant", key, (("kms:GrantIsForAWSResource", ("true",)),))
+    yield Need("iam:PassRole", params["RoleArn"], (("iam:PassedToService", ("sagemaker.amazonaws.com",)),))
+
+
+def _sagemaker(action: str, resource: Callable[[Account, Params], str]) -> Callable[[Account, Params], Iterator[Need]]:
+    def need(account: Account, params: Params) -> Iterator[Need]:
+        yield Need(f"sagemaker:{action}", resource(account, params))
+
+    return need
+
+
+def _job(account: Account, params: Params) -> str:
+    return account.arn("sagemaker", f"training-job/{params['TrainingJobName']}")
+
+
+def _cluster(account: Account, params: Params) -> str:
+    """A cluster's ARN ends in its id, whichever of both the caller gives."""
+    name = str(params["ClusterName"])
+    return name if name.startswith("arn:") else account.arn("sagemaker", f"cluster/{name}")
+
+
+def _queue_url(params: Params) -> str:
+    return str(params["QueueUrl"]).rpartition("/")[2]
+
+
+def _queue(action: str) -> Callable[[Account, Params], Iterator[Need]]:
+    def need(account: Account, params: Params) -> Iterator[Need]:
+        name = params["QueueName"] if "QueueName" in params else _queue_url(params)
+        yield Need(f"sqs:{action}", account.arn("sqs", name))
+        if action == "CreateQueue" and params.get("tags"):
+            yield Need("sqs:TagQueue", account.arn("sqs", name))
+
+    return need
+
+
+def _parameter(action: str) -> Callable[[Account, Params], Iterator[Need]]:
+    def need(account: Account, params: Params) -> Iterator[Need]:
+        for name in params.get("Names") or [params.get("Name") or params["Path"]]:
+            yield Need(f"ssm:{action}", account.arn("ssm", "parameter/" + str(name).strip("/")))
+
+    return need
+
+
+def _function(account: Account, name: str, qualifier: str | None) -> str:
+    if name.startswith("arn:"):
+        return name
+    return account.arn("lambda", f"function:{name}" + (f":{qualifier}" if qualifier else ""))
+
+
+def _invoke(account: Account, params: Params) -> Iterator[Need]:
+    yield Need("lambda:InvokeFunction", _function(account, params["FunctionName"], params.get("Qualifier")))
+
+
+def _callback(account: Account, params: Params) -> Iterator[Need]:  # noqa: ARG001
+    """The execution that a callback belongs to cannot be seen in its id; any version of the recovery may be meant."""
+    yield Need(
+        "lambda:SendDurableExecutionCallbackSuccess",
+        account.arn("lambda", "function:rekindle-recover:1/durable-execution"),
+    )
+
+
+def _executions(account: Account, params: Params) -> Iterator[Need]:
+    yield Need(
+        "lambda:ListDurableExecutionsByFunction",
+        _function(account, params["FunctionName"], params.get("Qualifier")),
+    )
+
+
+def _alarm(action: str, *, named: str) -> Callable[[Account, Params], Iterator[Need]]:
+    def need(account: Account, params: Params) -> Iterator[Need]:
+        names = params[named] if isinstance(params[named], list) else [params[named]]
+        for name in names:
+            yield Need(f"cloudwatch:{action}", account.arn("cloudwatch", f"alarm:{name}"))
+            if action == "PutMetricAlarm" and params.get("Tags"):
+                yield Need("cloudwatch:TagResource", account.arn("cloudwatch", f"alarm:{name}"))
+
+    return need
+
+
+def _put_events(account: Account, params: Params) -> Iterator[Need]:
+    for name in sorted({entry.get("EventBusName") or "default" for entry in params["Entries"]}):
+        bus = name if name.startswith("arn:") else account.arn("events", f"event-bus/{name}")
+        yield Need("events:PutEvents", bus)
+
+
+def _of(action: str, resource: str) -> Callable[[Account, Params], Iterator[Need]]:
+    """The resource is a member of the request, or `*` where AWS offers nothing smaller."""
+
+    def need(account: Account, params: Params) -> Iterator[Need]:  # noqa: ARG001
+        yield Need(action, resource if resource == "*" else str(params[resource]))
+
+    return need
+
+
+_NEEDS: Final[Mapping[str, Callable[[Account, Params], Iterator[Need]]]] = {
+    "dynamodb.GetItem": _item("GetItem"),
+    "dynamodb.PutItem": _item("PutItem"),
+    "dynamodb.UpdateItem": _item("UpdateItem"),
+    "dynamodb.DeleteItem": _item("DeleteItem"),
+    "dynamodb.BatchGetItem": _batch_get,
+    "dynamodb.Query": _query,
+    "dynamodb.TransactWriteItems": _transaction,
+    "s3.GetObject": _s3_object("GetObject", "Decrypt"),
+    "s3.HeadObject": _s3_object("GetObject", "Decrypt"),
+    "s3.PutObject": _s3_object("PutObject", "GenerateDataKey"),
+    "s3.DeleteObject": _s3_object("DeleteObject", "Decrypt"),
+    "s3.ListObjectsV2": _s3_listing,
+    "sagemaker.CreateTrainingJob": _create_training_job,
+    "sagemaker.DescribeTrainingJob": _sagemaker("DescribeTrainingJob", _job),
+    "sagemaker.StopTrainingJob": _sagemaker("StopTrainingJob", _job),
+    "sagemaker.ListTrainingJobs": _of("sagemaker:ListTrainingJobs", "*"),
+    "sagemaker.ListTags": _of("sagemaker:ListTags", "ResourceArn"),
+    **{
+        f"sagemaker.{operation}": _sagemaker(operation, _cluster)
+        for operation in (
+            "DescribeCluster",
+            "DescribeClusterEvent",
+            "DescribeClusterNode",
+            "ListClusterNodes",
+            "BatchRebootClusterNodes",
+            "BatchReplaceClusterNodes",
+            "StartClusterHealthCheck",
+        )
+    },
+    **{
+        f"sqs.{operation}": _queue(operation)
+        for operation in (
+            "CreateQueue",
+            "GetQueueUrl",
+            "SendMessage",
+            "ReceiveMessage",
+            "DeleteMessage",
+            "ChangeMessageVisibility",
+        )
+    },
+    **{
+        f"ssm.{operation}": _parameter(operation)
+        for operation in ("GetParameter", "GetParameters", "GetParametersByPath", "PutParameter")
+    },
+    "lambda.Invoke": _invoke,
+    "lambda.SendDurableExecutionCallbackSuccess": _callback,
+    "lambda.ListDurableExecutionsByFunction": _executions,
+    "sns.Publish": _of("sns:Publish", "TopicArn"),
+    "events.PutEvents": _put_events,
+    "cloudwatch.GetMetricData": _of("cloudwatch:GetMetricData", "*"),
+    "cloudwatch.PutMetricAlarm": _alarm("PutMetricAlarm", named="AlarmName"),
+    "cloudwatch.DeleteAlarms": _alarm("DeleteAlarms", named="AlarmNames"),
+    "cloudwatch.DescribeAlarms": lambda account, _: iter(
+        [Need("cloudwatch:DescribeAlarms", account.arn("cloudwatch", "alarm:*"))]
+    ),
+    "cloudwatch.ListTagsForResource": _of("cloudwatch:ListTagsForResource", "ResourceARN"),
+}
+
+
+# ---- policies ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy document with nothing left to resolve. Everything that no statement allows is denied."""
+
+    document: Mapping[str, Any]
+
+    def allows(self, need: Need) -> bool:
+        """By IAM's rules: some statement allows it, and none denies it."""
+        effects = {str(one["Effect"]) for one in self.document["Statement"] if _applies(one, need)}
+        return effects == {"Allow"}
+
+    def granting(self, need: Need) -> tuple[str, ...]:
+        """The names (Sid) of the statements that allow it."""
+        return tuple(
+            str(one.get("Sid", ""))
+            for one in self.document["Statement"]
+            if _applies(one, need) and one["Effect"] == "Allow"
+        )
+
+
+def _applies(statement: Mapping[str, Any], need: Need) -> bool:
+    if unknown := statement.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}:
+        raise ValueError(f"a policy's {', '.join(sorted(unknown))} is not evaluated here")
+    context = dict(need.context)
+    return (
+        any(_like(pattern.lower(), need.action.lower()) for pattern in _many(statement["Action"]))
+        and any(_like(pattern, need.resource) for pattern in _many(statement["Resource"]))
+        and all(
+            _holds(operator, wanted, context.get(key))
+            for operator, conditions in statement.get("Condition", {}).items()
+            for key, wanted in conditions.items()
+        )
+    )
+
+
+def _holds(operator: str, wanted: Any, given: tuple[str, ...] | None) -> bool:
+    """Source: IAM user guide, condition operators and multi-valued context keys."""
+    quantifier, _, plain = operator.rpartition(":")
+    compare: Callable[[str, str], bool]
+    match plain:
+        case "StringEquals" | "Bool":
+            compare = str.__eq__
+        case "StringLike" | "ArnLike":
+            compare = _like
+        case "StringNotEquals":
+            return given is None or not any(value in _many(wanted) for value in given)
+        case _:
+            raise ValueError(f"the condition operator {operator} is not evaluated here")
+    each = [any(compare(pattern, value) for pattern in _many(wanted)) for value in given or ()]
+    match quantifier:
+        case "ForAllValues":
+            return all(each)  # true where the key is missing
+        case "ForAnyValue":
+            return any(each)
+        case _:
+            return given is not None and len(each) == 1 and each[0]
+
+
+def _many(value: Any) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile("".join({"*": ".*", "?": "."}.get(sign, re.escape(sign)) for sign in pattern), re.DOTALL)
+
+
+def _like(pattern: str, value: str) -> bool:
+    """IAM's wildcards: `*` for any signs, `?` for one. Nothing else has a meaning, unlike in a shell."""
+    return _pattern(pattern).fullmatch(value) is not None
