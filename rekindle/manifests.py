@@ -31,6 +31,8 @@ class SaveKind(StrEnum):
     FINAL = "final"
 
 
+OUTSIDE: Final = "it lies outside the Job's own mailbox and the places declared for its checkpoints"
+
 ITSELF: Final = "."  # the path of the only file of a checkpoint whose root is that file
 
 
@@ -45,6 +47,16 @@ def check_path(value: object, field: str = "path") -> str:
     if any(part in ("", ".", "..") for part in value.split("/")):
         raise MailboxError(field, "must be relative, with no empty, '.' or '..' part")
     return value
+
+
+def is_below(place: Place, own: Sequence[Place]) -> bool:
+    """Whether it is one of those places, or lies in one. A whole file system is nobody's place; a bucket may be."""
+    return any(
+        place.bucket == one.bucket
+        and (bool(one.path) or one.bucket is not None)
+        and (place.path == one.path or not one.path or place.path.startswith(f"{one.path}/"))
+        for one in own
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

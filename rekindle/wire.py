@@ -23,6 +23,7 @@ MAX_PATH_CHARS: Final = 1024  # an S3 key's own limit
 MAX_TEXT_CHARS: Final = 2000
 MAX_STACKS_CHARS: Final = 48 * 1024  # a reply travels as an event too, and an event has 256 KB
 MAX_RANK: Final = 10**7
+MAX_DEPTH: Final = 32  # lists and objects within each other in one document
 
 _ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}\Z")
 
@@ -56,7 +57,9 @@ class Place:
 
     @classmethod
     def parse(cls, uri: str, field: str = "uri") -> Place:
-        """Raises: MailboxError for anything but `s3://bucket[/path]`, `file:///path` or an absolute path."""
+        """Raises: MailboxError, and nothing else, for anything but `s3://bucket[/path]`, `file:///path` or an absolute
+        path, and for one that no file system or bucket can hold: control characters, what is no UTF-8.
+        """
         if "\0" in uri or len(uri) > 2 * MAX_PATH_CHARS:
             raise MailboxError(field, "is too long or holds a NUL")
         if uri.startswith("s3://"):
@@ -65,16 +68,22 @@ class Place:
                 raise MailboxError(field, "names no valid bucket")
             place = cls(bucket=bucket, path=path.strip("/"))
         elif uri.startswith("file://"):
-            parts = urlsplit(uri)
+            try:
+                parts = urlsplit(uri)
+                path = unquote(parts.path, errors="strict")
+            except ValueError as err:
+                raise MailboxError(field, "is no file URI that can be read") from err
             if parts.netloc not in ("", "localhost"):
                 raise MailboxError(field, "a file URI must not name a host")
-            place = cls(bucket=None, path=unquote(parts.path).rstrip("/"))
+            place = cls(bucket=None, path=path.rstrip("/"))
         else:
             place = cls(bucket=None, path=uri.rstrip("/"))
         if place.bucket is None and not place.path.startswith("/"):
             raise MailboxError(field, "must be s3://bucket/prefix, file:///path or an absolute path")
         if ".." in place.path.split("/"):
             raise MailboxError(field, "must not hold '..'")
+        if not is_text(place.path) or any(ord(char) < 32 or ord(char) == 127 for char in place.path):
+            raise MailboxError(field, "holds a control character or half a character")
         return place
 
     def join(self, key: str) -> Place:
@@ -87,21 +96,55 @@ class Place:
 
 
 _W = TypeVar("_W", bound=StrEnum)
+_HALF_CHARACTER: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def is_text(value: str) -> bool:
+    """False for a string that cannot be written down: half of a surrogate pair."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_json(raw: bytes | str, limit: int, field: str = "$") -> Any:
+    """The value, of which each number is finite and each text can be written down, nested MAX_DEPTH deep at most.
+
+    Raises: MailboxError, and nothing else, for whatever is given.
+    """
     if len(raw) > limit:
         raise MailboxError(field, f"is larger than {limit} bytes")
 
     def no_constant(name: str) -> float:
         raise MailboxError(field, f"holds {name}, which is not JSON")
 
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise MailboxError(field, "holds a number that is too large")
+        return number
+
     try:
-        return json.loads(raw, parse_constant=no_constant)
+        text = raw if isinstance(raw, str) else raw.decode("utf-8")
+        value = json.loads(text, parse_constant=no_constant, parse_float=finite)
     except MailboxError:
         raise
     except (ValueError, RecursionError) as err:
         raise MailboxError(field, "is not a JSON text") from err
+    if _is_deep(value):
+        raise MailboxError(field, f"is nested more than {MAX_DEPTH} deep")
+    if _HALF_CHARACTER.search(text) and not is_text(json.dumps(value, ensure_ascii=False)):
+        raise MailboxError(field, "holds half a character")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
+        level = [one for one in inner if isinstance(one, dict | list)]
+    return bool(level)
 
 
 def _parse_object(raw: bytes | str, limit: int) -> dict[str, Any]:
@@ -254,5 +297,7 @@ class Message:
             raise MailboxError("$", f"cannot be written as JSON: {err}") from err
         if len(raw) > self.LIMIT_BYTES:
             raise MailboxError("$", f"is larger than {self.LIMIT_BYTES} bytes")
+        if _is_deep(wire) or _HALF_CHARACTER.search(raw.decode()):
+            parse_json(raw, self.LIMIT_BYTES)
         self.from_wire(wire)
         return raw

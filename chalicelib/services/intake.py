@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from chalicelib.domain.diagnosis import is_stale
-from chalicelib.domain.errors import DependencyUnavailable, NotOurs, UnknownEntity
+from chalicelib.domain.errors import DependencyUnavailable, NotOurs, RecoveryError, UnknownEntity
 from chalicelib.domain.evidence import LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, incident_id_for, node_scope
@@ -132,19 +132,28 @@ class Intake:
         """To each protected run on the node, and to the node's own Incident. Every part is safe to repeat."""
         runs: list[Outcome] = []
         policies: list[str] = []
+        failed: list[RecoveryError] = []
         if located.kind is not SignalKind.NODE_SUSPECT and located.fault is not None:  # a suspicion comes from a run
-            for job, one in about.for_runs(located, now=self.clock.now()):
-                runs.append(self._receive_for_job(one, job))
-                policies.append(job.policy_name)
+            try:
+                for job, one in about.for_runs(located, now=self.clock.now()):
+                    policies.append(job.policy_name)
+                    try:
+                        runs.append(self._receive_for_job(one, job))
+                    except RecoveryError as err:  # the others on the node are told first
+                        failed.append(err)
+            except RecoveryError as err:
+                failed.append(err)
         try:
             # Not only by the run's report: the event itself has the health agent's recommendation.
-            node = self.receive_for_node(located, of_run=next(iter(policies), None))
+            node: Outcome | None = self.receive_for_node(located, of_run=next(iter(policies), None))
         except NotOurs:
-            if not runs:
+            if not runs and not failed:
                 raise
-            return runs[0]
-        if not runs:
-            return node
+            node = None
+        if failed:
+            raise failed[0]  # the event comes again; what was taken is taken once
+        if node is None or not runs:
+            return node or runs[0]
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from chalicelib.domain.errors import RecoveryError
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Known
 from chalicelib.domain.signals import Signal, SignalKind
@@ -73,15 +74,22 @@ class NodeMap:
     def for_runs(self, located: Signal, *, now: datetime) -> Iterator[tuple[Job, Signal]]:
         """The same for each protected run whose current attempt has the node.
 
+        One whose document cannot be read is passed over; the error is raised when all others were given.
+
         `evidence` gets `node_index`, the node's place in the attempt's list of nodes, and `nodes`, how many there are:
         with as many ranks on each, rank r runs on node r * nodes // world size.
         """
         if located.cluster is None or located.node is None:
             return
+        failed: list[RecoveryError] = []
         for job in self.registry.active():
             if not is_slurm(job.current_attempt) or parse_attempt(job.current_attempt).cluster != located.cluster:
                 continue
-            doc = self.head_nodes.attempt(job.current_attempt)
+            try:
+                doc = self.head_nodes.attempt(job.current_attempt)
+            except RecoveryError as err:
+                failed.append(err)
+                continue
             if doc is None or located.node not in doc.nodes or not _concerns(doc, now):
                 continue
             if doc.started_at is not None and located.occurred_at < doc.started_at - BEFORE_START:
@@ -97,6 +105,8 @@ class NodeMap:
                     evidence={**located.evidence, **place},
                 ),
             )
+        if failed:
+            raise failed[0]
 
 
 def _concerns(doc: AttemptDoc, now: datetime) -> bool:

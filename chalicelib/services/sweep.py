@@ -265,6 +265,9 @@ class Sweep:
             except RecoveryError as err:
                 tally.unread += 1
                 _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
+            except Exception:  # as in `_one`
+                tally.unread += 1
+                _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
 
     def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """What an event that got lost would have said: the platform's state first, then the run's own signs of life."""
@@ -351,12 +354,16 @@ class Sweep:
                 running = self.executions.running()  # one listing per sweep, and only when something is open
             if now - incident.opened_at < START_GRACE:
                 continue
-            if execution_name(incident.incident_id, incident.generation) not in running:
-                tally.stuck += 1
-                tally.restarted += self._restart(incident)
-            elif look_by is not None and look_by < now:
-                tally.stuck += 1
-                tally.woken += self._wake(incident)
+            try:
+                if execution_name(incident.incident_id, incident.generation) not in running:
+                    tally.stuck += 1
+                    tally.restarted += self._restart(incident)
+                elif look_by is not None and look_by < now:
+                    tally.stuck += 1
+                    tally.woken += self._wake(incident)
+            except Exception:  # as in `_one`: the other Incidents are waiting
+                tally.unread += 1
+                _LOG.exception("an Incident cannot be swept", extra={"incident_id": incident.incident_id})
 
     def _restart(self, incident: Incident) -> bool:
         try:

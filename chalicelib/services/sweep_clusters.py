@@ -53,6 +53,9 @@ class SweepClusters:
             except RecoveryError as err:
                 unread += 1
                 _LOG.info("a cluster cannot be swept", extra={"cluster": cluster, "error": str(err)[:300]})
+            except Exception:  # whatever is wrong with one, even a defect of ours, must not leave all others
+                unread += 1
+                _LOG.exception("a cluster cannot be swept", extra={"cluster": cluster})
         return outcomes, unread
 
     def _signals(self, cluster: str, policy: str, number: int) -> Iterator[Signal]:

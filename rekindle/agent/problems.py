@@ -21,7 +21,7 @@ class Problems:
         self._lines: dict[str, tuple[str, ...]] = {}
 
     def set(self, part: str, lines: Iterable[str] = ()) -> None:
-        now = tuple(line.replace("\n", " ")[:MAX_CHARS] for line in lines)
+        now = tuple(_written(line) for line in lines)
         with self._lock:
             before = self._lines.get(part, ())
             if now:
@@ -37,3 +37,9 @@ class Problems:
     def lines(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(f"{part}: {line}" for part, lines in self._lines.items() for line in lines)[:MAX_TOLD]
+
+
+def _written(line: str) -> str:
+    """One line that a heartbeat can carry: names of files come with whatever bytes their users gave them."""
+    whole = line.encode("utf-8", "backslashreplace").decode()
+    return "".join(char if char.isprintable() else " " for char in whole)[:MAX_CHARS]

@@ -84,7 +84,12 @@ class Publisher:
         """Until `stop` is set; the last turn is `flush`."""
         while not stop.is_set():
             self._wake.clear()
-            rest_s = self.turn()
+            try:
+                rest_s = self.turn()
+            except Exception as err:  # one document that cannot be sent must not end what tells of all others
+                log.exception("part=publisher")
+                self._problems.set("publisher", [f"internal error: {type(err).__name__}: {err}"])
+                rest_s = MAX_BACKOFF_S
             (stop if self._backoff_s else self._wake).wait(rest_s)  # while AWS is away nobody shortens the wait
 
     def flush(self, limit_s: float) -> bool:

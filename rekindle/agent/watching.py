@@ -91,7 +91,12 @@ class Watch:
         self._failures = 0
         self._problems.set("slurm")
         self._problems.set("reading", reading.problems)
-        self._outbox.keep(reading, read_at=now)
+        try:
+            self._outbox.keep(reading, read_at=now)
+        except Exception as err:  # as above; it is seen again at the next look
+            log.exception("part=watcher")
+            self._problems.set("slurm", [f"internal error: {type(err).__name__}: {err}"])
+            return self._poll_s
         with self._lock:
             self._finished = number
         if reading.documents or reading.news or is_back:  # when Slurm was read is news after a time without it
@@ -127,11 +132,11 @@ class Relaying:
     def turn(self, now: datetime) -> None:
         try:
             reading = self._relay.turn(now)
+            self._outbox.keep(reading)
         except Exception as err:  # a shared path in whatever state must not end the loop
             log.exception("part=relay")
             self._problems.set("relay", [f"internal error: {type(err).__name__}: {err}"])
             return
         self._problems.set("relay", reading.problems)
-        self._outbox.keep(reading)
         if reading.documents or reading.news:
             self._on_change()

@@ -28,7 +28,7 @@ _NEUTRAL: Final = re.compile(
     re.IGNORECASE,
 )
 # Folders that a run makes anew at each start: attempts, Lightning's versions, dates and times.
-_START: Final = re.compile(r"(?:attempt|version|restart|retry)[=_-]?\d+|\d+(?:[-_T:.]\d+)+", re.IGNORECASE)
+_START: Final = re.compile(r"(?:attempt|version|restart|retry)[=_-]?\d+|(?<!\d)\d+(?:[-_T:.]\d+)+", re.IGNORECASE)
 # Beside the run: nothing that it could go on from, or not the state that it had.
 _BESIDE: Final = re.compile(
     r"(?<![a-z])(?:samples?|ema|swa|best|eval(?:uations?)?|exports?|merged|weights[=_-]?only|optim(?:izer)?s?)(?![a-z])",
@@ -38,7 +38,7 @@ _BESIDE_NAME: Final = re.compile(
     r"(?<![a-z])(?:averaged?|avg|opt|images?|inference|predictions?|teacher|reference|pretrained)(?![a-z])",
     re.IGNORECASE,
 )
-_METRIC: Final = re.compile(r"[a-z][a-z_]*=-?\d[\d.]*", re.IGNORECASE)
+_METRIC: Final = re.compile(r"(?<![a-z])[a-z][a-z_]*=-?\d[\d.]*", re.IGNORECASE)
 _ENDS: Final = re.compile(r"^[=_.-]+|[=_-]+(?=\.\w+$|$)")
 _NO_NUMBER: Final = re.compile(r"(?:checkpoint|ckpt|snapshot)?(?:-v\d+)?", re.IGNORECASE)
 

@@ -85,7 +85,7 @@ def root_cause(findings: Iterable[Finding]) -> Cause:
     first = min(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))[1]
     verdict = first.verdict
     same = [one for one in bad if one.verdict.label is verdict.label and one.verdict.order is verdict.order]
-    others = [one for one in bad if one not in same]
+    others = [one for one in bad if one.verdict.label is not verdict.label or one.verdict.order is not verdict.order]
     suspects = tuple(dict.fromkeys(one.node for one in same if one.node))
     echoes = _echoes(others)
     return Cause(

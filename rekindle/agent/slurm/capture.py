@@ -21,6 +21,7 @@ from rekindle.agent.slurm.jobs import Job
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 MAX_ARGUMENTS: Final = 4096
+MAX_WORDS_READ: Final = 200_000  # in one search: arguments may be made so that they look like their own beginning
 MAX_BLANKS: Final = 8  # in the program's own path; each is a search through all of slurmctld's state
 SUBMIT_DIR: Final = "SLURM_SUBMIT_DIR"  # where sbatch was called, which scripts use; kept for the next call
 UMASK: Final = "SLURM_UMASK"
@@ -108,9 +109,14 @@ def arguments_of(state_location: str, job: Job) -> tuple[str, ...] | None:
 
 def find_arguments(state: bytes, command: str) -> tuple[str, ...] | None:
     """The list of strings in slurmctld's state whose words, joined, are `command`; None where none or several fit."""
-    wanted = command.encode("utf-8", "surrogateescape")
+    try:
+        wanted = command.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
     found: set[tuple[bytes, ...]] = set()
     cut = wanted.find(b" ")
+    at_most = min(wanted.count(b" ") + 1, MAX_ARGUMENTS)
+    left = MAX_WORDS_READ
     for _ in range(MAX_BLANKS):  # the program's own path may hold blanks
         if cut == -1:
             break
@@ -118,9 +124,14 @@ def find_arguments(state: bytes, command: str) -> tuple[str, ...] | None:
         packed = struct.pack(">I", len(first) + 1) + first + b"\0"
         at = state.find(packed)
         while at != -1 and len(found) < 2:
-            words = _strings(state, at, wanted)
-            if words is not None and at >= 4 and struct.unpack(">I", state[at - 4 : at])[0] == len(words):
-                found.add(words)
+            count = struct.unpack(">I", state[at - 4 : at])[0] if at >= 4 else 0
+            if 0 < count <= at_most:
+                words, read = _strings(state, at, wanted, count)
+                left -= read
+                if left < 0:
+                    return None
+                if words is not None:
+                    found.add(words)
             at = state.find(packed, at + 1)
         cut = wanted.find(b" ", cut + 1)
     if len(found) != 1:
@@ -128,15 +139,20 @@ def find_arguments(state: bytes, command: str) -> tuple[str, ...] | None:
     return tuple(word.decode("utf-8", "replace") for word in found.pop()[1:])
 
 
-def _strings(state: bytes, at: int, wanted: bytes) -> tuple[bytes, ...] | None:
+def _strings(state: bytes, at: int, wanted: bytes, count: int) -> tuple[tuple[bytes, ...] | None, int]:
+    """`count` strings from there that make up what is wanted, None where they do not; and how many were read."""
     words: list[bytes] = []
-    size = -1
-    while size < len(wanted) and at + 4 <= len(state) and len(words) < MAX_ARGUMENTS:
-        (length,) = struct.unpack(">I", state[at : at + 4])
+    done = 0
+    while len(words) < count:
+        (length,) = struct.unpack(">I", state[at : at + 4]) if at + 4 <= len(state) else (0,)
+        if not 0 < length <= len(wanted) - done + 1:
+            return None, len(words)
         word = state[at + 4 : at + 4 + length]
-        if not 0 < length <= len(wanted) + 1 or len(word) != length or word[-1:] != b"\0":
-            return None
+        if word[-1:] != b"\0" or not wanted.startswith(word[:-1], done):
+            return None, len(words)
         words.append(word[:-1])
-        size += length
+        done += length
+        if wanted[done - 1 : done] not in (b" ", b""):
+            return None, len(words)
         at += 4 + length
-    return tuple(words) if b" ".join(words) == wanted else None
+    return (tuple(words) if done == len(wanted) + 1 else None), len(words)

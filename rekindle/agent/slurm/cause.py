@@ -19,7 +19,7 @@ def of_files(paths: Sequence[str], uid: int | None, gid: int | None) -> str:
         try:
             with userfs.as_user(uid, gid):
                 printed = userfs.tail(path, TAIL_BYTES)
-        except OSError:
+        except (OSError, ValueError):  # the latter for a path that the system cannot be given
             continue
         findings += _findings(printed, len(findings))
     return _said(findings)

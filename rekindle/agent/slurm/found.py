@@ -13,7 +13,18 @@ from rekindle.checkpoints.found import Found
 from rekindle.checkpoints.marks import FORENSIC, is_forensic
 from rekindle.folders import discover_in, manifest_problems, path_of
 from rekindle.headnode.documents import FoundCheckpoint, FoundDoc
-from rekindle.mailbox import FOLDER, MAX_MANIFEST_BYTES, KeyKind, MailboxError, Manifest, Place, parse_key
+from rekindle.mailbox import (
+    FOLDER,
+    MAX_MANIFEST_BYTES,
+    OUTSIDE,
+    KeyKind,
+    MailboxError,
+    Manifest,
+    Place,
+    is_below,
+    parse_key,
+)
+from rekindle.wire import is_text
 
 MAX_FOUND: Final = 100  # with their problems far below a message's 256 KiB
 MAX_MANIFESTS: Final = MAX_FOUND  # the newest; a folder whose manifest is not read would be judged by its looks
@@ -39,14 +50,22 @@ def manifests_in(mailbox: str) -> dict[str, Manifest]:
     return found
 
 
-def judge(job_id: str, checkpoints: str | None, manifests: Mapping[str, Manifest], now: datetime) -> FoundDoc:
-    """All checkpoints of a Job that lie on paths, newest first. One with a manifest is judged by that.
+def judge(
+    job_id: str,
+    checkpoints: str | None,
+    manifests: Mapping[str, Manifest],
+    now: datetime,
+    *,
+    mailbox: str | None = None,
+) -> FoundDoc:
+    """All checkpoints of a Job that lie on paths, newest first. One with a manifest is judged by that, and counts only
+    where it lies below the Job's own mailbox or its checkpoints' folder.
 
     Raises: OSError where the folder cannot be looked at: a file system that is not mounted holds no empty list.
     """
     found: dict[str, FoundCheckpoint] = {}
     for uri, manifest in manifests.items():
-        one = _by_manifest(uri, manifest)
+        one = _by_manifest(uri, manifest, [place for place in (mailbox, checkpoints) if place])
         if one is not None:
             found.setdefault(one.root, one)
     if checkpoints is not None:
@@ -59,7 +78,7 @@ def judge(job_id: str, checkpoints: str | None, manifests: Mapping[str, Manifest
     return FoundDoc(job_id=job_id, seen_at=now, checkpoints=tuple(newest[:MAX_FOUND]))
 
 
-def _by_manifest(uri: str, manifest: Manifest) -> FoundCheckpoint | None:
+def _by_manifest(uri: str, manifest: Manifest, own: Sequence[str]) -> FoundCheckpoint | None:
     """None for one whose files lie in S3: the service sees those itself."""
     try:
         place = Place.parse(manifest.root)
@@ -67,10 +86,14 @@ def _by_manifest(uri: str, manifest: Manifest) -> FoundCheckpoint | None:
         return None
     if place.bucket is not None:
         return None
-    try:
-        problems = manifest_problems(manifest, place.path)
-    except OSError as err:
-        problems = (f"it cannot be read: {err.strerror or err}",)
+    problems: tuple[str, ...]
+    if own and not is_below(place, [Place(bucket=None, path=one.rstrip("/")) for one in own]):
+        problems = (OUTSIDE,)
+    else:
+        try:
+            problems = manifest_problems(manifest, place.path)
+        except OSError as err:
+            problems = (f"it cannot be read: {err.strerror or err}",)
     return FoundCheckpoint(
         step=manifest.step,
         root=uri_of(place.path),
@@ -101,8 +124,9 @@ def _by_format(checkpoints: str, one: Found) -> FoundCheckpoint | None:
             saved = max(saved, os.stat(os.path.join(checkpoints, *path.split("/"))).st_mtime)
         except (OSError, ValueError):
             continue
-    root = uri_of(path_of(checkpoints, one))
-    if not 0 < saved < 32_503_680_000 or len(root) > 2048:
+    path = path_of(checkpoints, one)
+    root = uri_of(path)
+    if not 0 < saved < 32_503_680_000 or len(root) > 2048 or not is_text(path) or not path.isprintable():
         return None
     return FoundCheckpoint(
         step=one.step,
@@ -115,7 +139,7 @@ def _by_format(checkpoints: str, one: Found) -> FoundCheckpoint | None:
 
 def uri_of(path: str) -> str:
     """`file:///fsx/run/checkpoint-100`"""
-    return f"file://{quote(path)}"
+    return f"file://{quote(path, errors='backslashreplace')}"
 
 
 def _clipped(problems: tuple[str, ...]) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class Known:
             if not isinstance(found, dict) or found.pop("v", None) != VERSION:
                 return None
             return cls(**{**found, "cannot": tuple(found["cannot"])})
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,9 +23,11 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from rekindle.agent.ports import Memory, Reading, SlurmUnavailable
-from rekindle.agent.slurm import found, userfs
+from rekindle.agent.slurm import apart, userfs
 from rekindle.agent.slurm.roster import Member, Roster
+from rekindle.agent.slurm.spent import Spent
 from rekindle.checkpoints.marks import quarantine_prefix
+from rekindle.headnode.documents import FoundDoc
 from rekindle.headnode.names import found_key, relay_prefix
 from rekindle.mailbox import (
     FOLDER,
@@ -44,11 +47,16 @@ from rekindle.mailbox import (
 from rekindle.reports import MAX_REPORT_BYTES, RankReport, parse_report_key
 from rekindle.store_clock import age_s
 
+log = logging.getLogger(__name__)
+
 LIST_EVERY: Final = timedelta(seconds=60)
 # How often checkpoints are looked for: often enough to see the answer to a signal, and never a twentieth of the time.
 FOUND_EVERY: Final = timedelta(seconds=10)
 FOUND_AT_LEAST_EVERY: Final = timedelta(minutes=10)
-JUDGE_SHARE: Final = 20
+JUDGE_AT_LEAST_EVERY_OF_MANY: Final = timedelta(hours=1)  # of a user whose folders take long
+JUDGE_SHARE: Final = 20  # of the time, for one user
+JUDGE_SHARE_OF_ALL: Final = 4
+USER_S: Final = 5.0  # what one user's mailboxes may take in one turn; the others of his have the next
 DELIVERY_S: Final = 30.0
 MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
 MAX_FILES: Final = 20_000  # of one mailbox in one turn
@@ -72,6 +80,8 @@ class _Box:
     listed_at: datetime | None = None
     judged_at: datetime | None = None
     judge_every: timedelta = FOUND_EVERY
+    judge_took: timedelta = timedelta(0)
+    uid: int | None = None
     told: str = ""
 
 
@@ -82,6 +92,7 @@ class MailboxRelay:
         self._s3 = s3
         self._roster = roster
         self._boxes: dict[str, _Box] = {}
+        self._later: set[str] = set()  # whose turn was put off
         self._carrying = threading.Lock()  # of `_down`, which the orders' thread may need at once
         for key, raw in memory.items(SENT).items():
             self._boxes[key[len(SENT) :]] = _Box(sent=_stamps(raw))
@@ -90,11 +101,21 @@ class MailboxRelay:
         documents: dict[str, bytes] = {}
         memory: dict[str, bytes | None] = {}
         problems: list[str] = []
-        for member in self._roster.members():
-            try:
-                self._carry(member, now, documents, memory, problems)
-            except (OSError, MailboxError) as err:
-                problems.append(_problem(member, err))
+        spent = Spent(USER_S)
+        later: set[str] = set()
+        for member in sorted(self._roster.members(), key=lambda one: one.job_id not in self._later):
+            if spent.is_over(member.uid):
+                later.add(member.job_id)
+                continue
+            with spent.by(member.uid):
+                try:
+                    self._carry(member, now, documents, memory, problems)
+                except (OSError, MailboxError) as err:
+                    problems.append(_problem(member, err))
+                except Exception as err:  # a defect of ours that one mailbox brings out must not keep all others
+                    log.exception("part=relay job=%s", member.job_id)
+                    problems.append(_problem(member, err))
+        self._later = later
         return Reading(documents=documents, memory=memory, problems=tuple(problems[:20]))
 
     def deliver(self, slurm_job: int, timeout_s: float = DELIVERY_S) -> None:
@@ -120,7 +141,7 @@ class MailboxRelay:
             with self._carrying:
                 box = self._boxes.setdefault(member.job_id, _Box())
                 self._bring_new(member, root, box)
-        except (OSError, MailboxError, ClientError, BotoCoreError) as err:
+        except Exception as err:  # whatever it is, the plan is not there
             failed.append(err)
 
     def _carry(
@@ -155,16 +176,27 @@ class MailboxRelay:
                 box.sent = sent
                 memory[f"{SENT}{member.job_id}"] = _packed(sent)
         if box.judged_at is None or now - box.judged_at >= box.judge_every:
-            began = time.monotonic()
-            with userfs.as_user(member.uid, member.gid):
-                manifests = found.manifests_in(root) if root is not None else {}
-                doc = found.judge(member.job_id, checkpoints, manifests, now)
-            took = timedelta(seconds=time.monotonic() - began)
-            box.judged_at, box.judge_every = now, min(max(FOUND_EVERY, JUDGE_SHARE * took), FOUND_AT_LEAST_EVERY)
+            doc = self._judged(member, root, checkpoints, box, now)
             told = json.dumps([one.to_wire() for one in doc.checkpoints])
             if told != box.told:
                 box.told = told
                 documents[found_key(self._cluster, member.job_id)] = doc.to_json()
+
+    def _judged(self, member: Member, root: str | None, checkpoints: str | None, box: _Box, now: datetime) -> FoundDoc:
+        """Which checkpoints lie there. How often that is asked depends on how long it takes, for all Jobs of the user.
+
+        Raises: OSError, MailboxError.
+        """
+        began = time.monotonic()
+        try:
+            return apart.checkpoints(member.job_id, root, checkpoints, member.uid, member.gid, now)
+        finally:
+            box.judged_at, box.uid = now, member.uid
+            box.judge_took = timedelta(seconds=time.monotonic() - began)
+            own = sum((one.judge_took for one in self._boxes.values() if one.uid == member.uid), timedelta(0))
+            whole = sum((one.judge_took for one in self._boxes.values()), timedelta(0))
+            most = FOUND_AT_LEAST_EVERY if JUDGE_SHARE * own <= FOUND_AT_LEAST_EVERY else JUDGE_AT_LEAST_EVERY_OF_MANY
+            box.judge_every = min(max(FOUND_EVERY, JUDGE_SHARE * own, JUDGE_SHARE_OF_ALL * whole), most)
 
     # ---- from S3 to the path
 

@@ -247,14 +247,14 @@ def user_id(name: str) -> int | None:
     """None for a name that this head node does not know."""
     try:
         return pwd.getpwnam(name).pw_uid
-    except KeyError:
+    except (KeyError, ValueError):  # a name that no file of users can hold
         return None
 
 
 def _whom(spec: JobSpec) -> tuple[As | None, str]:
     try:
         entry = pwd.getpwnam(spec.user)
-    except KeyError as err:
+    except (KeyError, ValueError) as err:
         raise SlurmRefused(f"sbatch: this head node knows no user {spec.user!r}") from err
     mask = spec.environment.get(UMASK, "")
     umask = int(mask, 8) if mask and all(char in "01234567" for char in mask) and len(mask) < 6 else -1

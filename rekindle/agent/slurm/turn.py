@@ -6,13 +6,14 @@ Everything new is gathered here, and taken over by the watcher when the look was
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from rekindle.agent.ports import Deeds, News, NewsType, Reading, SlurmError, SlurmUnavailable
-from rekindle.agent.slurm import cause, comment, history
+from rekindle.agent.slurm import apart, comment, history
 from rekindle.agent.slurm.docs import Shown, base_of, clip, waiting_for
 from rekindle.agent.slurm.jobs import ENDED, Job
 from rekindle.agent.slurm.known import Known, asked_for, is_old, print_of, with_exclude
@@ -26,12 +27,16 @@ from rekindle.agent.slurm.roster import Member
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.agent.slurm.sizes import MIN_NODES
 from rekindle.agent.slurm.spec import take
+from rekindle.agent.slurm.spent import Spent
 from rekindle.agent.slurm.staff import facts_of, is_news, node_news
 from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.headnode.names import attempt_key, nodes_key, parse_attempt, spec_key
 from rekindle.wire import WIRE_VERSION, MailboxError
 
+log = logging.getLogger(__name__)
+
 SETTLED_S: Final = 60.0
+USER_S: Final = 5.0  # what the jobs of one user may cost in one look; the others of his are looked at in the next
 MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
 ATTEMPT: Final = "watch/attempt/"
 KNOWN: Final = "watch/job/"
@@ -61,6 +66,8 @@ class Held:
     nodes: dict[str, NodeFacts] | None = None
     prints: dict[int, tuple[object, ...]] = field(default_factory=dict)
     details: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    members: dict[int, Member] = field(default_factory=dict)
+    later: set[int] = field(default_factory=set)
 
 
 class Turn:
@@ -96,20 +103,52 @@ class Turn:
         tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
         waiting = waiting_for(jobs)
         taken: set[str] = set()
-        for job in sorted(jobs, key=lambda one: one.job):
+        spent = Spent(USER_S)
+        for job in sorted(jobs, key=lambda one: (one.job not in self._before.later, one.job)):
             said = comment.parse(job.comment)
             if said is None and job.job in tracked:
                 said = remembered(tracked[job.job])
             if said is None or job.is_lump:
                 continue
-            try:
-                self._look_at(job, said, waiting.get(job.job, ()), taken)
-            except (Unreadable, MailboxError) as err:  # one strange job must not hide the others
-                self._problems.append(clip(f"job {job.job}: {err}", 300))
+            if spent.is_over(job.user):
+                self._look_later(job)
+                continue
+            with spent.by(job.user):
+                self._look_at_one(job, said, waiting.get(job.job, ()), taken)
+        self._problems += [f"user {user}: its other jobs are looked at in the next turns" for user in spent.over()]
         self._look_for_the_vanished({job.job for job in jobs})
         return Reading(
             documents=self._documents, news=tuple(self._news), memory=self._memory, problems=tuple(self._problems[:50])
         )
+
+    def _look_at_one(self, job: Job, said: comment.Comment, dependents: Sequence[int], taken: set[str]) -> None:
+        """Whatever is strange about one job, even a defect of ours that only it brings out, must not hide the others.
+
+        Raises: SlurmUnavailable, which is about all of them.
+        """
+        try:
+            self._look_at(job, said, dependents, taken)
+        except (Unreadable, MailboxError) as err:
+            self._problems.append(clip(f"job {job.job}: {err}", 300))
+        except SlurmUnavailable:
+            raise
+        except Exception as err:
+            log.exception("job=%s", job.job)
+            self._problems.append(clip(f"job {job.job}: internal error: {type(err).__name__}: {err}", 300))
+
+    def _look_later(self, job: Job) -> None:
+        """It keeps what the look before has shown; the next look begins with it."""
+        self.held.later.add(job.job)
+        if job.job in self._before.prints:
+            self.held.prints[job.job] = self._before.prints[job.job]
+            self.held.details[job.job] = self._before.details[job.job]
+        member = self._before.members.get(job.job)
+        if member is not None:
+            self._keep_member(job.job, member)
+
+    def _keep_member(self, job: int, member: Member) -> None:
+        self.members.append(member)
+        self.held.members[job] = member
 
     # ---- nodes
 
@@ -157,7 +196,8 @@ class Turn:
         self._close_the_earlier(shown, doc)
         doc = self._explained(job, doc, before)
         self._publish(doc)
-        self.members.append(
+        self._keep_member(
+            job.job,
             Member(
                 job_id=said.job or base.name,
                 slurm_job=job.job,
@@ -167,7 +207,7 @@ class Turn:
                 uid=job.uid,
                 gid=job.gid,
                 is_running=doc.state not in ENDED,
-            )
+            ),
         )
 
     def _detail(self, job: Job) -> Mapping[str, str] | None:
@@ -272,7 +312,7 @@ class Turn:
         return replace(doc, detail=clip(" ".join(part for part in parts if part)))
 
     def _output(self, job: Job, doc: AttemptDoc) -> str:
-        return cause.of_files((doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
+        return apart.failure((doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
 
     def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:
         if job not in self._past:
@@ -293,15 +333,26 @@ class Turn:
             self._problems.append(f"slurmctld is up for {settings.up_s:.0f} s: {len(lost)} jobs are not looked for yet")
             return
         for number in lost[:MAX_VANISHED]:
-            if self._reads.job(number) is not None:
-                continue
-            for doc in [one for one in self.held.docs.values() if one.slurm_job == number]:
-                past = () if doc.state in ENDED else self._history(number)
-                closed = history.gone(doc, past, self._deeds, self._now)
-                self._publish(closed)
-                self._forget(closed)
-            self.held.known.pop(number, None)
-            self._memory[f"{KNOWN}{number}"] = None
+            try:
+                self._close_the_vanished(number)
+            except (Unreadable, MailboxError) as err:
+                self._problems.append(clip(f"job {number}: {err}", 300))
+            except SlurmUnavailable:
+                raise
+            except Exception as err:  # as in `_look_at_one`
+                log.exception("job=%s", number)
+                self._problems.append(clip(f"job {number}: internal error: {type(err).__name__}: {err}", 300))
+
+    def _close_the_vanished(self, number: int) -> None:
+        if self._reads.job(number) is not None:
+            return
+        for doc in [one for one in self.held.docs.values() if one.slurm_job == number]:
+            past = () if doc.state in ENDED else self._history(number)
+            closed = history.gone(doc, past, self._deeds, self._now)
+            self._publish(closed)
+            self._forget(closed)
+        self.held.known.pop(number, None)
+        self._memory[f"{KNOWN}{number}"] = None
 
     # ---- telling
 

@@ -88,7 +88,7 @@ def read(path: str, limit: int) -> bytes | None:
     try:
         with _opened(path, os.O_NOFOLLOW) as file:
             found = os.pread(file, limit + 1, 0)
-    except OSError:
+    except (OSError, ValueError):  # the latter for a path that the system cannot be given
         return None
     return found if len(found) <= limit else None
 
@@ -97,7 +97,7 @@ def stamp(path: str) -> tuple[int, int, int] | None:
     """What changes when a file does; None for one that is not there, a link, or no plain file."""
     try:
         found = os.lstat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return (found.st_mtime_ns, found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
@@ -109,7 +109,7 @@ def names(folder: str) -> tuple[str, ...]:
             return ()
         with os.scandir(folder) as entries:
             return tuple(entry.name for entry, _ in zip(entries, range(MAX_NAMES), strict=False))
-    except OSError:
+    except (OSError, ValueError):
         return ()
 
 
