@@ -11,7 +11,14 @@ import pytest
 
 from rekindle.agent.ports import SlurmRefused, SlurmUnavailable
 from rekindle.agent.slurm import comment, options, spec
-from rekindle.agent.slurm.capture import Captured, environment_of, find_arguments, is_secret
+from rekindle.agent.slurm.capture import (
+    Captured,
+    arguments_of,
+    environment_of,
+    find_arguments,
+    find_words,
+    is_secret,
+)
 from rekindle.agent.slurm.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
 from rekindle.agent.slurm.script import read as read_script
 from rekindle.headnode.documents import AttemptDoc, JobSpec, SlurmState
@@ -319,12 +326,43 @@ def test_which_names_look_like_secrets(name: str, secret: bool) -> None:
     assert is_secret(name) is secret
 
 
-def test_arguments_that_fit_in_two_ways_are_not_known() -> None:
-    def packed(*words: bytes) -> bytes:
-        return struct.pack(">I", len(words)) + b"".join(
-            struct.pack(">I", len(word) + 1) + word + b"\0" for word in words
-        )
+def packed(*words: bytes) -> bytes:
+    """A list of strings as slurmctld packs it into its state."""
+    return struct.pack(">I", len(words)) + b"".join(struct.pack(">I", len(word) + 1) + word + b"\0" for word in words)
 
+
+def test_where_slurm_shows_the_path_alone_the_arguments_are_those_in_its_state() -> None:
+    ours, other = packed(b"/x.sh", b"--config", b"a b.yaml", b""), packed(b"/x.sh", b"lr=3")
+    bare = packed(b"/x.sh")
+    assert find_words(b"junk" + ours, "/x.sh", "") == ("--config", "a b.yaml", "")
+    assert find_words(ours + ours, "/x.sh", "") == ("--config", "a b.yaml", "")
+    assert find_words(bare, "/x.sh", "") == ()
+    assert find_words(ours + other + bare, "/x.sh", "") is None, "three jobs: whose are whose?"
+    assert find_words(ours + other + bare, "/x.sh", "sbatch -N2 /x.sh lr=3") == ("lr=3",)
+    whole = "sbatch -N2 /x.sh --config a b.yaml "
+    assert find_words(ours + other + bare, "/x.sh", whole) == ("--config", "a b.yaml", "")
+    assert find_words(ours + other + bare, "/x.sh", "sbatch /x.sh") == ()
+    assert find_words(ours + other + bare, "/x.sh", "sbatch ./x.sh lr=3") == ("lr=3",)
+    assert find_words(ours + other + bare, "/x.sh", "sbatch x.sh lr=3") == ("lr=3",)
+    assert find_words(ours + other + bare, "/x.sh", "sbatch my-x.sh lr=3") is None
+    assert find_words(other, "/x.sh", "sbatch /x.sh lr=4") is None, "another job's"
+    assert find_words(packed(b"/x.sh", b"a", b"b") + packed(b"/x.sh", b"a b"), "/x.sh", "sbatch /x.sh a b") is None
+    assert find_words(b"", "/x.sh", "sbatch /x.sh") is None, "not written down yet"
+    assert find_words(ours[:-3], "/x.sh", "") is None
+    assert find_words(struct.pack(">I", 2**31) + ours[4:], "/x.sh", "") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "command", "known"),
+    [("22.05.8", "/x.sh", True), ("24.11.5", "/x.sh", False), ("", "/x.sh", False), ("26.05.5", "(null)", True)],
+)
+def test_no_arguments_are_believed_in_only_where_slurm_would_show_them(version: str, command: str, known: bool) -> None:
+    job, _ = job_of(Command=command)
+    found = arguments_of("/nonexistent", job, version=version)
+    assert found == (() if known else None)
+
+
+def test_arguments_that_fit_in_two_ways_are_not_known() -> None:
     once = b"junk" + packed(b"/x.sh", b"a b", b"c")
     assert find_arguments(once, "/x.sh a b c") == ("a b", "c")
     assert find_arguments(once + once, "/x.sh a b c") == ("a b", "c")

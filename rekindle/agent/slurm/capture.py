@@ -1,8 +1,9 @@
 """What is needed to submit a job again: its script, arguments, options and environment, and what of it is missing.
 
 The script comes from `scontrol write batch_script`. Its arguments stand, word by word, only in slurmctld's own state
-file (`job_state`: a count, then length-prefixed strings); `Command=` joins them with blanks, so an argument with a
-blank in it cannot be told from two. The environment is the file `environment` beside the script in StateSaveLocation:
+file (`job_state`: a count, then length-prefixed strings). Up to 22.05 `Command=` joins them with blanks, so an argument
+with a blank in it cannot be told from two; since 23.02 it is the script's path alone, and since 25.11 `SubmitLine=` has
+the whole line, joined with blanks. The environment is the file `environment` beside the script in StateSaveLocation:
 a count of 32 bits in the machine's order, then NUL-terminated pairs (slurm src/slurmctld/job_mgr.c, read_data_array).
 Both are readable by root or SlurmUser only; where they are not, that is said, and never guessed.
 """
@@ -21,6 +22,7 @@ from rekindle.agent.slurm.jobs import Job
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 MAX_ARGUMENTS: Final = 4096
+MAX_WORD_BYTES: Final = 1024 * 1024
 MAX_WORDS_READ: Final = 200_000  # in one search: arguments may be made so that they look like their own beginning
 MAX_BLANKS: Final = 8  # in the program's own path; each is a search through all of slurmctld's state
 SUBMIT_DIR: Final = "SLURM_SUBMIT_DIR"  # where sbatch was called, which scripts use; kept for the next call
@@ -93,10 +95,20 @@ def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def arguments_of(state_location: str, job: Job) -> tuple[str, ...] | None:
-    """The script's arguments, word by word. None where there may be some and they cannot be told apart."""
-    if " " not in job.command:
+def arguments_of(
+    state_location: str, job: Job, detail: Mapping[str, str] | None = None, *, version: str = ""
+) -> tuple[str, ...] | None:
+    """The script's arguments, word by word. None where there may be some and they cannot be told apart.
+
+    detail: the job's fields of `scontrol show job`. version: Slurm's, as `scontrol show config` has it; one that cannot
+    be read counts as a new one.
+    """
+    if job.command in ("", "(null)"):  # a script from standard input or `--wrap`, which takes none
         return ()
+    is_whole = _has_arguments_in_command(version)
+    if is_whole and " " not in job.command:
+        return ()
+    line = (detail or {}).get("SubmitLine", "")
     try:
         path = Path(state_location or "/nonexistent") / "job_state"
         if path.stat().st_size > MAX_STATE_BYTES:
@@ -104,7 +116,62 @@ def arguments_of(state_location: str, job: Job) -> tuple[str, ...] | None:
         state = path.read_bytes()
     except OSError:
         return None
-    return find_arguments(state, job.command)
+    return find_arguments(state, job.command) if is_whole else find_words(state, job.command, line)
+
+
+def _has_arguments_in_command(version: str) -> bool:
+    """Source: Slurm's release notes, 23.02; seen on 22.05.8, 24.11.5 and 26.05.5."""
+    match = re.match(r"(\d{2})\.(\d{2})", version)
+    return match is not None and (int(match[1]), int(match[2])) < (23, 2)
+
+
+def find_words(state: bytes, path: str, line: str) -> tuple[str, ...] | None:
+    """The arguments of the script at `path` in slurmctld's state; None where there are none, or several that differ.
+
+    line: the command line of the submission, joined with blanks, empty where it is not told. The state holds other
+    jobs of the same script; only a list that the line ends with can be this job's.
+    """
+    try:
+        first = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+    packed = struct.pack(">I", len(first) + 1) + first + b"\0"
+    found: set[tuple[bytes, ...]] = set()
+    left = MAX_WORDS_READ
+    at = state.find(packed)
+    while at != -1 and len(found) < 2:
+        count = struct.unpack(">I", state[at - 4 : at])[0] if at >= 4 else 0
+        if 0 < count <= MAX_ARGUMENTS:
+            words, read = _words(state, at, count)
+            left -= read
+            if left < 0:
+                return None
+            if words is not None and (not line or _ends_with(line, words)):
+                found.add(words)
+        at = state.find(packed, at + 1)
+    if len(found) != 1:
+        return None
+    return tuple(word.decode("utf-8", "replace") for word in found.pop()[1:])
+
+
+def _ends_with(line: str, words: tuple[bytes, ...]) -> bool:
+    """Whether a line of sbatch ends with these words; it names the script as its user did, often without its folder."""
+    script = words[0].rpartition(b"/")[2]
+    said = b" ".join([script, *words[1:]]).decode("utf-8", "replace").strip()
+    return line.strip().endswith((f" {said}", f"/{said}"))
+
+
+def _words(state: bytes, at: int, count: int) -> tuple[tuple[bytes, ...] | None, int]:
+    """`count` strings from there, None where there are fewer; and how many were read."""
+    words: list[bytes] = []
+    while len(words) < count:
+        (length,) = struct.unpack(">I", state[at : at + 4]) if at + 4 <= len(state) else (0,)
+        word = state[at + 4 : at + 4 + length]
+        if not 0 < length <= MAX_WORD_BYTES or len(word) != length or word.find(b"\0") != length - 1:
+            return None, len(words)
+        words.append(word[:-1])
+        at += 4 + length
+    return tuple(words), len(words)
 
 
 def find_arguments(state: bytes, command: str) -> tuple[str, ...] | None:

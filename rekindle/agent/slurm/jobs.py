@@ -239,8 +239,16 @@ def parse_detail(output: str, job: Job | None = None) -> dict[str, str]:
     lines = [line for line in _records(output) if line.startswith("JobId=")]
     for line in lines:
         if job is None or line.startswith(f"JobId={job.job} "):
-            return text.fields(line, known)
+            return text.fields(line, known if job is None else known | _submit_line(line, job))
     raise Unreadable("scontrol shows no job")
+
+
+def _submit_line(line: str, job: Job) -> dict[str, str]:
+    """The line of the submission, which 25.11 and newer show unquoted between the script's path and the work folder."""
+    shown = line.partition(f" Comment={job.comment}")[0] if job.comment else line
+    _, found, rest = shown.partition(f" Command={job.command} SubmitLine=")
+    said, cut, _ = rest.rpartition(f" WorkDir={job.workdir}")
+    return {"SubmitLine": said} if found and cut else {}
 
 
 def _records(output: str) -> Iterator[str]:

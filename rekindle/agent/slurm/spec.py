@@ -20,6 +20,7 @@ from rekindle.agent.slurm import comment as comments
 from rekindle.agent.slurm import text
 from rekindle.agent.slurm.capture import SUBMIT_DIR, UMASK, Captured, arguments_of, environment_of, for_submission
 from rekindle.agent.slurm.jobs import Job, plain_dependency
+from rekindle.agent.slurm.nodes import Settings
 from rekindle.agent.slurm.options import expand, options_of
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.run import As, Runner, Unreadable
@@ -85,7 +86,7 @@ class Taken:
         return hashlib.sha256(body).hexdigest() if body is not None else None
 
 
-def take(reads: Reads, state_location: str, job: Job, detail: Mapping[str, str]) -> Taken:
+def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> Taken:
     """Capture a job. Raises: SlurmUnavailable; what else is missing is told in `cannot`."""
     if not job.is_batch:
         return Taken(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
@@ -97,8 +98,8 @@ def take(reads: Reads, state_location: str, job: Job, detail: Mapping[str, str])
         script = None
     except SlurmError:
         script = None
-    environment = environment_of(state_location, job.job)
-    arguments = arguments_of(state_location, job)
+    environment = environment_of(settings.state_location, job.job)
+    arguments = arguments_of(settings.state_location, job, detail, version=settings.version)
     return make(job, detail, script=script, environment=environment, arguments=arguments)
 
 

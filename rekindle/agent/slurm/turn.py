@@ -229,7 +229,7 @@ class Turn:
         before = self.held.known.get(job.job)
         if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
             return before
-        taken = take(self._reads, self._settings.state_location, job, detail)
+        taken = take(self._reads, self._settings, job, detail)
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = before.exclude if before is not None and before.sha256 is not None else own
         taken = with_exclude(taken, exclude)
