@@ -286,9 +286,9 @@ class Discovered:
     """A platform job that asks for protection by its tags (on Slurm: by its comment).
 
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
-    `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs it,
-    on platforms that tell. `stage`: which stage of Rekindle it belongs to (domain/stages.py); empty where only one can
-    know of it.
+    `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs
+    it: the Slurm user, or the role of a training job. `stage`: which stage of Rekindle it belongs to
+    (domain/stages.py); empty where only one can know of it.
     """
 
     name: str

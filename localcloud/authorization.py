@@ -301,6 +301,9 @@ _NEEDS: Final[Mapping[str, Callable[[Account, Params], Iterator[Need]]]] = {
 }
 
 
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z0-9-]+:[^${}*?]+)\}")
+
+
 # ---- policies ------------------------------------------------------------------------------------------------------
 
 
@@ -330,9 +333,9 @@ def _applies(statement: Mapping[str, Any], need: Need) -> bool:
     context = dict(need.context)
     return (
         any(_like(pattern.lower(), need.action.lower()) for pattern in _many(statement["Action"]))
-        and any(_like(pattern, need.resource) for pattern in _many(statement["Resource"]))
+        and any(_like(pattern, need.resource) for pattern in _filled(statement["Resource"], context))
         and all(
-            _holds(operator, wanted, context.get(key))
+            _holds(operator, _filled(wanted, context), context.get(key))
             for operator, conditions in statement.get("Condition", {}).items()
             for key, wanted in conditions.items()
         )
@@ -342,6 +345,10 @@ def _applies(statement: Mapping[str, Any], need: Need) -> bool:
 def _holds(operator: str, wanted: Any, given: tuple[str, ...] | None) -> bool:
     """Source: IAM user guide, condition operators and multi-valued context keys."""
     quantifier, _, plain = operator.rpartition(":")
+    if plain.endswith("IfExists"):
+        if given is None:
+            return True
+        plain = plain.removesuffix("IfExists")
     compare: Callable[[str, str], bool]
     match plain:
         case "StringEquals" | "Bool":
@@ -362,13 +369,31 @@ def _holds(operator: str, wanted: Any, given: tuple[str, ...] | None) -> bool:
             return given is not None and len(each) == 1 and each[0]
 
 
+def _filled(value: Any, context: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The patterns with their variables' values, in which no sign is a wildcard. One whose variable has no value, or
+    several, matches nothing. Source: IAM user guide, policy variables.
+    """
+    found = []
+    for pattern in _many(value):
+        parts = _VARIABLE.split(pattern)
+        values = [context.get(name, ()) for name in parts[1::2]]
+        if all(len(one) == 1 for one in values):
+            given = iter(re.sub(r"([*?$])", r"${\1}", one[0]) for one in values)
+            found.append("".join(next(given) if index % 2 else part for index, part in enumerate(parts)))
+    return found
+
+
 def _many(value: Any) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else [str(value)]
 
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile("".join({"*": ".*", "?": "."}.get(sign, re.escape(sign)) for sign in pattern), re.DOTALL)
+    signs = re.findall(r"\$\{[*?$]\}|.", pattern, re.DOTALL)  # `${*}` is the sign itself
+    words = {"*": ".*", "?": "."}
+    return re.compile(
+        "".join(re.escape(one[2]) if len(one) == 4 else words.get(one, re.escape(one)) for one in signs), re.DOTALL
+    )
 
 
 def _like(pattern: str, value: str) -> bool:

@@ -63,5 +63,7 @@ class Stack:
         return _VARIABLE.sub(lambda match: str(self._variable(match[1])), text)
 
     def _variable(self, name: str) -> Any:
+        if name.startswith("!"):  # Source: CloudFormation, Fn::Sub: `${!Literal}` stays as `${Literal}`
+            return f"${{{name[1:]}}}"
         logical_id, dot, attribute = name.partition(".")
         return self.attributes[logical_id, attribute] if dot else self.references[name]

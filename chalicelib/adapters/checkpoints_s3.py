@@ -22,10 +22,12 @@ from chalicelib.domain.observations import CheckpointView
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
 from rekindle.mailbox import (
     MAX_MANIFEST_BYTES,
+    OUTSIDE,
     KeyKind,
     MailboxError,
     Manifest,
     Place,
+    is_below,
     manifest_prefix,
     parse_key,
     relative_path,
@@ -120,6 +122,10 @@ class S3Checkpoints:
         )
         if view.fenced:
             return view  # never resumed from, so not worth a listing
+        own = (root, _place(job.checkpoints))
+        place = Place.parse(manifest.root)
+        if place.bucket is not None and not is_below(place, [one for one in own if one is not None]):
+            return replace(view, problems=(OUTSIDE,))  # somebody else's files, or files that nobody vouches for
         return replace(view, problems=self._problems(manifest))
 
     def _problems(self, manifest: Manifest) -> tuple[str, ...]:

@@ -168,6 +168,7 @@ class TrainingJobScheduler:
             instance_count=instance_count(described),
             created_at=_at(described["CreationTime"]),
             checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
+            user=_role_of(described),
             watch=watch_of(tags),
             size=JobSize.of_instances(instances(described)),
             stage=owner_of(tags),
@@ -244,11 +245,18 @@ class TrainingJobScheduler:
     def _is_sibling(self, name: str, described: Mapping[str, Any], job: Job) -> bool:
         mailbox = _mailbox_of(described).rstrip("/")
         if mailbox and mailbox == job.mailbox.rstrip("/"):
-            return True
+            return self._is_of_the_jobs_role(described, job)
         owner = self._tags(described["TrainingJobArn"]).get(TAG_JOB)
         if owner is not None:
-            return owner == job.job_id
-        return not mailbox and is_attempt_name(name, job.name)
+            return owner == job.job_id and self._is_of_the_jobs_role(described, job)
+        return not mailbox and is_attempt_name(name, job.name) and self._is_of_the_jobs_role(described, job)
+
+    def _is_of_the_jobs_role(self, described: Mapping[str, Any], job: Job) -> bool:
+        """Anybody who may start jobs may name another Job's mailbox, or tag a job as its attempt: the role under which
+        the Job runs tells whose it is. Where the Job's own attempt is not known any more, nothing is.
+        """
+        own = self._describe(job.current_attempt)
+        return own is not None and _role_of(own) == _role_of(described)
 
     # ---- resubmitting ----------------------------------------------------------------------------------------------
 
@@ -351,6 +359,10 @@ class TrainingJobScheduler:
             return self._describe(name)
         except Permanent:  # a name that SageMaker refuses to look up is not ours
             return None
+
+
+def _role_of(described: Mapping[str, Any]) -> str:
+    return str(described.get("RoleArn") or "")
 
 
 def _mailbox_of(described: Mapping[str, Any]) -> str:

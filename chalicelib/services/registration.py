@@ -19,6 +19,7 @@ from rekindle.headnode.names import is_slurm, parse_attempt
 
 PLATFORM_STATES: Final = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})  # the platform's own words
 _MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
+_JOB_TAKEN: Final = "its tag rekindle:job is passed over: that Job runs under another role"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,15 @@ class Registration:
         if self.registry.job_of_attempt(attempt) is not None:
             return job
         found = self._find(attempt)
-        return self.adopt(job, found) if found is not None and found.job_id == job.job_id else job
+        is_its = found is not None and found.job_id == job.job_id and self._is_of_its_user(found, job)
+        return self.adopt(job, found) if found is not None and is_its else job
+
+    def _is_of_its_user(self, found: Discovered, job: Job) -> bool:
+        """The training job runs under the role of the Job's current attempt. On Slurm the agent has judged that."""
+        if found.orchestrator is not Orchestrator.TRAINING_JOB or found.name == job.current_attempt:
+            return True
+        own = self.scheduler.find(job.current_attempt)
+        return own is not None and own.user == found.user
 
     def _find(self, attempt: str) -> Discovered | None:
         """What asks us for protection under this name; who does not is remembered as a stranger. Raises: NotOurs."""
@@ -108,7 +117,10 @@ class Registration:
             raise NotOurs("no rekindle:policy tag")
         if found.job_id is not None:
             try:
-                return self.adopt(self.registry.get(found.job_id), found)
+                tagged = self.registry.get(found.job_id)
+                if self._is_of_its_user(found, tagged):
+                    return self.adopt(tagged, found)
+                found = replace(found, job_id=None, limits=(*found.limits, _JOB_TAKEN))
             except UnknownEntity:
                 pass  # tagged as a clone of a Job that this table has never held: protect it as its own
         else:
@@ -126,7 +138,8 @@ class Registration:
             return None
         mailbox = found.mailbox.rstrip("/")
         recovering = (one for one in self.registry.active() if one.open_incident is not None)
-        return next((one for one in recovering if one.mailbox.rstrip("/") == mailbox), None)
+        waiting = next((one for one in recovering if one.mailbox.rstrip("/") == mailbox), None)
+        return waiting if waiting is not None and self._is_of_its_user(found, waiting) else None
 
     def adopt(self, job: Job, found: Discovered) -> Job:
         """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.
@@ -185,10 +198,14 @@ class Registration:
         return stored
 
     def _is_taken(self, found: Discovered, job_id: str) -> bool:
-        """True where a Slurm job's comment names the mailbox of a run of somebody else's. Anybody may write a comment,
-        and we would fence and order about whoever reads that mailbox."""
-        if found.orchestrator is not Orchestrator.SLURM or not found.mailbox:
+        """True where a Slurm job's comment, or a training job's environment, names the mailbox of a run of somebody
+        else's. Anybody may write one, and we would fence and order about whoever reads that mailbox."""
+        if not found.mailbox:
             return False
+        if found.orchestrator is Orchestrator.TRAINING_JOB:
+            others = (one for one in self.registry.active() if one.job_id != job_id)
+            mailbox = found.mailbox.rstrip("/")
+            return any(one.mailbox.rstrip("/") == mailbox and not self._is_of_its_user(found, one) for one in others)
         cluster = parse_attempt(found.name).cluster
         for job in self.registry.active():
             if job.job_id == job_id or job.mailbox.rstrip("/") != found.mailbox.rstrip("/"):

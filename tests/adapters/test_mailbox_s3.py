@@ -15,6 +15,7 @@ from chalicelib.domain.actions import Done
 from chalicelib.domain.errors import DependencyUnavailable
 from chalicelib.domain.known import Known, Unknown
 from rekindle.mailbox import (
+    OUTSIDE,
     Fence,
     ManifestFile,
     beat_key,
@@ -86,8 +87,10 @@ def test_a_heartbeat_that_speaks_for_another_attempt_is_not_believed(s3: Side) -
         ({"attempt": "lm-7b-r2"}, "attempt"),
         ({"job_id": "other"}, "job_id"),
         ({"root": "/fsx/ckpt"}, "file system"),
-        ({"root": f"s3://{BUCKET}/elsewhere"}, "missing"),
-        ({"root": "s3://no-such-bucket-here/x"}, "missing"),
+        ({"root": f"s3://{BUCKET}/elsewhere"}, OUTSIDE),
+        ({"root": f"s3://{BUCKET}/{PREFIX}x/step-100"}, OUTSIDE),
+        ({"root": f"s3://{BUCKET}/{PREFIX}/elsewhere"}, "missing"),
+        ({"root": "s3://no-such-bucket-here/x"}, OUTSIDE),
         ({"files": [{"path": "rank-0.bin", "bytes": 11}]}, "10 bytes"),
         ({"files": [{"path": "../secret", "bytes": 11}]}, "path"),
     ],

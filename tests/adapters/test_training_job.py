@@ -362,6 +362,8 @@ def test_a_name_taken_by_a_living_attempt_of_the_job_is_a_sibling(
     script.describes("lm-7b-r2", TrainingJobStatus=status, SecondaryStatus=status, **elsewhere).tags(tags, "lm-7b-r2")
     if status != "Stopped":
         script.tags(tags, "lm-7b-r2")
+    if expected is Done.SIBLING:
+        script.describes(job().current_attempt)
     answer = script.resubmit()
     assert (answer.done, answer.attempt) == (expected, "lm-7b-r2" if expected is Done.SIBLING else "")
 
@@ -387,11 +389,23 @@ def test_siblings_are_told_by_mailbox_by_tag_and_by_name(script: Script) -> None
     names = ("same-mailbox", "same-tag", "another", "ended", "lm-7b-r2")
     script.stub.add_response("list_training_jobs", listing(*names))
     script.stub.add_response("list_training_jobs", listing())
-    script.describes("same-mailbox")
-    script.describes("same-tag", **nowhere).tags(JOB_TAG, "same-tag")
+    script.describes("same-mailbox").describes("lm-7b")
+    script.describes("same-tag", **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
     script.describes("another", **bare).tags([], "another")
     script.describes("ended", status="Failed", secondary="Failed")
     assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}) == ("same-mailbox", "same-tag")
+
+
+def test_a_run_under_another_role_is_no_sibling_whatever_it_says_of_itself(script: Script) -> None:
+    """Anybody who may start training jobs may name a neighbour's mailbox, or tag a job as an attempt of his."""
+    ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
+    nowhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/other"}}
+    foreign = {"RoleArn": "arn:aws:iam::123456789012:role/neighbour"}
+    script.stub.add_response("list_training_jobs", listing("same-mailbox", "same-tag"))
+    script.stub.add_response("list_training_jobs", listing())
+    script.describes("same-mailbox", **foreign).describes("lm-7b")
+    script.describes("same-tag", **foreign, **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
+    assert script.scheduler.siblings(ours, besides=()) == ()
 
 
 def test_a_listing_that_fails_is_no_answer(script: Script) -> None:

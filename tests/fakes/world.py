@@ -66,6 +66,7 @@ class FakeScheduler:
         mailbox: str = "",
         job_id: str | None = None,
         failure_reason: str = "",
+        user: str = "",
     ) -> None:
         """Set what the platform shows for `name`, making the run if there is none."""
         ended_at = self._clock.now() if status.has_ended else None
@@ -80,6 +81,7 @@ class FakeScheduler:
             mailbox=mailbox,
             instance_count=2,
             created_at=self._clock.now(),
+            user=user,
         )
         self.runs[name] = _Run(view=view, found=found)
 
