@@ -361,6 +361,14 @@ class Mailbox(Protocol):
         """`attempt` with first and last step, loss state and beat time added from its heartbeat, if there is one."""
         ...
 
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+        """The attempts whose heartbeats in the Job's mailbox were written at or after `since`, registered or not.
+
+        Raises:
+            RecoveryError: that cannot be told now.
+        """
+        ...
+
     def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
         """Write the request. DONE, ALREADY (the same request is there), REFUSED (no way to ask)."""
         ...

@@ -281,6 +281,10 @@ class RecordedWorld:
         ]
         return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
 
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+        """No run but the recorded one's attempts."""
+        return ()
+
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
         """Nothing is started."""
 

@@ -76,8 +76,12 @@ def _step_name(step: int, attempt: str) -> str:
     return f"step-{step:012d}-{check_id(attempt, 'attempt')}.json"
 
 
+def beat_prefix() -> str:
+    return f"{FOLDER}/beats/"
+
+
 def beat_key(attempt: str) -> str:
-    return f"{FOLDER}/beats/{check_id(attempt, 'attempt')}.json"
+    return f"{beat_prefix()}{check_id(attempt, 'attempt')}.json"
 
 
 def plan_key(attempt: str) -> str:

@@ -366,6 +366,7 @@ class Cluster:
             drained = tuple(flag for flag in facts.flags if flag == "drain")
             reason = facts.reason if drained else ""
             self._show(name, state="idle", flags=drained, reason=reason, instance_id=machine.instance_id)
+            self._show(name, booted_at=self._clock.now())  # slurmd says so with its registration
         else:
             self._show(name, instance_id=machine.instance_id)
         self._soon()

@@ -74,12 +74,13 @@ class MemoryObjects:
         return _Object(made[0], f'"{made[1].isoformat()}"', made[1]) if made is not None else None
 
     def keys(self, prefix: str) -> list[str]:
-        """Written keys below the prefix, in order."""
+        """Keys below the prefix, in order; those of `living` too, some of which may not be there yet (`get`)."""
         start = bisect_left(self._keys, prefix)
         end = start
         while end < len(self._keys) and self._keys[end].startswith(prefix):
             end += 1
-        return self._keys[start:end]
+        living = [key for key in self.living if key.startswith(prefix)]
+        return sorted({*self._keys[start:end], *living}) if living else self._keys[start:end]
 
     def remove(self, key: str) -> None:
         """As if it had never been written."""
@@ -150,6 +151,9 @@ class MemoryS3:
         folders: list[str] = []
         last = ""
         for key in self._objects.keys(Prefix):
+            found = self._objects.get(key)
+            if found is None:
+                continue
             rest = key[len(Prefix) :]
             folder = Prefix + rest.partition(Delimiter)[0] + Delimiter if Delimiter and Delimiter in rest else None
             name = folder or key
@@ -161,7 +165,6 @@ class MemoryS3:
             if folder is not None:
                 folders.append(folder)
             else:
-                found = self._objects.objects[key]
                 contents.append(
                     {"Key": key, "Size": len(found.body), "LastModified": found.written_at, "ETag": found.etag}
                 )

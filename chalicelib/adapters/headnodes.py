@@ -9,6 +9,7 @@ given before 1 GET more; the queue's URL is asked for once per process and clust
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -108,7 +109,8 @@ class S3HeadNodes:
 
     def nodes(self, cluster: str) -> Maybe[NodesDoc]:
         """See ports.HeadNodes."""
-        if why := why_unknown(self.agent(cluster), now=self._clock.now()):
+        agent = self.agent(cluster)
+        if why := why_unknown(agent, now=self._clock.now()):
             return Unknown(why)
         try:
             raw = self._read(nodes_key(cluster), limit=NodesDoc.LIMIT_BYTES)
@@ -120,7 +122,9 @@ class S3HeadNodes:
             return Unknown(f"the nodes of {cluster} cannot be used: {err}"[:200])
         except RecoveryError as err:
             return Unknown(f"the nodes of {cluster} cannot be read: {err}"[:200])
-        return Known(doc)
+        read_at = agent.value.read_at if isinstance(agent, Known) else None
+        seen_at = max(doc.seen_at, read_at or doc.seen_at)  # the document is written when something changes
+        return Known(replace(doc, nodes=tuple(replace(one, seen_at=seen_at) for one in doc.nodes)))
 
     def clusters(self) -> tuple[str, ...]:
         """See ports.HeadNodes."""

@@ -153,6 +153,8 @@ class DynamoJobRegistry(DynamoControls):
         for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
             if moment is not None:
                 sets.append(expression.set(name, items.text(moment.isoformat())))
+        if attempt.began:
+            sets.append(expression.set("began", {"BOOL": True}))
         if not sets:
             return
         try:
@@ -340,6 +342,8 @@ def _attempt_item(attempt: Attempt) -> Item:
         item["incident_id"] = items.text(attempt.incident_id)
     if attempt.went_back:
         item["went_back"] = {"BOOL": True}
+    if attempt.began:
+        item["began"] = {"BOOL": True}
     for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
         if moment is not None:
             item[name] = items.text(moment.isoformat())
@@ -361,4 +365,5 @@ def _attempt(stored: Item) -> Attempt:
         last_step=maybe_from_wire(items.unpack(stored["last_step"])),
         ended_at=items.read_at(stored, "ended_at"),
         superseded_at=items.read_at(stored, "superseded_at"),
+        began="began" in stored,
     )

@@ -22,6 +22,7 @@ from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptView, CheckpointView, ReplyView
 from rekindle.checkpoints.marks import QuarantineMark
+from rekindle.keys import KeyKind, beat_prefix, parse_key
 from rekindle.mailbox import (
     MAX_DEADLINE_S,
     MAX_MESSAGE_BYTES,
@@ -96,6 +97,18 @@ class S3Mailbox:
             judged_step=beat.judged_step,
             hears=beat.hears,
         )
+
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+        """See ports.Mailbox: one listing, which dates each heartbeat by the store's clock."""
+        if not job.mailbox:
+            return ()
+        try:
+            folder = _root(job).join(beat_prefix())
+            listed = [item for item in self._objects.below(folder, folder=True) if item.modified_at >= since]
+        except (MailboxError, NotAuthorized) as err:
+            raise DependencyUnavailable(f"the heartbeats of {job.job_id} cannot be listed: {err}"[:300]) from err
+        keys = (parse_key(item.key) for item in listed)
+        return tuple(key.name for key in keys if key is not None and key.kind is KeyKind.BEAT)
 
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox. A report that cannot be read is left out: its rank then counts as silent.

@@ -110,6 +110,10 @@ class SlurmMailbox:
         """See ports.Mailbox."""
         return self._inner.beat(job, attempt)
 
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+        """See ports.Mailbox."""
+        return self._inner.beating(job, since=since)
+
     def checkpoints(
         self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()
     ) -> Known[tuple[CheckpointView, ...]]:

@@ -17,6 +17,7 @@ from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.node_claims import is_over
 from chalicelib.domain.node_findings import OF_PLATFORM, PLATFORM_KINDS
 from chalicelib.domain.node_repair import Allowed
 from chalicelib.domain.nodes import is_in_service
@@ -29,7 +30,6 @@ from rekindle.headnode.documents import NodeFacts, SlurmState
 from rekindle.headnode.names import is_slurm, parse_attempt
 
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
-DOWN_SAID: Final = "Slurm says "
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
@@ -44,7 +44,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if incident.attempt is None or not is_slurm(incident.attempt):
         return incident
-    incident = _not_told_yet(incident, seen)
+    incident = _without_those_back(_not_told_yet(incident, seen), seen)
     found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
     known = {item.node for item in incident.bad_nodes}
     fresh: list[BadNode] = []
@@ -66,18 +66,33 @@ def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
     return dataclasses.replace(incident, bad_nodes=again)
 
 
+def _without_those_back(incident: Incident, seen: Observation) -> Incident:
+    """A node that was away and is back before anything was done about it is no broken one."""
+    kept = tuple(one for one in incident.bad_nodes if one.is_told or not (one.is_away and _is_back(one.node, seen)))
+    return incident if kept == incident.bad_nodes else dataclasses.replace(incident, bad_nodes=kept)
+
+
+def _is_back(node: str, seen: Observation) -> bool:
+    """Slurm reaches it now; False while that is not known."""
+    facts = facts_of(node, seen)
+    return facts is not None and not is_lost(facts)
+
+
 def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
     """Signals about an attempt of this Incident that name its node."""
     ours = {incident.attempt, *(item.name for item in incident.tries), *(item.clone_of for item in incident.tries)}
     for signal in incident.signals:
         if signal.fault not in NODE_FAULTS or signal.node is None or signal.attempt not in ours or not signal.triggers:
             continue
+        facts = facts_of(signal.node, seen)
+        is_away = signal.fault is FaultClass.NODE_LOST
+        if is_over(signal, facts) or (is_away and _is_back(signal.node, seen)):
+            continue
         told = signal.evidence.get("instance_id")
         machine = told if isinstance(told, str) else None
-        facts = facts_of(signal.node, seen)
-        if machine is not None and facts is not None and facts.instance_id not in (None, machine):
-            continue  # said of a machine that another has taken the place of since
-        yield BadNode(node=signal.node, why=signal.summary[:200], instance_id=machine or _machine(facts))
+        yield BadNode(
+            node=signal.node, why=signal.summary[:200], instance_id=machine or _machine(facts), is_away=is_away
+        )
 
 
 def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
@@ -89,9 +104,8 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
         ran_on |= set(view.slurm.nodes)
     for facts in seen.nodes.value:
         if facts.name in ran_on and is_lost(facts):
-            yield BadNode(
-                node=facts.name, why=f"{DOWN_SAID}{facts.state}: {facts.reason}"[:200], instance_id=_machine(facts)
-            )
+            why = f"Slurm says {facts.state}: {facts.reason}"[:200]
+            yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True)
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
@@ -119,7 +133,7 @@ def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
 
 def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
     """What Slurm cannot reach is away, whatever else the run has died of."""
-    return FaultClass.NODE_LOST if item.why.startswith(DOWN_SAID) else incident.fault
+    return FaultClass.NODE_LOST if item.is_away else incident.fault
 
 
 def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool]:

@@ -125,7 +125,8 @@ class Job:
 class Attempt:
     """One submission of a Job. `incident_id` names the Incident that submitted it; None for the first.
 
-    `went_back`: it left its elders' line at `resume_step` on purpose (an order, a poisoned run).
+    `went_back`: it left its elders' line at `resume_step` on purpose (an order, a poisoned run). `began`: the platform
+    has run its script, and not only waited for capacity; False also while that is not known.
     """
 
     job_id: str
@@ -141,6 +142,7 @@ class Attempt:
     last_step: Maybe[int] = Unknown("no step seen")
     ended_at: datetime | None = None
     superseded_at: datetime | None = None
+    began: bool = False
 
     def updated(self, newer: Attempt) -> Attempt:
         """With the progress and end that `newer` knows; what it does not know, and how it was submitted, stay."""
@@ -151,4 +153,5 @@ class Attempt:
             last_step=newer.last_step if isinstance(newer.last_step, Known) else self.last_step,
             ended_at=newer.ended_at or self.ended_at,
             superseded_at=newer.superseded_at or self.superseded_at,
+            began=newer.began or self.began,
         )

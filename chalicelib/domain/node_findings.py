@@ -38,6 +38,11 @@ class FindingKind(StrEnum):
         return self in (FindingKind.AGENT_REPLACE, FindingKind.AGENT_REBOOT)
 
     @property
+    def is_over_by_a_boot(self) -> bool:
+        """A reboot is all that is asked for: once the machine has booted, nothing of it is left."""
+        return self in (FindingKind.AGENT_REBOOT, FindingKind.XID_REBOOT)
+
+    @property
     def is_of_the_hardware(self) -> bool:
         """It stays true until somebody repairs; a node that is away for its repair is down too."""
         return self.is_agents or self in (FindingKind.XID_REPLACE, FindingKind.XID_REBOOT, FindingKind.HARDWARE)
@@ -119,12 +124,14 @@ def _kind(signal: Signal) -> FindingKind | None:
     said = signal.evidence
     if said.get("lemon") is True:
         return FindingKind.LEMON
-    # The agent's word: in an event RepairAction, in a log record its recommendation, in either the fault's own name.
-    words = f"{said.get('repair_action') or ''} {said.get('recommended') or ''} {said.get('fault_type') or ''}".lower()
-    if "replace" in words or "terminate" in words:
-        return FindingKind.AGENT_REPLACE
-    if "reboot" in words or "reset" in words:
-        return FindingKind.AGENT_REBOOT
+    # The agent's word: in an event RepairAction, in a log record its recommendation. Where neither names an action, the
+    # fault's own name does.
+    action = f"{said.get('repair_action') or ''} {said.get('recommended') or ''}".lower()
+    for words in (action, str(said.get("fault_type") or "").lower()):
+        if "replace" in words or "terminate" in words:
+            return FindingKind.AGENT_REPLACE
+        if "reboot" in words or "reset" in words:
+            return FindingKind.AGENT_REBOOT
     response = _response(said)
     if response is FirstResponse.REPLACE:
         return FindingKind.XID_REPLACE

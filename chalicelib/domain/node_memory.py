@@ -11,9 +11,10 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.lemons import MAX_MARKS, marks_of, told_marks
+from chalicelib.domain.node_claims import is_over
 from chalicelib.domain.node_findings import Finding, FindingKind, finding_of, instance_of, is_all_clear
 from chalicelib.domain.node_orders import NodeOrder, node_order_of
-from chalicelib.domain.node_repair import MAX_FINDINGS, NodeRepair, Rung, leading
+from chalicelib.domain.node_repair import MAX_FINDINGS, NodeRepair, Rung, TheirWork, leading
 from chalicelib.domain.nodes import (
     InstanceState,
     InstanceView,
@@ -26,7 +27,7 @@ from chalicelib.domain.nodes import (
     is_silent,
     is_well_but_drained,
 )
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.verdict import Decision, Look, subject, why
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.orders import REASON_PREFIX
@@ -75,7 +76,7 @@ def remember(look: Look) -> Look:
         repair = dataclasses.replace(repair, group=facts.group)
     if view_of(look).past and not repair.past:
         repair = dataclasses.replace(repair, past=view_of(look).past)
-    repair = _with_words(look, _with_hardware(look, repair))
+    repair = _with_words(look, _with_hardware(look, _with_boot(look, repair)))
     if repair.step is not None and repair.step.back_at is None and _is_away(look):
         repair = repair.with_step(disturbed=True)
     if instance is not None and instance.state is InstanceState.CHECKING and look.incident.phase is Phase.CHECKING:
@@ -92,8 +93,9 @@ def remember(look: Look) -> Look:
 
 
 def _with_findings(look: Look, repair: NodeRepair) -> NodeRepair:
-    found = [one for signal in look.seen.new_signals if (one := finding_of(signal)) is not None]
     instance, facts = instance_seen(look), facts_of(look)
+    told = [one for one in look.seen.new_signals if not _is_past(one, facts)]
+    found = [one for signal in told if (one := finding_of(signal)) is not None]
     # Where HyperPod does not repair by itself, its agent still writes down what it would do (aws-facts §3.2).
     if facts is not None and is_marked(facts) and view_of(look).recovery is NodeRecovery.NONE and not repair.steps:
         kind = FindingKind.AGENT_REBOOT if "reboot" in facts.reason.lower() else FindingKind.AGENT_REPLACE
@@ -123,6 +125,26 @@ def _with_findings(look: Look, repair: NodeRepair) -> NodeRepair:
             kept[one.kind, one.key, one.instance_id] = one
     ordered = sorted(kept.values(), key=lambda one: one.at)
     return dataclasses.replace(repair, findings=tuple(ordered[-MAX_FINDINGS:]))
+
+
+def _is_past(signal: Signal, facts: NodeFacts | None) -> bool:
+    """A state that Slurm has shown, and shows no more. That it was away is a finding: it may go away again."""
+    return signal.kind is SignalKind.NODE_STATE and signal.fault is not FaultClass.NODE_LOST and is_over(signal, facts)
+
+
+def _with_boot(look: Look, repair: NodeRepair) -> NodeRepair:
+    """A machine that has booted since a reboot was recommended has had it, whoever ordered it: news of the time before
+    may come late.
+    """
+    facts = facts_of(look)
+    booted_at = facts.booted_at if facts is not None else None
+    if booted_at is None or repair.steps:
+        return repair
+    rest = tuple(one for one in repair.findings if not (one.kind.is_over_by_a_boot and one.at < booted_at))
+    if rest == repair.findings:
+        return repair
+    done = TheirWork(what=f"it has booted at {booted_at:%H:%M:%S}, after that was seen", at=booted_at)
+    return dataclasses.replace(repair, findings=rest, theirs=repair.theirs or done)
 
 
 def _with_hardware(look: Look, repair: NodeRepair) -> NodeRepair:

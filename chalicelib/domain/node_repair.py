@@ -99,12 +99,29 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TheirWork:
+    """What somebody else does, or has done, about a node; `at`: when that was seen last, or ended."""
+
+    what: str
+    at: datetime
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"what": self.what, "at": self.at.isoformat()}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> TheirWork:
+        """Inverse of `to_wire`."""
+        return cls(what=wire["what"], at=datetime.fromisoformat(wire["at"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRepair:
     """What a node's Incident remembers between two looks.
 
     instance_id   the hardware that the Incident is about: what stood there when it was reported
     group, logical_id   of its instance, which outlive the instance
-    theirs        what somebody else was seen doing about the node
+    theirs        what somebody else was seen doing about the node, and when last
     wanted_at     since when a repair is wanted: the place in the queue for it
     told          the rules that people have been told of, each once
     serial        of orders to the agent: a new one is a new order, the same one the same order
@@ -123,7 +140,7 @@ class NodeRepair:
     findings: tuple[Finding, ...] = ()
     steps: tuple[Step, ...] = ()
     past: tuple[PastRepair, ...] = ()
-    theirs: str = ""
+    theirs: TheirWork | None = None
     wanted_at: datetime | None = None
     told: tuple[str, ...] = ()
     serial: int = 1
@@ -168,7 +185,7 @@ class NodeRepair:
             "findings": [one.to_wire() for one in self.findings],
             "steps": [one.to_wire() for one in self.steps],
             "past": [one.to_wire() for one in self.past],
-            "theirs": self.theirs,
+            "theirs": self.theirs.to_wire() if self.theirs else None,
             "wanted_at": self.wanted_at.isoformat() if self.wanted_at else None,
             "told": list(self.told),
             "serial": self.serial,
@@ -194,7 +211,7 @@ class NodeRepair:
             findings=tuple(Finding.from_wire(one) for one in wire["findings"]),
             steps=tuple(Step.from_wire(one) for one in wire["steps"]),
             past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
-            theirs=wire["theirs"],
+            theirs=TheirWork.from_wire(wire["theirs"]) if wire["theirs"] else None,
             wanted_at=datetime.fromisoformat(wire["wanted_at"]) if wire["wanted_at"] else None,
             told=tuple(wire["told"]),
             serial=int(wire["serial"]),

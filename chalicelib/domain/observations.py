@@ -240,7 +240,7 @@ class Observation:
     reached before them; both are read when an attempt has died, so that a Job which dies again right after each
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
-    known. `ran` names the newest that was submitted by a person, and those of ours since that have trained.
+    known. `ran` names the newest that was submitted by a person, and those of ours since that have begun.
     `began_anew` counts the newest attempts of ours in a row that began no further on than the one before them.
     `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
     has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.

@@ -24,6 +24,7 @@ from chalicelib.domain.node_memory import (
     is_back_in_service,
     is_of_an_earlier_incident,
     is_replaced,
+    is_running,
     is_well,
     note,
     remember,
@@ -37,7 +38,7 @@ from chalicelib.domain.node_memory import (
     wait,
     waiting_order,
 )
-from chalicelib.domain.node_repair import Allowed, first_rung, leading, next_rung
+from chalicelib.domain.node_repair import Allowed, TheirWork, first_rung, leading, next_rung
 from chalicelib.domain.nodes import (
     GroupRole,
     InstanceState,
@@ -46,6 +47,7 @@ from chalicelib.domain.nodes import (
     held_by,
     is_marked,
     is_rebooting,
+    is_silent,
 )
 from chalicelib.domain.repair_budget import day_spent, many_down, no_room
 from chalicelib.domain.rules_lemon import lemon_said, with_lemon
@@ -141,7 +143,7 @@ def _begin(look: Look) -> Decision:
 
 def _leave_to_them(look: Look, theirs: str) -> Decision:
     """Two actors never repair one node. What they did is theirs, and recorded so."""
-    look = note(look, theirs=theirs, wanted_at=None)
+    look = note(look, theirs=TheirWork(what=theirs, at=look.now), wanted_at=None)
     is_done = is_replaced(look) or "node.theirs" in repair_of(look).told
     if is_done and is_back_in_service(look):
         return _recovered_by_them(look, theirs)
@@ -179,7 +181,7 @@ def _of_itself(look: Look) -> Decision | None:
         return None
     lead = leading(findings_about_now(look))
     if repair.theirs:
-        rule, what = "node.theirs_done", f"{repair.theirs}, not by us"
+        rule, what = "node.theirs_done", f"{repair.theirs.what}, not by us"
     elif lead is None and repair.cleared:
         rule, what = "node.healed", "the health agent has taken its word back"
     elif lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED):
@@ -199,11 +201,11 @@ def _of_itself(look: Look) -> Decision | None:
 def _theirs_settles(look: Look) -> Decision | None:
     """They have repaired it, and it is not seen in service yet. What was found before speaks of what they mended."""
     repair, lead = repair_of(look), leading(findings_about_now(look))
-    if not repair.theirs or waiting_order(look) is not None:
+    if repair.theirs is None or waiting_order(look) is not None:
         return None
-    if lead is not None and lead.at > look.incident.phase_entered_at:
+    if lead is not None and lead.at > repair.theirs.at:
         return None
-    reason = f"{repair.theirs}, not by us; it is not seen back in service yet"
+    reason = f"{repair.theirs.what}, not by us; it is not seen back in service yet"
     if unchanged_for(look) >= look.policy.node_stuck_limit:
         return look.hand_over("node.theirs_stuck", f"{reason}. {state_of_the_node(look)}")
     return wait(look, "node.theirs", reason, phase=Phase.HOLDING)
@@ -255,6 +257,14 @@ def _deferred(look: Look) -> Decision | None:
     if acts_itself and is_theirs and age < look.policy.hma_grace:
         reason = f"NodeRecovery is {view.recovery}: HyperPod gets {span_word(look.policy.hma_grace)} to act by itself"
         return wait(look, "node.defer", reason, phase=Phase.HOLDING)
+    if acts_itself and _is_unconfirmed(look):
+        reason = f"NodeRecovery is {view.recovery}, and HyperPod has done nothing about it in {span_word(age)}"
+        return look.hand_over(
+            "node.unconfirmed",
+            f"{story_of(look)} {reason}; no run has suffered from it, and it looks well. It is not repaired on that "
+            f"word alone. {state_of_the_node(look)}",
+            severity=Severity.WARNING,
+        )
     other = held_by(facts) if facts is not None else None
     if other is None:
         return None
@@ -266,6 +276,18 @@ def _deferred(look: Look) -> Decision | None:
         + (" Resume it in Slurm, and order again." if waiting_order(look) is not None else ""),
         severity=Severity.WARNING,
     )
+
+
+def _is_unconfirmed(look: Look) -> bool:
+    """HyperPod's agents alone have said it, and no more: it would repair by itself what it holds to be broken, and its
+    word that the node is well again may be lost or late.
+    """
+    found, facts = findings_about_now(look), facts_of(look)
+    if not found or not all(one.by_platform and one.kind is not FindingKind.INSTANCE_FAILED for one in found):
+        return False
+    if facts is None or is_marked(facts) or is_silent(facts) or facts.state == "down":
+        return False
+    return is_running(look)
 
 
 def _allowed(look: Look) -> Decision | None:

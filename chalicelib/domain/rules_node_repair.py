@@ -486,6 +486,6 @@ def _ended(look: Look, reason: str) -> str:
     repair = repair_of(look)
     done = [f"{_DONE[one.rung]} {one.instance_id or ''}".strip() for one in repair.steps if one.back_at is not None]
     now_id = current_id(look)
-    what = f"{', then '.join(done)}; " if done else f"{repair.theirs}, not by us; " if repair.theirs else ""
+    what = f"{', then '.join(done)}; " if done else f"{repair.theirs.what}, not by us; " if repair.theirs else ""
     instance = f" as {now_id}" if now_id and now_id != repair.instance_id else ""
     return f"{what}{reason}{instance}. {state_of_the_node(look)}"

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.actions import Notify, Severity
+from chalicelib.domain.bad_nodes import NODE_FAULTS, facts_of
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.evidence import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
@@ -14,6 +15,7 @@ from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.loss import bad_fault
+from chalicelib.domain.node_claims import is_over
 from chalicelib.domain.observations import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
@@ -132,6 +134,9 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
         return moves_again
     if moves_again is not None and bad is not None:  # it moves, and is not well: its loss is what is left to see to
         look = look.changed(fault=bad, fault_rule=f"beat.{attempt.loss_health}")
+    mended = _node_is_mended(look, attempt)
+    if mended is not None:
+        return mended
     row = look.policy.playbook(look.incident.fault)
     watched = _left_training(look, attempt, row.response)
     if watched is not None:
@@ -151,6 +156,22 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
         return begin_checkpoint(look, attempt)
     return _confirm_then_stop(look, attempt)
+
+
+def _node_is_mended(look: Look, attempt: AttemptView) -> Decision | None:
+    """The run lives, and all that is said against its node was over before it was heard."""
+    incident = look.incident
+    claims = [one for one in incident.signals if one.fault is incident.fault and concerns(one, incident)]
+    if incident.fault not in NODE_FAULTS or incident.order is not None or not claims:
+        return None
+    if not all(one.node is not None and is_over(one, facts_of(one.node, look.seen)) for one in claims):
+        return None
+    return look.close(
+        "heal.node_mended",
+        f"{story(look)} But Slurm shows that node well since; {attempt.name} is {attempt.status}, and left alone",
+        Phase.STOPPED,
+        severity=Severity.INFO,
+    )
 
 
 def _left_training(look: Look, attempt: AttemptView, response: Response) -> Decision | None:

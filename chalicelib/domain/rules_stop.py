@@ -20,6 +20,7 @@ from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules_open import heal
+from chalicelib.domain.slurm import STOP_VALID
 from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
 from chalicelib.domain.watch import unwatched
 from rekindle.headnode.documents import EndedBy
@@ -27,6 +28,7 @@ from rekindle.headnode.documents import EndedBy
 # The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
 NEAR: Final = timedelta(seconds=10)
 NEAR_FOR: Final = timedelta(minutes=5)
+_UNDER_WAY: Final = timedelta(seconds=10)  # from the decision until the order is written, and dated
 LIFELESS: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/settings.py, beat_s)
 
 # --- checkpointing --------------------------------------------------------------------------------------------------
@@ -346,14 +348,22 @@ def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
 def _moves_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
     """The stop did not get through, and what it was for is over: the run is past the step that it stood at.
 
-    Only of a training job, where an order that was refused is gone. On Slurm it may still lie with the head node.
+    An order that waits for its agent is not repeated, and has expired before anything else is decided.
     """
     incident = look.incident
-    if attempt.slurm is not None or incident.order is not None or incident.fault is not FaultClass.HANG:
+    if incident.order is not None or incident.fault is not FaultClass.HANG:
         return None
-    if attempt.status is not AttemptStatus.RUNNING or not _stop_is_overdue(look) or attempt.work == STALLED:
+    if attempt.status is not AttemptStatus.RUNNING or attempt.work == STALLED:
         return None
     if incident.is_poisoned or not has_passed(attempt.last_step, stalled_at(incident)):
+        return None
+    if attempt.slurm is not None:
+        asked_at = look.now if result(look, "StopJob", Done.PENDING) is not None else incident.stop_asked_at
+        expires_at = (asked_at or look.now) + STOP_VALID + _UNDER_WAY
+        if look.now < expires_at:
+            reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, and moves: its stop is not repeated"
+            return look.stay("stop.expiring", reason, until=expires_at, stop_asked_at=asked_at)
+    elif not _stop_is_overdue(look):
         return None
     return look.changed(
         stopped_attempts=tuple(one for one in incident.stopped_attempts if one != attempt.name), **unwatched()

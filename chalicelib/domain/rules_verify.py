@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from chalicelib.domain.actions import Notify, QuarantineCheckpoint, Severity
-from chalicelib.domain.bad_nodes import to_exclude
+from chalicelib.domain.bad_nodes import facts_of, to_exclude
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.doubt import STALE, completed_unseen, doubt_of, in_doubt
 from chalicelib.domain.evidence import LOSS_FAULTS
@@ -19,6 +19,7 @@ from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.loads import proven_by
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
+from chalicelib.domain.node_claims import is_over
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import FAULT_RANK, ROLL_BACKS, Response
 from chalicelib.domain.rollback import concluded_on_recovery
@@ -224,6 +225,8 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
     if signal.attempt != attempt.name or not signal.triggers or signal.fault is None:
         return False
     if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
+        return False
+    if signal.node is not None and is_over(signal, facts_of(signal.node, look.seen)):
         return False
     if is_silence(signal) and attempt.work != STALLED:
         return False

@@ -12,6 +12,9 @@ from rekindle.headnode.documents import EndedBy, SlurmState
 
 # slurmctld says when a job was submitted to the second, and never says it otherwise for the same start.
 ANOTHER_RUN: Final = timedelta(minutes=10)
+# How long an order to stop may wait for its agent. One that is carried out later could meet a run that has recovered by
+# itself; where the stop is still wanted then, it is decided, and ordered, anew.
+STOP_VALID: Final = timedelta(seconds=60)
 
 
 class Submission(StrEnum):
@@ -113,12 +116,14 @@ class SlurmView:
 class BadNode:
     """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
 
-    `instance_id` is the machine behind the name at that time: a repaired node may keep its name.
+    `instance_id` is the machine behind the name at that time: a repaired node may keep its name. `is_away`: all that is
+    known against it is that Slurm cannot reach it, which is over once Slurm can.
     """
 
     node: str
     why: str
     instance_id: str | None = None
+    is_away: bool = False
     is_told: bool = False
     is_cordoned: bool = False
 
@@ -128,6 +133,7 @@ class BadNode:
             "node": self.node,
             "why": self.why,
             "instance_id": self.instance_id,
+            "is_away": self.is_away,
             "is_told": self.is_told,
             "is_cordoned": self.is_cordoned,
         }
@@ -139,6 +145,7 @@ class BadNode:
             node=wire["node"],
             why=wire["why"],
             instance_id=wire["instance_id"],
+            is_away=bool(wire.get("is_away", False)),
             is_told=bool(wire["is_told"]),
             is_cordoned=bool(wire.get("is_cordoned", False)),
         )

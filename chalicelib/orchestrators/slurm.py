@@ -16,7 +16,7 @@ from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.policy import Policy
-from chalicelib.domain.slurm import Submission
+from chalicelib.domain.slurm import STOP_VALID, Submission
 from chalicelib.domain.slurm_states import status_of, view_of
 from chalicelib.orchestrators.slurm_found import found_of
 from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
@@ -35,9 +35,8 @@ from rekindle.mailbox import (
 )
 from rekindle.wire import is_id
 
-# How long an order may wait for its agent. A stop that comes later could meet a run that has recovered by itself; a
-# start is looked for before it is ordered anew, and waits longer, because nothing else happens to the Job meanwhile.
-STOP_VALID: Final = timedelta(minutes=15)
+# How long an order may wait for its agent (a stop: domain/slurm.py). A start is looked for before it is ordered anew,
+# and waits longer, because nothing else happens to the Job meanwhile.
 START_VALID: Final = timedelta(minutes=30)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
 # be on its way.

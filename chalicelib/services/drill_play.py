@@ -32,7 +32,7 @@ _READS: Final[Mapping[str, frozenset[str]]] = {
         {"get", "standing", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}
     ),
     "scheduler": frozenset({"describe", "siblings"}),
-    "mailbox": frozenset({"beat", "checkpoints", "reply", "reports"}),
+    "mailbox": frozenset({"beat", "beating", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),
     "head_nodes": frozenset({"agent", "attempt", "newest_attempts", "nodes", "ordered", "clusters"}),
     "store": frozenset({"timeline", "list_open", "list_closed", "list_for_job", "list_for_node", "callback_of"}),

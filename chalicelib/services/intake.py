@@ -33,6 +33,7 @@ from chalicelib.services.node_map import NodeMap
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.registration import PLATFORM_STATES, Registration
 from chalicelib.services.strangers import Strangers
+from chalicelib.services.sweep_signals import signal_from_state
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
 MAX_ELDER_FAILURES = 8
@@ -267,7 +268,21 @@ class Intake:
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
             self.registry.deactivate(job.job_id, now=self.clock.now())
             return _dropped(signal, f"the run is over: {status}", job)
+        ended = self._untold_end(signal, job)
+        if ended is not None:
+            return self._without_incident(ended, job)
         return _dropped(signal, "news, not trouble", job)
+
+    def _untold_end(self, signal: Signal, job: Job) -> Signal | None:
+        """The end, by the loss of a node, of the start before the Job's current one, where no event has told it."""
+        if signal.kind is not SignalKind.SLURM_JOB or signal.attempt != job.current_attempt or job.attempt_number < 2:
+            return None
+        elder = next((one for one in self.registry.attempts(job.job_id) if one.number == job.attempt_number - 1), None)
+        if elder is None or elder.status:
+            return None
+        view = self.scheduler.describe(elder.name)
+        ended = signal_from_state(job.job_id, view, now=self.clock.now())
+        return ended if ended is not None and self._is_news_of_a_lost_node(ended, job) else None
 
     def _succeeded(self, signal: Signal, job: Job) -> Outcome:
         """Slurm, or somebody at its console, has put the job back: its next start is the one to protect."""

@@ -313,7 +313,10 @@ def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> 
     if not isinstance(seen, Known):
         return attempts
     view = seen.value
-    return tuple(replace(one, last_step=_made(one, view)) if one.name == view.name else one for one in attempts)
+    return tuple(
+        replace(one, last_step=_made(one, view), began=one.began or has_begun(view)) if one.name == view.name else one
+        for one in attempts
+    )
 
 
 def _goes_back_to(incident: Incident) -> tuple[int, ...]:
@@ -426,7 +429,7 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     for one in attempts:
         if one.incident_id is None:
             found = [one.name]
-        elif isinstance(one.last_step, Known):
+        elif isinstance(one.last_step, Known) or one.began:
             found.append(one.name)
     return tuple(found)[-MAX_ATTEMPTS_SEEN:]
 
@@ -480,7 +483,15 @@ def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt
         first_step=view.first_step,
         last_step=_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
         ended_at=ended_at,
+        began=has_begun(view),
     )
+
+
+def has_begun(view: AttemptView) -> bool:
+    """Whether the platform says that its script has run. On Slurm one that has failed by itself has had nodes."""
+    if view.training_since is not None or view.beat_at is not None or view.status is AttemptStatus.RUNNING:
+        return True
+    return view.slurm is not None and bool(view.slurm.nodes) and view.status is AttemptStatus.FAILED
 
 
 def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import assert_never
+from datetime import timedelta
+from typing import Final, assert_never
 
 from chalicelib.domain.actions import (
     Action,
@@ -48,6 +49,8 @@ from chalicelib.services.nodes import Nodes
 from chalicelib.services.one_mailbox import next_link
 
 _LOG = logging.getLogger(__name__)
+
+BEATING: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/settings.py, beat_s): what wrote one lives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,17 @@ class Perform:
             if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
                 detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-        return None
+        return self._unprotected_sibling(action, job)
+
+    def _unprotected_sibling(self, action: ResubmitJob, job: Job) -> ActionResult | None:
+        """A run that asks for no protection, and is seen only by its heartbeats in the Job's mailbox."""
+        own = {action.name, action.clone_of, *(one.name for one in self.registry.attempts(job.job_id))}
+        beating = self.mailbox.beating(job, since=self.clock.now() - BEATING)
+        other = next((name for name in beating if name not in own), None)
+        if other is None:
+            return None
+        detail = f"{other}, which asks for no protection, sends heartbeats from the same mailbox"
+        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 
     def _adopt(self, action: AdoptAttempt, incident: Incident) -> ActionResult:
         """Fence and register, like a start of ours; the platform has done the rest."""

@@ -276,7 +276,7 @@ class Sweep:
         view: AttemptView | None = None
         if isinstance(turn.changed, Unknown) or is_moving_away or turn.is_turn(job, ASK_STATE_EVERY):
             view = self.scheduler.describe(job.current_attempt)
-            ended = signal_from_state(job, view, now=self.clock.now())
+            ended = signal_from_state(job.job_id, view, now=self.clock.now())
             if ended is not None or view.status is not AttemptStatus.RUNNING:
                 return ended
         elif listed is not None and listed is not AttemptStatus.RUNNING:
@@ -287,7 +287,7 @@ class Sweep:
         if view is None:  # nothing is said of a run before the platform says that it trains
             view = self.scheduler.describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
-                return signal_from_state(job, view, now=self.clock.now())
+                return signal_from_state(job.job_id, view, now=self.clock.now())
         is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
         return None if is_over or self._is_with_a_person(job, signal) else signal
 
@@ -324,7 +324,7 @@ class Sweep:
             return None
         view = view or self.scheduler.describe(job.current_attempt)
         if view.status is not AttemptStatus.RUNNING or view.is_finishing:
-            return signal_from_state(job, view, now=now)
+            return signal_from_state(job.job_id, view, now=now)
         signal = never_in_rhythm(job, readings, training_since=view.training_since, now=now)
         return None if signal is None or self._is_with_a_person(job, signal) else signal
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from chalicelib.domain.errors import RecoveryError, Skip
@@ -20,13 +21,16 @@ from chalicelib.ports import Clock, HeadNodes
 from chalicelib.services.intake import Intake
 from chalicelib.services.lemons import Lemons
 from chalicelib.services.outcome import Outcome
+from chalicelib.services.sweep_signals import signal_from_state
 from rekindle.headnode.documents import AgentDoc, NodeFacts
 
 _LOG = logging.getLogger(__name__)
 
 # What holds is Unknown from 180 s on (domain/headnodes.py); people are told when it is no restart or update any more.
 TELL_AFTER: Final = timedelta(minutes=10)
-ASK_NODES_EVERY: Final = 10
+ASK_NODES_EVERY: Final = 10  # so are the starts that the agent has written of last
+NEWEST_STARTS: Final = 8
+HISTORY: Final = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +49,12 @@ class SweepClusters:
         """
         outcomes: list[Outcome] = []
         unread = 0
-        for cluster, policy in sorted(policies.items()):
+        looks = {cluster: partial(self._signals, cluster, policy, number) for cluster, policy in policies.items()}
+        if number % ASK_NODES_EVERY == 0:
+            looks = {one: partial(self._unheard_starts, one) for one in self._all_clusters()} | looks
+        for cluster, look in sorted(looks.items()):
             try:
-                for signal in self._signals(cluster, policy, number):
+                for signal in look():
                     outcome = self._received(signal)
                     outcomes += [outcome] if outcome is not None else []
             except RecoveryError as err:
@@ -58,6 +65,14 @@ class SweepClusters:
                 _LOG.exception("a cluster cannot be swept", extra={"cluster": cluster})
         return outcomes, unread
 
+    def _all_clusters(self) -> tuple[str, ...]:
+        """Those whose agents write, whether or not a protected run is there; none where that cannot be read now."""
+        try:
+            return self.head_nodes.clusters()
+        except RecoveryError as err:
+            _LOG.info("the clusters cannot be listed", extra={"error": str(err)[:300]})
+            return ()
+
     def _signals(self, cluster: str, policy: str, number: int) -> Iterator[Signal]:
         now = self.clock.now()
         agent = self.head_nodes.agent(cluster)
@@ -66,6 +81,7 @@ class SweepClusters:
             yield silent
         elif zlib.crc32(cluster.encode()) % ASK_NODES_EVERY == number % ASK_NODES_EVERY:
             nodes = self.head_nodes.nodes(cluster)
+            yield from self._unheard_starts(cluster)
             if isinstance(nodes, Known):
                 for facts in nodes.value.nodes:
                     signal = signal_from_node(cluster, facts, now=nodes.value.seen_at)
@@ -73,6 +89,31 @@ class SweepClusters:
                         yield signal
                 if self.lemons is not None:
                     yield from self.lemons.come_back(cluster, nodes.value)
+
+    def _unheard_starts(self, cluster: str) -> Iterator[Signal]:
+        """Starts that the agent has written of and no Job has registered: their events are lost, or late.
+
+        What ended long ago is history, of a time before anybody was to look after the cluster.
+        """
+        now, registry, scheduler = self.clock.now(), self.intake.registry, self.intake.scheduler
+        for name in self.head_nodes.newest_attempts(cluster, limit=NEWEST_STARTS):
+            if registry.job_of_attempt(name) is not None:
+                continue
+            view = scheduler.describe(name)
+            ended = signal_from_state(None, view, now=now)
+            if ended is None:
+                yield Signal(
+                    kind=SignalKind.SLURM_JOB,
+                    source=SignalSource.SWEEP,
+                    occurred_at=now,
+                    dedupe_key=f"slurm-start:{name}:{view.status}"[:200],
+                    summary=f"{name} is {view.status}, and no event has told of it",
+                    attempt=name,
+                    triggers=False,
+                    evidence={"status": view.status.value, "found_by": "sweep"},
+                )
+            elif view.ended_at is not None and now - view.ended_at < HISTORY:
+                yield ended
 
     def _received(self, signal: Signal) -> Outcome | None:
         try:

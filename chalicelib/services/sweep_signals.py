@@ -43,7 +43,7 @@ OVERDUE_FLOOR: Final = timedelta(minutes=30)
 MIN_SAVES: Final = 4
 
 
-def signal_from_state(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
+def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -> Signal | None:
     """The Signal that the platform's own event would have been, had it arrived; None while the run is well.
 
     The dedupe key is that of the event, so event and sweep count as one fact.
@@ -61,7 +61,7 @@ def signal_from_state(job: Job, view: AttemptView, *, now: datetime) -> Signal |
         occurred_at=view.ended_at or now,
         dedupe_key=ended_job_key(view.name, status),
         summary=f"{view.name} is {status}: {view.failure_reason or view.detail}"[:400],
-        job_id=job.job_id,
+        job_id=job_id,
         attempt=view.name,
         fault=fault,
         triggers=fault is not None,

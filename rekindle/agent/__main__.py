@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError
 
 from rekindle.agent.aws import Clients, make_clients
 from rekindle.agent.check import check
-from rekindle.agent.clock import SystemClock
+from rekindle.agent.clock import AwsClock
 from rekindle.agent.lock import Taken, take
 from rekindle.agent.process import Agent
 from rekindle.agent.settings import Settings, SettingsError
@@ -94,7 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _live(settings: Settings, clients: Clients, guard: int, stop: threading.Event, *, is_once: bool) -> int:
-    agent = Agent(settings=settings, clients=clients, clock=SystemClock(), build=build, guard_fd=guard)
+    clock = AwsClock()
+    for client in (clients.sqs, clients.s3, clients.events):
+        clock.follow(client)
+    agent = Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard)
     if is_once:
         lines = agent.once()
         for line in lines:

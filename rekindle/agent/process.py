@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Final
 
 from rekindle.agent.aws import Clients
-from rekindle.agent.clock import Clock
+from rekindle.agent.clock import AwsClock, Clock
 from rekindle.agent.desk import Desk
 from rekindle.agent.hands import Hands
 from rekindle.agent.inbox import OrderLoop
@@ -119,6 +119,8 @@ class Agent:
 
     def heartbeat(self) -> AgentDoc:
         """As of now."""
+        if isinstance(self._clock, AwsClock):
+            self.problems.set("clock", self._clock.problems())
         problems = self.problems.lines()
         if self.store.problem is not None:
             problems = (f"disk: {self.store.problem}"[:400], *problems)

@@ -53,7 +53,7 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
         ("checkpoint", _ask(incident)),
         ("found", _found(incident)),
         ("seen", ", ".join(text for name in ("instance_word", "slurm_word") if (text := _of_repair(incident, name)))),
-        ("by others", _of_repair(incident, "theirs")),
+        ("by others", _by_others(incident)),
         ("ordered by", word(incident, "order", "who") if member(incident, "order") else ""),
         ("policy", word(incident, "policy_name") + (f" ({version})" if version != NOTHING else "")),
     ]
@@ -64,6 +64,11 @@ def _cluster(incident: Mapping[str, Any]) -> str:
     if member(incident, "node"):
         return f"node {word(incident, 'node')} of cluster {word(incident, 'cluster')}"
     return f"cluster {word(incident, 'cluster')} (no Job is known there)"
+
+
+def _by_others(incident: Mapping[str, Any]) -> str:
+    """What somebody else has done about a node."""
+    return str(member(incident, "repair", "theirs", "what") or "")
 
 
 def _of_repair(incident: Mapping[str, Any], name: str) -> str:

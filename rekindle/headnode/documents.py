@@ -226,7 +226,8 @@ class NodeFacts:
 
     `instance_id` and `group` come from resource_config.json, None where it does not name the node. `jobs` are the
     Slurm jobs on it now. `gpus` are GPU UUIDs, and `serial` the machine's serial number, where somebody has written
-    them down for the instance that stands there (docs/lemons.md); empty and None where not.
+    them down for the instance that stands there (docs/lemons.md); empty and None where not. `booted_at` is when its
+    operating system started, as Slurm shows it. `seen_at`, which the document leaves out, is when all that held last.
     """
 
     name: str
@@ -238,6 +239,8 @@ class NodeFacts:
     jobs: tuple[int, ...] = ()
     gpus: tuple[str, ...] = ()
     serial: str | None = None
+    booted_at: datetime | None = None
+    seen_at: datetime | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
@@ -251,6 +254,8 @@ class NodeFacts:
             "jobs": list(self.jobs),
             "gpus": list(self.gpus),
             "serial": self.serial,
+            "booted_at": _at(self.booted_at),
+            "seen_at": _at(self.seen_at),
         }
 
     @classmethod
@@ -266,6 +271,8 @@ class NodeFacts:
             jobs=tuple(_list(reader, "jobs")),
             gpus=_texts(reader, "gpus"),
             serial=reader.optional_text("serial", 64),
+            booted_at=_moment(reader, "booted_at"),
+            seen_at=_moment(reader, "seen_at"),
         )
 
 

@@ -178,7 +178,7 @@ def test_nodes_are_read_whole(board: Board) -> None:
     board.put(nodes_key(CLUSTER), NodesDoc(cluster=CLUSTER, seen_at=START, nodes=(facts,)).to_json())
     nodes = board.head_nodes.nodes(CLUSTER)
     assert isinstance(nodes, Known)
-    assert nodes.value.nodes == (facts,)
+    assert nodes.value.nodes == (replace(facts, seen_at=START),)
 
 
 def test_an_order_waits_for_its_queue_and_then_for_its_answer(board: Board) -> None:

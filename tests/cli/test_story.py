@@ -9,7 +9,7 @@ from chalicelib.domain.approvals import Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.evidence import Stretch, Suspicion, SuspicionKind
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.node_findings import Finding, FindingKind
-from chalicelib.domain.node_repair import NodeRepair, Route, Rung, Step, StepState
+from chalicelib.domain.node_repair import NodeRepair, Route, Rung, Step, StepState, TheirWork
 from rekindle.cli.reading import incident_table
 from rekindle.cli.story import tell
 from rekindle.cli.table import Style
@@ -75,7 +75,7 @@ def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> 
         steps=(step,),
         instance_word="i-0bbbbbbbbbbbbbbb2 Running",
         slurm_word="idle+drain (rekindle:inc-1)",
-        theirs="it was rebooted",
+        theirs=TheirWork(what="it was rebooted", at=NOW),
     )
     node = {"job_id": None, "cluster": "ml", "node": "ip-10-1-0-2", "repair": repair}
     told = " ".join(tell(_wire(node), Style(columns=200)).split())

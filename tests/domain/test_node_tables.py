@@ -27,6 +27,7 @@ from chalicelib.domain.node_repair import (
     Rung,
     Step,
     StepState,
+    TheirWork,
     first_rung,
     leading,
     next_rung,
@@ -238,7 +239,7 @@ NODE_TABLE: list[Row] = [
     row("node.theirs_done", asked(P.OPEN), observed(FRESH, XID), P.RETURNING, UncordonNode, name="our drain"),
     row(
         "node.theirs_done",
-        asked(P.HOLDING, memory(theirs="it rebooted")),
+        asked(P.HOLDING, memory(theirs=TheirWork(what="it rebooted", at=NOW))),
         observed(node_view(drained())),
         P.RETURNING,
         UncordonNode,
@@ -246,7 +247,7 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "node.theirs_done",
-        asked(P.HOLDING, memory(theirs="it rebooted")),
+        asked(P.HOLDING, memory(theirs=TheirWork(what="it rebooted", at=NOW))),
         observed(node_view()),
         P.RECOVERED,
         Notify,
@@ -327,7 +328,21 @@ NODE_TABLE: list[Row] = [
         P.HOLDING,
         name="somebody's drain",
     ),
-    row("node.queue", asked(P.OPEN), observed(node_view(recovery=AUTO), HMA), P.HOLDING, name="the grace is over"),
+    row("node.unconfirmed", asked(P.OPEN), observed(node_view(recovery=AUTO), HMA), P.HANDED_OVER, Notify),
+    row(
+        "node.queue",
+        asked(P.OPEN),
+        observed(node_view(recovery=AUTO), HMA, told(SignalKind.NODE_SUSPECT)),
+        P.HOLDING,
+        name="the grace is over, and a run has suffered from it",
+    ),
+    row(
+        "node.queue",
+        asked(P.OPEN),
+        observed(node_view(inst=instance(InstanceState.FAILURE), recovery=AUTO), HMA),
+        P.HOLDING,
+        name="the grace is over, and HyperPod says that the instance has failed",
+    ),
     row(
         "node.held_by_other",
         asked(P.OPEN),

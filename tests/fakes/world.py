@@ -224,6 +224,11 @@ class FakeMailbox:
         self.marks[action.root] = f"quarantined: {action.why} ({by})"
         return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
 
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+        if not job.mailbox:
+            return ()
+        return tuple(name for name, seen in self.beats.items() if seen.beat_at is not None and seen.beat_at >= since)
+
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
         if job.mailbox:
             self.plans[attempt] = order

@@ -117,6 +117,7 @@ class Commands:
                 jobs=self._reads.jobs_on(found.name),
                 gpus=gpus_of(found, place.instance_id if place else None),
                 serial=serial_of(found, place.instance_id if place else None),
+                booted_at=found.booted,
             ),
             booted_at=found.booted,
         )

@@ -46,6 +46,7 @@ def facts_of(nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources) -
                 jobs=tuple(sorted(on.get(node.name, ()))),
                 gpus=gpus_of(node, place.instance_id if place else None),
                 serial=serial_of(node, place.instance_id if place else None),
+                booted_at=node.booted,
             )
         )
     return tuple(found)
