@@ -75,9 +75,10 @@ def is_of_its_checkpoint(incident: Incident, onset: Onset) -> bool:
 def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
     """The step that the newest attempt which left data out resumed at, once it went bad all the same.
 
-    Each further roll-back begins before it: a distance of zero that grows by a factor stays zero.
+    Each further roll-back begins before it: a distance of zero that grows by a factor stays zero. Not where it had come
+    past all earlier onsets: what it saved there is sound, and goes bad elsewhere for the first time.
     """
-    if data_rollbacks(incident, policy) < 2:
+    if data_rollbacks(incident, policy) < 2 or onset_to_precede(incident) != first_onset(incident):
         return None
     started = next((one for one in reversed(incident.tries) if one.name == incident.onset_attempt), None)
     step = started.resume_step if started is not None else None
