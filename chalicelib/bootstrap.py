@@ -452,6 +452,7 @@ class Service:
             alarms=self.alarms,
             clock=self.clock,
             head_nodes=self.head_nodes,
+            mailbox=self.mailbox,
             stage=stage_of(self.settings.stage),
         )
 

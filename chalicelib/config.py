@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from chalicelib.domain.errors import Permanent
+
+PRODUCTION_LOG_LEVEL: Final = "INFO"  # the embedded cloud and the tests of the API log at it too
 
 
 class BadSettings(Permanent):
@@ -25,7 +28,7 @@ class Settings:
     policy_prefix: str = "/rekindle/policies"
     topic: str = ""
     stage: str = "rekindle"
-    log_level: str = "INFO"
+    log_level: str = PRODUCTION_LOG_LEVEL
     account: str = ""
     sweep_metrics_minutes: int = 1
     settings_prefix: str = "/rekindle"

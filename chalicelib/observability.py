@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,11 @@ NOTICES_DELIVERED = "NoticesDelivered"
 DELIVERIES_POSTPONED = "DeliveriesPostponed"
 NOTICES_UNDELIVERED = "NoticesUndelivered"
 UNLISTED_ERRORS = "UnlistedAwsErrors"  # codes that the adapters' table does not hold: each deserves a row
+
+# Keys of a log line that no fact may have. Source: Python's logging, Logger.makeRecord.
+TAKEN = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "what", "reason", "incident_id", "job_id", "signal"}
+)
 
 _METRIC_OF = {
     What.OPENED: INCIDENTS_OPENED,
@@ -78,7 +84,7 @@ class Observability:
             "incident_id": outcome.incident_id,
             "job_id": outcome.job_id,
             "signal": outcome.signal,
-            **outcome.facts,
+            **_logged(outcome.facts),
         }
         level = "warning" if outcome.what in (What.QUARANTINED, What.OVERFLOWED, What.UNDELIVERED) else "info"
         getattr(self.logger, level)(f"outcome {outcome.what}", extra=_present(keys))
@@ -127,6 +133,14 @@ class Observability:
     def _count(self, name: str, value: int) -> None:
         self.metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
         self.metrics.flush_metrics()
+
+
+def _logged(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts under keys that a log line can carry: one that is taken gets `fact_` before it.
+
+    `logging` raises for the names of a record's own attributes, and a fact must not hide what the outcome itself says.
+    """
+    return {f"fact_{key}" if key in TAKEN else key: value for key, value in facts.items()}
 
 
 def _present(keys: Mapping[str, Any]) -> dict[str, Any]:

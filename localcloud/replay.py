@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rekindle.cli.errors import CommandFailed
+from rekindle.cli.errors import BadFile
 from rekindle.cli.table import Column, Style, render
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Replay and print. Malformed events are told and counted; they are no failure of the replay.
 
     Raises:
-        CommandFailed: a path that cannot be read, or an invalid policy.
+        BadFile: a path that cannot be read, or an invalid policy.
     """
     from localcloud.replay_read import Unreadable, read
     from localcloud.replay_run import Replay
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         recorded = read(args.paths)
     except Unreadable as err:
-        raise CommandFailed(str(err)) from err
+        raise BadFile(str(err)) from err
     if args.against is not None:
         return _compare(args, recorded, policy)
     replay = Replay(recorded, policy)
@@ -106,11 +106,11 @@ def _policy(file: Path | None) -> Policy:
     try:
         return Policy.from_wire(json.loads(file.read_bytes()))
     except OSError as err:
-        raise CommandFailed(f"{file}: {err.strerror or err}") from err
+        raise BadFile(f"{file}: {err.strerror or err}") from err
     except (ValueError, RecursionError) as err:
-        raise CommandFailed(f"{file}: is not JSON") from err
+        raise BadFile(f"{file}: is not JSON") from err
     except InvalidPolicy as err:
-        raise CommandFailed(f"{file}: {err}") from err
+        raise BadFile(f"{file}: {err}") from err
 
 
 def _verdict_table(verdicts: list[Verdict], style: Style) -> str:

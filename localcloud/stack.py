@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chalicelib import bootstrap
+from chalicelib.config import PRODUCTION_LOG_LEVEL
 from localcloud.aws_wire import SERVICE
 from localcloud.cloud import STACK, Cloud
 from localcloud.cloud_app import deployment_of
@@ -23,7 +24,7 @@ class _CloudSession:
 
 
 def deploy_rekindle(
-    cloud: Cloud, *, policies: Mapping[str, Mapping[str, Any]] | None = None, log_level: str = "WARNING"
+    cloud: Cloud, *, policies: Mapping[str, Mapping[str, Any]] | None = None, log_level: str = PRODUCTION_LOG_LEVEL
 ) -> bootstrap.Service:
     """Deploy the app to `cloud` and store `policies` (name -> document). Returns the service that its triggers use."""
     environ = {**cloud.environ(), "REKINDLE_LOG_LEVEL": log_level}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, RecoveryError, UnknownEntity
+from chalicelib.domain.evidence import FORENSIC
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Known, Maybe, Unknown
@@ -16,7 +17,7 @@ from chalicelib.domain.node_repair import Rung
 from chalicelib.domain.observations import AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.stages import PROD
-from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Policies, Scheduler
+from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Mailbox, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.look import node_count
@@ -35,7 +36,7 @@ MAX_EXCLUDED = 16
 class Orders:
     """Manual orders. `key` makes an order idempotent: the same key is the same order.
 
-    Without `head_nodes` nothing can be ordered about single nodes.
+    Without `head_nodes` nothing can be ordered about single nodes; without `mailbox` no checkpoint is looked for.
     """
 
     intake: Intake
@@ -45,6 +46,7 @@ class Orders:
     alarms: Alarms
     clock: Clock
     head_nodes: HeadNodes | None = None
+    mailbox: Mailbox | None = None
     stage: str = PROD
 
     def register(
@@ -162,6 +164,7 @@ class Orders:
             job = self.registry.get(job_id)
             if not job.mailbox and not job.checkpoints:  # it would be stopped, and then nothing could be resumed from
                 raise InvalidRequest("from_step", "the run has no mailbox, and nothing tells where its checkpoints are")
+            self._check_from_step(job, from_step)
             evidence["from_step"] = from_step
         said = "resubmit" + (f" from step {from_step}" if from_step is not None else "")
         if exclude:
@@ -169,6 +172,30 @@ class Orders:
             evidence["exclude"] = nodes
             said += f" without {', '.join(nodes)}"
         return self._order(job_id, SignalKind.ORDER_RESUBMIT, who=who, key=key, evidence=evidence, said=said)
+
+    def _check_from_step(self, job: Job, from_step: int) -> None:
+        """The run would be stopped for a resume point that is not there. What cannot be read refuses nothing.
+
+        Raises:
+            InvalidRequest: no verified checkpoint lies at or before the step, or it is beyond the newest.
+        """
+        if self.mailbox is None:
+            return
+        try:
+            attempts = self.registry.attempts(job.job_id)
+            found = self.mailbox.checkpoints(job, attempts, near=(from_step,)).value
+        except RecoveryError:
+            return
+        steps = sorted(one.step for one in found if not one.problems and not one.fenced and one.kind != FORENSIC)
+        if not steps or steps[0] > from_step:
+            oldest = f"the oldest is at step {steps[0]}" if steps else "there is none"
+            raise InvalidRequest("from_step", f"no verified checkpoint lies at or before step {from_step}: {oldest}")
+        if from_step > steps[-1]:
+            raise InvalidRequest(
+                "from_step",
+                f"is beyond the newest verified checkpoint, at step {steps[-1]}; without from_step the run is saved "
+                "first and resumes from the newest",
+            )
 
     def _excluded(self, job: Job, exclude: Sequence[str]) -> list[str]:
         if not is_slurm(job.current_attempt):

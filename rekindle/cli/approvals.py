@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.cli.asking import ask, key_of, taken
 from rekindle.cli.client import Client, path
 from rekindle.cli.errors import CommandFailed, Exit, Misused
+from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import day_and_time, member, objects, word
 from rekindle.cli.table import Column, Style, clean, render
@@ -74,7 +75,7 @@ def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
         CommandFailed: there is none, or none of that id.
         Misused: there are several.
     """
-    incident = client.get(path("incidents", args.incident))
+    args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
     found = objects(incident, "approvals")
     if args.approval is not None:
         named = [one for one in found if member(one, "approval_id") == args.approval]

@@ -20,7 +20,7 @@ from rekindle.checkpoints.discover import discover, order
 from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
-from rekindle.cli.errors import CommandFailed, Misused, NotFound, Unreachable
+from rekindle.cli.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
 from rekindle.cli.reading import out, out_json
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.folders import listing_of, reader_of, times_of
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     except FileNotFoundError as err:
         raise NotFound(f"{clean(args.path)}: no such folder") from err
     except OSError as err:
-        raise CommandFailed(f"{clean(args.path)}: {err.strerror or err}") from err
+        raise BadFile(f"{clean(args.path)}: {err.strerror or err}") from err
     except AwsUnavailable as err:
         raise Unreachable(str(err)) from err
     except Exception as err:

@@ -1,4 +1,4 @@
-"""`rekindle classify < lines`: what each line of a log says, and what the whole of it comes to.
+"""`rekindle classify [FILE]`: what each line of a log says, and what the whole of it comes to.
 
 Lines are read as bytes in chunks of a bounded size, whatever is in them; of a line that is longer than the classifier
 reads, only head and tail are kept. With --json one object per line goes out in the order of the lines, also for
@@ -11,10 +11,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
-from rekindle.cli.errors import CommandFailed
+from rekindle.cli.errors import BadFile
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.signatures.causes import Finding, root_cause
 from rekindle.signatures.classifier import HEAD_BYTES, MAX_JSON_BYTES, TAIL_BYTES, Classifier, Verdict
@@ -48,22 +50,37 @@ class _Row:
 
 def register(commands: Any) -> None:
     """Add the command; it needs no service, so it takes none of its options."""
-    help_ = "what each line of a log says (standard input), and the root cause"
+    help_ = "what each line of a log says, and the root cause"
     parser = commands.add_parser("classify", help=help_, description=help_, allow_abbrev=False)
+    parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="the log (default: standard input)")
     parser.add_argument("--json", action="store_true", help="one object per line, in order, ordinary lines too")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Classify standard input."""
-    if sys.stdin is None:
-        raise CommandFailed("standard input: is closed")
-    lines = read_lines(sys.stdin.buffer)
-    if args.json:
-        run_objects(lines, sys.stdout)
-    else:
-        print(summary(lines, Style.of(sys.stdout)))
+    """Classify a file, or standard input. Raises: BadFile."""
+    with _opened(args.file) as stream:
+        lines = read_lines(stream)
+        if args.json:
+            run_objects(lines, sys.stdout)
+        else:
+            print(summary(lines, Style.of(sys.stdout)))
     return 0
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        if sys.stdin is None:
+            raise BadFile("standard input: is closed")
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(name).open("rb")  # noqa: SIM115  closed below, where what the caller raises is no fault of the file
+    except (OSError, ValueError) as err:
+        raise BadFile(f"{clean(name)}: cannot be read: {clean(getattr(err, 'strerror', None) or err)}") from err
+    with file:
+        yield file
 
 
 def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:

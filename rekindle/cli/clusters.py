@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.client import path
+from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import member, objects, span, word
 from rekindle.cli.table import Column, Style, clean, render
@@ -46,7 +46,7 @@ def clusters(args: argparse.Namespace) -> int:
 
 def _one(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
-        body = client.get(path("clusters", args.cluster))
+        _, body = read(client, Kind.CLUSTER, args.cluster)
     if wants_json(args):
         out_json(body)
         return 0

@@ -62,7 +62,7 @@ def _reading(commands: Any) -> None:
     incidents.add_argument(
         "--fault", choices=sorted(fault.value for fault in FaultClass), metavar="FAULT", help="only with this fault"
     )
-    incidents.add_argument("--since", type=since, metavar="TIME", help="opened then or later, as in 2026-11-20T10:00Z")
+    incidents.add_argument("--since", type=since, metavar="TIME", help="opened since: 24h, 7d, 2026-11-20T10:00Z")
     seen = looking(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
     seen.add_argument("cluster", nargs="?", type=name, metavar="NAME")
     show = looking(commands, "show", reading.show, "one Incident's story; with --watch until it closes")

@@ -11,7 +11,7 @@ from rekindle.cli.reading import out
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _HELP: Final = "completion for a shell: rekindle completion bash > ~/.local/share/bash-completion/completions/rekindle"
-_FILES: Final = frozenset({"FILE", "FILE.csv", "PATH", "DIR", "OUT.png"})  # metavars that stand for a file's name
+_FILES: Final = frozenset({"FILE", "PATH", "DIR", "OUT.png|OUT.svg"})  # metavars that stand for a file's name
 
 
 def register(commands: Any, whole_parser: Callable[[], argparse.ArgumentParser]) -> None:

@@ -1,6 +1,7 @@
-"""A training curve in a CSV file, read row by row: `step,loss[,grad_norm][,seconds][,iter_seconds][,eval_since_prev]`.
+"""A training curve in a file, read row by row: columns step, loss, and where they are known grad_norm, seconds,
+iter_seconds, eval_since_prev. CSV, TSV, or JSON in the forms of curve_json.py; columns.py knows other names of columns.
 
-Every mistake is one `CommandFailed` that names the file, the row (counted from 0, without the header) and the column.
+Every mistake is one `BadFile` that names the file, the row (counted from 0, without the header) and the column.
 An empty cell is "not logged"; `nan`, `inf` and `-inf`, however written, are values.
 """
 
@@ -8,59 +9,80 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Final
 
-from rekindle.cli.errors import CommandFailed
+from rekindle.cli import curve_json
+from rekindle.cli.columns import Chosen, found_columns
+from rekindle.cli.errors import BadFile
 from rekindle.cli.table import clean, cut
 from rekindle.detectors import Point
 
-NEEDED = ("step", "loss")
-OPTIONAL = ("grad_norm", "seconds", "iter_seconds", "eval_since_prev")
 TRUTHS = {"": False, "0": False, "false": False, "0.0": False, "1": True, "true": True, "1.0": True}
 MAX_STEP = 2**63  # beyond this it is no step
 SHOWN_CHARS = 40
+_EVENTS: Final = "tfevents"  # in the name of TensorBoard's own files
+_TABS: Final = (".tsv", ".tab")
 
 
-def points(path: str) -> Iterator[Point]:
-    """The rows of a file, or of standard input for `-`, as they come."""
+def points(path: str, chosen: Chosen | None = None) -> Iterator[Point]:
+    """The rows of a file, or of standard input for `-`, as they come (JSON: once it has been read whole)."""
     name = "standard input" if path == "-" else clean(path)
+    if _EVENTS in PurePath(path).name:
+        raise BadFile(f"{name}: is a file of TensorBoard's own; give its export (CSV or JSON, from its page)")
     try:
         if path == "-":
             if sys.stdin is None:
-                raise CommandFailed(f"{name}: is closed")
+                raise BadFile(f"{name}: is closed")
             if isinstance(sys.stdin, io.TextIOWrapper):  # read as a file is, whatever the locale says
                 sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict", newline="")
-            yield from parse(sys.stdin, name)
+            yield from parse(sys.stdin, name, chosen)
         else:
             with open(path, encoding="utf-8-sig", newline="") as lines:
-                yield from parse(lines, name)
+                yield from parse(lines, name, chosen, suffix=PurePath(path).suffix.lower())
     except OSError as err:
-        raise CommandFailed(f"{name}: cannot be read: {err.strerror or err}") from err
+        raise BadFile(f"{name}: cannot be read: {err.strerror or err}") from err
     except UnicodeDecodeError as err:
-        raise CommandFailed(f"{name}: is not UTF-8 text (byte {err.start} of a block)") from err
+        raise BadFile(f"{name}: is not UTF-8 text (byte {err.start} of a block)") from err
 
 
-def parse(lines: Iterable[str], name: str) -> Iterator[Point]:
-    """The points of CSV lines; `name` is what errors call the file."""
-    rows = _rows(lines, name)
+def parse(lines: Iterable[str], name: str, chosen: Chosen | None = None, *, suffix: str = "") -> Iterator[Point]:
+    """The points of a file's lines; `name` is what errors call the file. Without a suffix the first character tells."""
+    rows = _read(lines, name, suffix)
     header = next(rows, None)
     if header is None:
-        raise CommandFailed(f"{name}: is empty; a header with {', '.join(NEEDED)} is needed")
-    columns = _columns(header, name)
+        raise BadFile(f"{name}: is empty; a header with step, loss is needed")
+    columns = found_columns(header, name, chosen or Chosen())
     number = -1
     for number, cells in enumerate(rows):
         if len(cells) != len(header):
-            raise CommandFailed(f"{name}: row {number}: {len(cells)} cells, where the header has {len(header)}")
-        yield _point(_Row(name, number, columns, cells))
+            raise BadFile(f"{name}: row {number}: {len(cells)} cells, where the header has {len(header)}")
+        yield _point(_Row(name, number, columns, header, cells))
     if number < 0:
-        raise CommandFailed(f"{name}: holds a header and no rows")
+        raise BadFile(f"{name}: holds a header and no rows")
 
 
-def _rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
+def _read(lines: Iterable[str], name: str, suffix: str) -> Iterator[list[str]]:
+    """The header and the rows, as text."""
+    if suffix in curve_json.SUFFIXES:
+        return curve_json.rows("".join(lines), name)
+    if suffix in (".csv", *_TABS):
+        return _rows(lines, name, "\t" if suffix in _TABS else ",")
+    waiting = iter(lines)
+    first = next((line for line in waiting if line.strip()), "")
+    together = itertools.chain([first], waiting)
+    if first.lstrip("\ufeff \t")[:1] in ("{", "["):
+        return curve_json.rows("".join(together), name)
+    return _rows(together, name, "\t" if "\t" in first and "," not in first else ",")
+
+
+def _rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[list[str]]:
     """The rows that are not blank."""
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     number = -1  # of the header
     try:
         for cells in reader:
@@ -69,30 +91,17 @@ def _rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
                 number += 1
     except csv.Error as err:
         where = "header" if number < 0 else f"row {number}"
-        raise CommandFailed(f"{name}: {where}: cannot be read as CSV: {clean(err)}") from err
-
-
-def _columns(header: list[str], name: str) -> dict[str, int]:
-    columns: dict[str, int] = {}
-    for index, cell in enumerate(header):
-        title = cell.strip().removeprefix("\ufeff")
-        if title in columns and title in (*NEEDED, *OPTIONAL):
-            raise CommandFailed(f"{name}: the column {title!r} is there twice")
-        columns.setdefault(title, index)
-    for title in NEEDED:
-        if title not in columns:
-            shown = cut(clean(", ".join(columns)), SHOWN_CHARS)
-            raise CommandFailed(f"{name}: the column {title!r} is missing; the header has: {shown}")
-    return columns
+        raise BadFile(f"{name}: {where}: cannot be read as CSV: {clean(err)}") from err
 
 
 class _Row:
     """One row's cells by column, and errors that say where."""
 
-    __slots__ = ("cells", "columns", "name", "number")
+    __slots__ = ("cells", "columns", "header", "name", "number")
 
-    def __init__(self, name: str, number: int, columns: dict[str, int], cells: list[str]) -> None:
+    def __init__(self, name: str, number: int, columns: dict[str, int], header: list[str], cells: list[str]) -> None:
         self.name = name
+        self.header = header
         self.number = number
         self.columns = columns
         self.cells = cells
@@ -110,9 +119,10 @@ class _Row:
             pass
         raise self.wrong(column, text, "a number")
 
-    def wrong(self, column: str, text: str, wanted: str) -> CommandFailed:
+    def wrong(self, column: str, text: str, wanted: str) -> BadFile:
         shown = cut(clean(text), SHOWN_CHARS)
-        return CommandFailed(f"{self.name}: row {self.number}, column {column!r}: '{shown}' is not {wanted}")
+        title = clean(self.header[self.columns[column]].strip().removeprefix("\ufeff"))  # as the file calls it
+        return BadFile(f"{self.name}: row {self.number}, column {title!r}: '{shown}' is not {wanted}")
 
 
 def _point(row: _Row) -> Point:

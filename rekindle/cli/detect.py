@@ -1,4 +1,4 @@
-"""`rekindle detect FILE.csv`: where a recovery would have been started on a recorded curve.
+"""`rekindle detect FILE`: where a recovery would have been started on a recorded curve.
 
 The rows are fed one by one, and an alarm is printed at the row that raised it: nothing looks ahead, so the command can
 also follow a run through a pipe.
@@ -13,13 +13,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from rekindle.cli.columns import Chosen
 from rekindle.cli.curves import points
 from rekindle.cli.errors import CommandFailed
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, Verdict
 
+PICTURES: Final = (".png", ".svg")
 _COLUMNS = (
     Column("row", right=True),
     Column("step", right=True),
@@ -43,8 +45,9 @@ class Alarm:
 class Curve:
     """Reads a file's points through all detectors. Keeps the points only if a plot needs them."""
 
-    def __init__(self, path: str, *, keeps_points: bool = False) -> None:
+    def __init__(self, path: str, chosen: Chosen | None = None, *, keeps_points: bool = False) -> None:
         self._path = path
+        self._chosen = chosen
         self.name = "standard input" if path == "-" else clean(Path(path).name)
         self._keeps_points = keeps_points
         self.points: list[Point] = []
@@ -53,7 +56,7 @@ class Curve:
     def alarms(self) -> Iterator[Alarm]:
         """The alarms in order, each at its own row."""
         loss, throughput = LossWatch(), ThroughputWatch()
-        for row, point in enumerate(points(self._path)):
+        for row, point in enumerate(points(self._path, self._chosen)):
             self.rows = row + 1
             if self._keeps_points:
                 self.points.append(point)
@@ -67,19 +70,23 @@ def register(commands: Any) -> None:
     help_ = "where a recovery would start on a recorded training curve"
     description = (
         "Feed a curve's rows to the detectors, one by one, and print the alarms worth a recovery. "
+        "CSV, TSV, trainer_state.json, JSON lines, TensorBoard's and Weights & Biases' exports. "
         "Columns: step, loss, and if known grad_norm, seconds, iter_seconds, eval_since_prev. "
         "docs/detection.md tells more."
     )
     parser = commands.add_parser("detect", help=help_, description=description, allow_abbrev=False)
-    parser.add_argument("file", metavar="FILE.csv", help="the curve; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="the curve; - reads standard input")
     parser.add_argument("--json", action="store_true", help="one object per alarm and line, at once")
-    parser.add_argument("--plot", metavar="OUT.png", help="draw the curve and its alarms")
+    parser.add_argument("--plot", type=_picture, metavar="OUT.png|OUT.svg", help="draw the curve and its alarms")
+    parser.add_argument("--step-column", metavar="NAME", help="which column is the step, where its name is unusual")
+    parser.add_argument("--loss-column", metavar="NAME", help="which column is the loss, where its name is unusual")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the alarms of one curve."""
-    curve = Curve(args.file, keeps_points=args.plot is not None)
+    chosen = Chosen(step=args.step_column, loss=args.loss_column)
+    curve = Curve(args.file, chosen, keeps_points=args.plot is not None)
     alarms = []
     for alarm in curve.alarms():
         alarms.append(alarm)
@@ -94,10 +101,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plot(curve: Curve, alarms: list[Alarm], path: str) -> None:
-    from rekindle.cli.plot import Mark, draw
+def _picture(name: str) -> str:
+    """A file's name whose suffix says what is written."""
+    if Path(name).suffix.lower() not in PICTURES:
+        raise argparse.ArgumentTypeError(f"must end in {' or '.join(PICTURES)}")
+    return name
 
-    picture = draw(curve.points, [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms], curve.name)
+
+def _plot(curve: Curve, alarms: list[Alarm], path: str) -> None:
+    from rekindle.cli.plot import DRAWN_AS, Mark
+
+    drawn = DRAWN_AS[Path(path).suffix.lower()]
+    picture = drawn(curve.points, [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms], curve.name)
     try:
         Path(path).write_bytes(picture)
     except OSError as err:

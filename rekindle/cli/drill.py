@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.cli.asking import key_of
 from rekindle.cli.client import path
 from rekindle.cli.errors import Exit, Misused
+from rekindle.cli.names import Kind, order
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import member, objects, span, step, windows, word
 from rekindle.cli.story import wrapped
@@ -33,11 +34,12 @@ def drill(args: argparse.Namespace) -> int:
     """
     if (args.show is None) == (args.fault is None) or (args.fault is not None and args.job is None):
         raise Misused("say what to rehearse and on what: rekindle drill FAULT --job JOB; or --show DRILL")
-    with connected(args, only_look=False) as client:
+    with connected(args, only_look=args.show is not None) as client:
         if args.show is not None:
             result = client.get(path("drills", args.show))
         else:
-            result = client.order("POST", path("jobs", args.job, "drills"), {"fault": args.fault}, key=key_of(args))
+            body = {"fault": args.fault}
+            result = order(client, "POST", Kind.JOB, args.job, "drills", body=body, key=key_of(args))
     if wants_json(args):
         out_json(result)
     else:

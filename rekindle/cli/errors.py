@@ -1,21 +1,24 @@
-"""How a command ends: exit codes, and the errors that carry them.
+"""How a command ends: the table of exit codes, and the errors that carry them.
 
 CliError
 ├── CommandFailed     1  refused by the service, by the person, or failed
 │   └── ServiceFailed    the service failed, not the order; a watch waits it out
 ├── Misused           2  the command line or a setting is wrong
-├── NotFound          3  no such Job, Incident or training job
+│   └── BadFile          a file that was given cannot be used
+├── NotFound          3  what was named does not exist
 ├── Unreachable       4  the service cannot be found or reached
 └── TryAgain          5  the same command may work later
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
-    """Exit codes; docs/cli.md lists them."""
+    """The same for every command; `MEANINGS` says what each means."""
 
     OK = 0
     FAILED = 1
@@ -25,6 +28,19 @@ class Exit(IntEnum):
     TRY_AGAIN = 5
     PERSON_NEEDED = 6
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+# The one table: `rekindle --help` prints it, docs/cli.md holds it (tests/cli/test_exit_codes.py).
+MEANINGS: Final[Mapping[Exit, str]] = {
+    Exit.OK: "done",
+    Exit.FAILED: "refused by the service or by the person, or failed",
+    Exit.USAGE: "wrong usage: an option, a setting or a file that was given cannot be used",
+    Exit.NOT_FOUND: "what was named does not exist",
+    Exit.UNREACHABLE: "no service, or no way to it",
+    Exit.TRY_AGAIN: "not now: the same command may work later",
+    Exit.PERSON_NEEDED: "(drill) a person would be called, or the rehearsal came to no end",
+    Exit.INTERRUPTED: "Ctrl-C",
+}
 
 
 class CliError(Exception):
@@ -45,6 +61,10 @@ class Misused(CliError):
     """Wrong usage."""
 
     code = Exit.USAGE
+
+
+class BadFile(Misused):
+    """A file that was given cannot be read, or is not what the command takes; the message names it."""
 
 
 class NotFound(CliError):

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rekindle.cli.client import path
 from rekindle.cli.errors import CommandFailed, Exit
+from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import day_and_time, member, objects, span, word
 from rekindle.cli.table import Column, Style, clean, render
@@ -23,9 +23,9 @@ def ledger(args: argparse.Namespace) -> int:
     """Of one Incident, of one Job, or of the fleet."""
     with connected(args, only_look=True) as client:
         if args.incident is not None:
-            body = client.get(path("incidents", args.incident, "ledger"))
+            _, body = read(client, Kind.INCIDENT, args.incident, "ledger")
         elif args.job is not None:
-            body = client.get(path("jobs", args.job, "ledger"))
+            _, body = read(client, Kind.JOB, args.job, "ledger")
         else:
             body = client.get("/ledger", days=args.days or DEFAULT_DAYS)
     if wants_json(args):
@@ -39,7 +39,7 @@ def ledger(args: argparse.Namespace) -> int:
 def postmortem(args: argparse.Namespace) -> int:
     """One Incident's post-mortem, in Markdown."""
     with connected(args, only_look=True) as client:
-        body = client.get(path("incidents", args.incident, "postmortem"))
+        _, body = read(client, Kind.INCIDENT, args.incident, "postmortem")
     if wants_json(args):
         out_json(body)
         return Exit.OK

@@ -10,16 +10,15 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from typing import Any
 
 from rekindle.cli import checkpoints, classify, commands, completion, console, detect, doctor, run
-from rekindle.cli.errors import CliError, CommandFailed, Exit
+from rekindle.cli.errors import MEANINGS, CliError, CommandFailed, Exit
+from rekindle.cli.parsing import Parser
 from rekindle.cli.table import clean
 from rekindle.cli.target import add_options
 from rekindle.cli.watching import watched
 
 COMMANDS = "rekindle.commands"  # entry points of packages that bring commands of their own
 
-_EPILOG = """\
-exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 the service cannot be reached, 5 try again,
-6 (drill) a person would be called. docs/cli.md tells more."""
+_EPILOG = "\n".join(["exit codes:", *(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line, with the commands that other packages bring."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rekindle",
         description="Watch and order the recovery of training runs.",
         epilog=_EPILOG,

@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.cli.asking import ask, key_of, taken
 from rekindle.cli.client import path
 from rekindle.cli.errors import Exit
+from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import day_and_time, member, objects, word
 from rekindle.cli.table import Column, Style, clean, render
@@ -25,7 +26,7 @@ def repair(args: argparse.Namespace) -> int:
     if args.force:
         body["force"] = True
     with connected(args, only_look=False) as client:
-        seen = client.get(path("clusters", cluster))
+        _, seen = read(client, Kind.CLUSTER, cluster, whole=True)
         ask(args, _said(seen, node, args))
         answer = client.order("POST", path("clusters", cluster, "nodes", node, "repair"), body, key=key_of(args))
     return taken(args, answer)

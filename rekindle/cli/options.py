@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from rekindle.cli.target import add_options
@@ -17,6 +17,8 @@ MAX_NAME_CHARS: Final = 256  # the API's own limit for texts
 MAX_STEP: Final = 2**53 - 1  # JSON's safe whole numbers
 # What the API takes; Python itself reads more.
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
+_AGE: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def command(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
@@ -110,8 +112,14 @@ def minutes(text: str) -> int:
 
 
 def since(text: str) -> str:
-    """A time, as the API takes it. Only ASCII: Python reads other scripts' digits too."""
-    said = "must be a time as in 2026-11-20, 2026-11-20T10:00Z or 2026-11-20T10:00+01:00"
+    """A time, as the API takes it; an age is counted back from now. Only ASCII: Python reads other scripts' too."""
+    said = "must be a time as in 2026-11-20, 2026-11-20T10:00Z or 2026-11-20T10:00+01:00, or an age as in 90m, 24h, 7d"
+    age = _AGE.fullmatch(text)
+    if age is not None:
+        try:
+            return (datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})).isoformat(timespec="seconds")
+        except OverflowError:
+            raise argparse.ArgumentTypeError(said) from None
     if not (text.isascii() and _MOMENT.fullmatch(text)):
         raise argparse.ArgumentTypeError(said)
     try:

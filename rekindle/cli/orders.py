@@ -13,6 +13,7 @@ from typing import Any
 from rekindle.cli.asking import ask, key_of, taken
 from rekindle.cli.client import path
 from rekindle.cli.errors import CommandFailed, Exit, Misused
+from rekindle.cli.names import Kind, order, read
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import member, step, word
 from rekindle.cli.table import clean
@@ -24,14 +25,14 @@ _CLOSED = ("recovered", "stopped", "handed_over")
 def checkpoint(args: argparse.Namespace) -> int:
     """Ask a run for a checkpoint now."""
     with connected(args, only_look=False) as client:
-        answer = client.order("POST", path("jobs", args.job, "checkpoint"), {}, key=key_of(args))
+        answer = order(client, "POST", Kind.JOB, args.job, "checkpoint", body={}, key=key_of(args))
     return taken(args, answer)
 
 
 def stop(args: argparse.Namespace) -> int:
     """Save, stop, and leave it stopped, after asking."""
     with connected(args, only_look=False) as client:
-        job = client.get(path("jobs", args.job))
+        _, job = read(client, Kind.JOB, args.job, whole=True)
         ask(args, _stopping(job, args))
         body = {"checkpoint": not args.no_checkpoint}
         answer = client.order("POST", path("jobs", args.job, "stop"), body, key=key_of(args))
@@ -64,7 +65,7 @@ def resubmit(args: argparse.Namespace) -> int:
     if excluded:
         body["exclude"] = excluded
     with connected(args, only_look=False) as client:
-        job = client.get(path("jobs", args.job))
+        _, job = read(client, Kind.JOB, args.job, whole=True)
         ask(args, _resubmission(job, args))
         answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=key_of(args))
     return taken(args, answer)
@@ -95,7 +96,7 @@ def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
 def cancel(args: argparse.Namespace) -> int:
     """End an Incident, after asking."""
     with connected(args, only_look=False) as client:
-        incident = client.get(path("incidents", args.incident))
+        args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
         if member(incident, "phase") in _CLOSED:
             raise CommandFailed(f"{clean(args.incident)} is closed already: {clean(word(incident, 'phase'))}")
         ask(args, _cancellation(incident))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rekindle.cli.raster import Canvas, Colour, text_width
+from rekindle.cli.vector import Surface, VectorCanvas
 from rekindle.detectors import Point, Trouble
 
 WIDTH, HEIGHT = 1280, 640
@@ -79,8 +81,24 @@ def _round_values(low: float, high: float) -> list[float]:
 
 
 def draw(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
-    """The picture as PNG. Rows stand evenly from left to right, with their steps below."""
+    """The picture as PNG."""
     canvas = Canvas(WIDTH, HEIGHT, PAPER)
+    _draw(canvas, points, marks, title)
+    return canvas.png()
+
+
+def draw_svg(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
+    """The picture as SVG."""
+    canvas = VectorCanvas(WIDTH, HEIGHT, PAPER)
+    _draw(canvas, points, marks, title)
+    return canvas.svg()
+
+
+DRAWN_AS: Final = {".png": draw, ".svg": draw_svg}
+
+
+def _draw(canvas: Surface, points: Sequence[Point], marks: Sequence[Mark], title: str) -> None:
+    """Rows stand evenly from left to right, with their steps below."""
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     losses = [point.loss for point in points]
     finite = [loss for loss in losses if loss is not None and -1e300 < loss < 1e300]
@@ -91,14 +109,13 @@ def draw(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
     _curve(canvas, columns, vertical, bottom, wide=max(1, (right - LEFT) // max(len(points) - 1, 1)))
     _marks(canvas, marks, len(points), right, bottom)
     _legend(canvas, marks, title, vertical)
-    return canvas.png()
 
 
 def _x(row: int, rows: int, right: int) -> int:
     return LEFT + round(row / max(rows - 1, 1) * (right - LEFT - 1))
 
 
-def _frame(canvas: Canvas, points: Sequence[Point], vertical: _Axis, right: int, bottom: int) -> None:
+def _frame(canvas: Surface, points: Sequence[Point], vertical: _Axis, right: int, bottom: int) -> None:
     for value in vertical.ticks():
         y = round(vertical.at(value))
         canvas.fill(LEFT, y, right - LEFT, 1, GRID)
@@ -124,7 +141,7 @@ def _columns(losses: Sequence[float | None], width: int) -> dict[int, list[float
     return columns
 
 
-def _curve(canvas: Canvas, columns: dict[int, list[float]], vertical: _Axis, bottom: int, *, wide: int) -> None:
+def _curve(canvas: Surface, columns: dict[int, list[float]], vertical: _Axis, bottom: int, *, wide: int) -> None:
     """A band from lowest to highest where many rows share a column, and a line through the middle ones; grey, `wide`
     pixels, where a value is not finite.
     """
@@ -151,7 +168,7 @@ def _curve(canvas: Canvas, columns: dict[int, list[float]], vertical: _Axis, bot
             canvas.fill(x1 - 2, round(y1) - 2, 5, 5, CURVE)
 
 
-def _marks(canvas: Canvas, marks: Sequence[Mark], rows: int, right: int, bottom: int) -> None:
+def _marks(canvas: Surface, marks: Sequence[Mark], rows: int, right: int, bottom: int) -> None:
     for mark in marks:
         x, colour = _x(mark.row, rows, right), COLOURS.get(mark.kind, INK)
         for y in range(TOP, bottom, 8):
@@ -160,7 +177,7 @@ def _marks(canvas: Canvas, marks: Sequence[Mark], rows: int, right: int, bottom:
             canvas.fill(x - 9 + depth, TOP - 12 + depth, 2 * (9 - depth) + 1, 1, colour)
 
 
-def _legend(canvas: Canvas, marks: Sequence[Mark], title: str, vertical: _Axis) -> None:
+def _legend(canvas: Surface, marks: Sequence[Mark], title: str, vertical: _Axis) -> None:
     shown = title if len(title) <= MAX_TITLE_CHARS else "..." + title[-MAX_TITLE_CHARS:]
     canvas.text(LEFT, 14, shown, INK)
     canvas.text(12, 44, "loss, log axis" if vertical.is_log else "loss", INK)

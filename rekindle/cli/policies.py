@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from rekindle.cli.asking import ask, key_of
 from rekindle.cli.client import path
-from rekindle.cli.errors import CommandFailed, Exit, Misused
+from rekindle.cli.errors import BadFile, CommandFailed, Exit
+from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import day_and_time, member, objects, word
 from rekindle.cli.table import Column, Style, clean, render
@@ -41,13 +42,17 @@ def listing(args: argparse.Namespace) -> int:
 
 
 def get(args: argparse.Namespace) -> int:
-    """One policy: the document as it is stored, ready for `put`; with --effective every field with what counts."""
+    """One policy: the document as it is stored, ready for `put`; with --effective every field with what counts.
+
+    Of the built-in policy, which is stored nowhere, every field.
+    """
     with connected(args, only_look=True) as client:
-        body = client.get(path("policies", args.name))
+        _, body = read(client, Kind.POLICY, args.name)
     if wants_json(args):
         out_json(body)
         return Exit.OK
-    out_json(member(body, "effective" if args.effective else "document"))
+    whole = args.effective or member(body, "is_builtin") is True  # the built-in one is stored nowhere
+    out_json(member(body, "effective" if whole else "document"))
     problem = member(body, "problem")
     print(f"rekindle: {clean(args.name)}, version {clean(word(body, 'version'))}", file=sys.stderr)
     if problem:
@@ -120,22 +125,22 @@ def _document(name: str) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        Misused: it cannot be read, or is none.
+        BadFile: it cannot be read, or is none.
     """
     try:
         text = sys.stdin.read(MAX_BYTES + 1) if name == "-" else _read(Path(name))
     except OSError as err:
-        raise Misused(f"{clean(name)}: {clean(err.strerror or err)}") from err
+        raise BadFile(f"{clean(name)}: {clean(err.strerror or err)}") from err
     except UnicodeDecodeError as err:
-        raise Misused(f"{clean(name)}: is not UTF-8 text") from err
+        raise BadFile(f"{clean(name)}: is not UTF-8 text") from err
     if len(text) > MAX_BYTES:
-        raise Misused(f"{clean(name)}: larger than {MAX_BYTES} bytes is no policy")
+        raise BadFile(f"{clean(name)}: larger than {MAX_BYTES} bytes is no policy")
     try:
         document = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as err:
-        raise Misused(f"{clean(name)}: is not usable JSON ({clean(err)[:200]})") from err
+        raise BadFile(f"{clean(name)}: is not usable JSON ({clean(err)[:200]})") from err
     if not isinstance(document, dict):
-        raise Misused(f"{clean(name)}: must be a JSON object")
+        raise BadFile(f"{clean(name)}: must be a JSON object")
     return document
 
 

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rekindle.cli.client import Client, path
+from rekindle.cli.client import Client
+from rekindle.cli.names import Kind, read
 from rekindle.cli.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
 from rekindle.cli.story import tell
 from rekindle.cli.table import Column, Style, clean, render
@@ -108,7 +109,7 @@ def _job_row(job: Mapping[str, Any]) -> Sequence[str]:
 
 def _one_job(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
-        job = client.get(path("jobs", args.job))
+        _, job = read(client, Kind.JOB, args.job)
     if wants_json(args):
         out_json(job)
         return 0
@@ -176,6 +177,8 @@ def incidents(args: argparse.Namespace) -> int:
         if not args.open:
             closed, more = _closed(client, limit, only)
             found += closed
+        if not found and args.job is not None:
+            read(client, Kind.JOB, args.job, whole=True)  # no Incidents, or no such Job?
     if wants_json(args):
         out_json({"incidents": found})
     elif found:
@@ -234,7 +237,7 @@ def _about(item: Mapping[str, Any]) -> str:
 def show(args: argparse.Namespace) -> int:
     """One Incident's story."""
     with connected(args, only_look=True) as client:
-        incident = client.get(path("incidents", args.incident))
+        _, incident = read(client, Kind.INCIDENT, args.incident)
     if wants_json(args):
         out_json(incident)
     else:

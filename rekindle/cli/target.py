@@ -1,6 +1,7 @@
 """Which service a command speaks to: an API's URL, the account's own stack, or the store of an embedded cloud.
 
-In this order: --api, --store, REKINDLE_API, REKINDLE_STORE, the CloudFormation stack, ./build/demo.
+In this order: what the command line names (--api, --store or --stack, one of them), what the environment names
+(REKINDLE_API, REKINDLE_STORE, REKINDLE_STACK, the first that is set), the stack `rekindle`, ./build/demo.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.client import Client, check_url, signer
+from rekindle.cli.client import Client, check_url, region_of, signer
 from rekindle.cli.embedded import serving
 from rekindle.cli.errors import Misused, Unreachable
 from rekindle.cli.table import clean
@@ -42,46 +44,68 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One service: its API's URL or an embedded cloud's store, and what people call it."""
+
+    name: str
+    url: str | None = None
+    store: Path | None = None
+
+
 @contextmanager
 def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
-    """A client of the chosen service, for as long as the block lasts.
+    """A client of the chosen service, for as long as the block lasts. Before an order the service is named.
 
     Raises:
         Misused: a setting is wrong.
         Unreachable: no service could be found.
     """
-    url, store = _chosen(args)
-    if url is not None:
-        url = check_url(url)
+    target = _chosen(args)
+    url = check_url(target.url) if target.url is not None else ""
+    if not only_look:
+        print(f"rekindle: target: {target.name}", file=sys.stderr, flush=True)
+    if url:
         yield Client(url=url, sign=signer(url))
         return
-    assert store is not None  # noqa: S101  _chosen gives exactly one of both; this tells the type checker
-    with serving(store, only_look=only_look) as url:
+    assert target.store is not None  # noqa: S101  a target has one of both; this tells the type checker
+    with serving(target.store, only_look=only_look) as url:
         yield Client(url=check_url(url))
 
 
-def _chosen(args: argparse.Namespace) -> tuple[str | None, Path | None]:
-    api, store = getattr(args, "api", None), getattr(args, "store", None)
-    if api is not None and store is not None:
-        raise Misused("--api and --store name two services; give one")
-    if api is not None or store is not None:
-        return api, store
-    if os.environ.get("REKINDLE_API"):
-        return os.environ["REKINDLE_API"], None
-    if os.environ.get("REKINDLE_STORE"):
-        return None, Path(os.environ["REKINDLE_STORE"])
-    named = getattr(args, "stack", None) or os.environ.get("REKINDLE_STACK")
-    url, why_not = _of_stack(named or DEFAULT_STACK)
-    if url is not None:
-        return url, None
-    if named is None and DEMO_STORE.is_dir():
+def _chosen(args: argparse.Namespace) -> Target:
+    """The command line before the environment, and that before what is there by itself."""
+    given = {name: getattr(args, name, None) for name in ("api", "store", "stack")}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise Misused(f"{' and '.join(f'--{name}' for name in named)} name {len(named)} services; give one")
+    if not named:
+        given = {name: os.environ.get(f"REKINDLE_{name.upper()}") or None for name in given}
+    if given["api"] is not None:
+        return _of_url(str(given["api"]))
+    if given["store"] is not None:
+        return _of_store(Path(given["store"]))
+    stack = given["stack"]
+    target, why_not = _of_stack(str(stack) if stack is not None else DEFAULT_STACK)
+    if target is not None:
+        return target
+    if stack is None and DEMO_STORE.is_dir():
         print(f"rekindle: {why_not}; looking at the embedded cloud's store {DEMO_STORE}", file=sys.stderr)
-        return None, DEMO_STORE
+        return _of_store(DEMO_STORE)
     raise Unreachable(f"no service: {why_not}. Name one with --api URL, --stack NAME or --store DIR")
 
 
-def _of_stack(stack: str) -> tuple[str | None, str]:
-    """The API's URL in a stack's outputs, or why there is none."""
+def _of_url(url: str) -> Target:
+    region = region_of(check_url(url))
+    return Target(f"API {clean(url)}" + (f" in {region}" if region else ""), url=url)
+
+
+def _of_store(store: Path) -> Target:
+    return Target(f"embedded store {clean(store)}", store=store)
+
+
+def _of_stack(stack: str) -> tuple[Target | None, str]:
+    """The service of a stack, or why there is none."""
     # Only here: boto3's import takes longer than most commands.
     import boto3
     from botocore.config import Config
@@ -99,13 +123,16 @@ def _of_stack(stack: str) -> tuple[str | None, str]:
         return None, f"no stack {clean(stack)!r} in this account and region" if missing else clean(said)[:200]
     except BotoCoreError as err:
         return None, clean(err)[:200]
-    return _url_in(answer), f"stack {clean(stack)!r} names no API"
+    return _stack_in(answer), f"stack {clean(stack)!r} names no API"
 
 
-def _url_in(answer: Any) -> str | None:
+def _stack_in(answer: Any) -> Target | None:
     for stack in answer.get("Stacks", []):
         outputs = {item.get("OutputKey"): item.get("OutputValue") for item in stack.get("Outputs", [])}
+        # arn:aws:cloudformation:REGION:ACCOUNT:stack/NAME/ID
+        parts = [*str(stack.get("StackId")).split(":"), *[""] * 6]
+        where = f"account {parts[4] or 'unknown'}, region {parts[3] or 'unknown'}"
         for key in OUTPUT_KEYS:
             if outputs.get(key):
-                return str(outputs[key])
+                return Target(clean(f"stack {stack.get('StackName')}, {where}"), url=str(outputs[key]))
     return None

@@ -53,7 +53,7 @@ def watched(args: argparse.Namespace) -> int:
     args.watching = True
     with connected(args, only_look=True) as client, _shown(sys.stdout) as show:
         # Found once: every look asks the same service, whatever stack or store it was found by.
-        args.api, args.store = client.url, None
+        args.api, args.store, args.stack = client.url, None, None
         picture = ""
         while True:
             trouble, code, ended = "", int(Exit.OK), False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,12 +16,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from app import app
 from chalicelib.api.routes import Api
+from chalicelib.config import PRODUCTION_LOG_LEVEL
 from chalicelib.domain.actions import ActionResult
 from chalicelib.domain.decide import decide
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ingress import Ingress
+from chalicelib.observability import Observability
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.approvals import Approvals
 from chalicelib.services.clusters import Clusters
@@ -47,6 +51,7 @@ from tests.fakes.world import (
 )
 
 MAILBOX = "s3://box/runs"
+_NUMBERS = itertools.count()  # a logger of each service's own: those of one name share the first one's stream
 
 
 @dataclass
@@ -67,6 +72,7 @@ class FakeService:
     requests: list[Seen] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)  # given instead of the real ones
     url: str = ""
+    log: io.StringIO = field(default_factory=io.StringIO)  # what the service logged and measured
 
     def __post_init__(self) -> None:
         self.registry = FakeJobRegistry()
@@ -101,7 +107,7 @@ class FakeService:
             clusters=clusters,
             quarantine=self.quarantine,
             clock=self.clock,
-            report=_nobody,
+            report=self.report,
         )
         self.orders = Orders(
             intake=self.intake,
@@ -110,6 +116,7 @@ class FakeService:
             policies=self.policies,
             alarms=alarms,
             clock=self.clock,
+            mailbox=self.mailbox,
         )
         self.listings = FakeListings(self.store, self.registry)
         self.remembered = FakeAnswers()
@@ -120,9 +127,15 @@ class FakeService:
         self.redriver = ingress
         self.stage = "dev"
         self.signer = "arn:aws:iam::1:user/op"  # as API Gateway names who signed
-        self.report = _nobody
+        with redirect_stdout(self.log):  # the logger keeps the stream that it was made with
+            self._observability = Observability(service=f"tests-{next(_NUMBERS)}", level=PRODUCTION_LOG_LEVEL)
         self.api = Api(parts=_Parts(self))
         self.ingress = ingress
+
+    def report(self, outcome: Outcome) -> None:
+        """Logged and counted as in production, into `log`."""
+        with redirect_stdout(self.log):
+            self._observability.record(outcome)
 
     # --- the world ---
 
@@ -191,6 +204,21 @@ class FakeService:
             self._world_moves()
         return self.store.load(incident_id).incident
 
+    def saved(self, step: int, *, problems: tuple[str, ...] = ()) -> None:
+        """A checkpoint lies there, verified unless it has problems."""
+        root = f"s3://box/c-{step}"
+        self.mailbox.stored.append(
+            CheckpointView(
+                step=step,
+                root=root,
+                manifest=f"{root}/manifest.json",
+                attempt="lm",
+                kind="periodic",
+                saved_at=self.clock.now(),
+                problems=problems,
+            )
+        )
+
     def _world_moves(self) -> None:
         for request_id, request in self.mailbox.requests.items():
             if request_id not in self.mailbox.replies:
@@ -249,10 +277,6 @@ class _Parts:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._service, "remembered" if name == "answers" else name)
-
-
-def _nobody(_: Outcome) -> None:
-    return None
 
 
 def _route(method: str, path: str) -> tuple[str, dict[str, str]] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ class Behind:
 
 
 def test_an_operators_day(run: Run, tmp_path: Path) -> None:
-    with world() as made:
+    with ExitStack() as held:
+        with redirect_stdout(io.StringIO()):  # the service's log goes there; ours is what the command prints
+            made = held.enter_context(world())
         made.submit(scripts=(Script(faults=(crash_at(30, "ValueError: no such label"),)), Script()))
         until_step(made, "lm", 12)
         with serve(Behind(made)) as url:  # type: ignore[arg-type]  # it has what `serve` uses
@@ -48,6 +52,8 @@ def test_an_operators_day(run: Run, tmp_path: Path) -> None:
             assert made.incidents() == []
             rekindle("drill", "no_progress", "--job", "lm", code=6)
             rekindle("drill", "hang", "--job", "nobody", code=3)
+            rekindle("resubmit", "lm", "--from-step", "99999", "--yes", code=1)
+            assert made.incidents() == []
             rekindle("shadow", "on", "--job", "lm")
             assert "on for job lm" in rekindle("switches")
             rekindle("shadow", "off", "--job", "lm", "--yes")
@@ -62,7 +68,9 @@ def test_an_operators_day(run: Run, tmp_path: Path) -> None:
             assert incident in rekindle("incidents", "--job", "lm", "--fault", "software_crash")
             assert incident not in rekindle("incidents", "--fault", "hang")
             assert "steps lost" in rekindle("ledger", "--incident", incident)
-            assert "ETTR" in rekindle("ledger", "--job", "lm")
+            assert "ETTR" in rekindle("ledger", "--job", "l")  # the only Job that begins so
+            assert rekindle("postmortem", incident[:-4]) == rekindle("postmortem", incident)
+            rekindle("drill", "hang", "--job", "l", code=3)
             assert "recovered 1" in rekindle("ledger", "--days", "1")
             assert rekindle("postmortem", incident).startswith("# ")
 

@@ -129,8 +129,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(service: FakeService) -> None
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        ("classify <&-", 1, "rekindle: standard input: is closed\n"),
-        ("detect - <&-", 1, "rekindle: standard input: is closed\n"),
+        ("classify <&-", 2, "rekindle: standard input: is closed\n"),
+        ("detect - <&-", 2, "rekindle: standard input: is closed\n"),
         ("classify </dev/null >&-", 0, ""),
         ("checkpoints . >&-", 0, ""),
     ],
@@ -193,7 +193,8 @@ def test_an_error_from_outside_cannot_forge_the_terminal(rekindle: Run, service:
         service.answers.append((status, {}, json.dumps({"detail": FORGED}).encode()))
         ended = rekindle("cancel", FORGED, "--yes")
         _is_harmless(ended.err)
-        assert ended.err.count("\n") == 1
+        assert ended.err.splitlines()[0] == f"rekindle: target: API {service.url}"
+        assert ended.err.count("\n") == 2
 
 
 def _is_harmless(text: str) -> None:

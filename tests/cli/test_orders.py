@@ -60,6 +60,8 @@ def test_a_resubmission_says_what_it_will_do_and_asks(
     rekindle: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.protect("lm")
+    service.saved(80)
+    service.saved(90)
     _person_says(monkeypatch, "y\n")
     ended = rekindle("resubmit", "lm", "--from-step", "90", "--skip", "100:120", "--skip", "300:310")
     assert ended.code == 0
@@ -190,3 +192,42 @@ def test_what_is_no_json_goes_back_as_it_was(rekindle: Run, service: FakeService
 def _only_open(service: FakeService) -> str:
     ((incident, _),) = service.store.list_open()
     return incident.incident_id
+
+
+@pytest.mark.parametrize(
+    ("from_step", "said"),
+    [
+        ("101", "beyond the newest verified checkpoint, at step 90"),
+        ("91", "beyond the newest verified checkpoint, at step 90"),
+        ("39", "no verified checkpoint lies at or before step 39: the oldest is at step 40"),
+    ],
+)
+def test_a_resubmission_from_a_step_that_no_checkpoint_serves_is_refused_and_nothing_is_stopped(
+    rekindle: Run, service: FakeService, from_step: str, said: str
+) -> None:
+    service.protect("lm")
+    for step in (40, 90):
+        service.saved(step)
+    service.saved(20, problems=("a file is missing",))
+    service.saved(100, problems=("a file is missing",))
+    ended = rekindle("resubmit", "lm", "--from-step", from_step, "--yes")
+    assert ended.code == 1
+    assert "from_step" in ended.err
+    assert said in ended.err
+    assert service.registry.get("lm").open_incident is None
+
+
+def test_a_resubmission_from_a_step_without_any_checkpoint_is_refused(rekindle: Run, service: FakeService) -> None:
+    service.protect("lm")
+    ended = rekindle("resubmit", "lm", "--from-step", "50", "--yes")
+    assert (ended.code, "there is none" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("from_step", ["40", "41", "90"])
+def test_a_resubmission_from_a_step_that_a_checkpoint_serves_is_taken(
+    rekindle: Run, service: FakeService, from_step: str
+) -> None:
+    service.protect("lm")
+    for step in (40, 90):
+        service.saved(step)
+    assert rekindle("resubmit", "lm", "--from-step", from_step, "--yes").code == 0

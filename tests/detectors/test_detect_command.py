@@ -108,7 +108,7 @@ def test_a_broken_file_gets_one_clear_error(
 ) -> None:
     path = tmp_path / "broken.csv"
     path.write_text(text)
-    assert main(["detect", str(path), "--json"]) == 1
+    assert main(["detect", str(path), "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
@@ -124,13 +124,13 @@ def test_bytes_that_are_no_table_get_one_clear_error(
 ) -> None:
     path = tmp_path / "broken.csv"
     path.write_bytes(content)
-    assert main(["detect", str(path)]) == 1
+    assert main(["detect", str(path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path / "none.csv", tmp_path):
-        assert main(["detect", str(path)]) == 1
+        assert main(["detect", str(path)]) == 2
         assert "cannot be read" in capsys.readouterr().err
 
 

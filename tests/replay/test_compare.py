@@ -276,7 +276,7 @@ def test_an_export_that_cannot_be_played_says_why(
 def test_the_command_refuses_a_policy_that_is_none(command: Callable[..., Ended], tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text("[]")
     ended = command(EVENTS, "--against", tmp_path / "b.json")
-    assert ended.code == 1
+    assert ended.code == 2
     assert "b.json" in ended.err
 
 

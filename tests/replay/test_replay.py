@@ -348,9 +348,9 @@ def test_an_empty_folder_is_no_error(command: Command, tmp_path: Path) -> None:
     assert (ended.code, ended.out) == (0, "")
 
 
-def test_a_path_that_is_not_there_is_exit_code_1(command: Command, tmp_path: Path) -> None:
+def test_a_path_that_is_not_there_is_exit_code_2(command: Command, tmp_path: Path) -> None:
     ended = command(tmp_path / "nowhere", "--json")
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.out) == (2, "")
     assert "nowhere" in ended.err
     assert ended.err.count("\n") == 1
 
@@ -365,12 +365,12 @@ def test_a_path_that_is_not_there_is_exit_code_1(command: Command, tmp_path: Pat
         (None, "No such file"),
     ],
 )
-def test_an_invalid_policy_is_exit_code_1(command: Command, tmp_path: Path, text: str | None, said: str) -> None:
+def test_an_invalid_policy_is_exit_code_2(command: Command, tmp_path: Path, text: str | None, said: str) -> None:
     policy = tmp_path / "policy.json"
     if text is not None:
         policy.write_text(text)
     ended = command(EVENTS / "monitor_stall.json", "--policy", policy)
-    assert ended.code == 1
+    assert ended.code == 2
     assert said in ended.err
     assert ended.out == ""
 

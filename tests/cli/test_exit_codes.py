@@ -1,0 +1,158 @@
+"""One table of exit codes, held by every command that there is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rekindle.cli.errors import MEANINGS, Exit
+from rekindle.cli.main import build_parser
+from tests.cli.conftest import Run
+from tests.cli.service import FakeService
+
+ROOT = Path(__file__).parents[2]
+
+# How each command is called. `FILE` is a policy document that exists.
+SPOKEN: dict[str, tuple[str, ...]] = {
+    "status": (),
+    "jobs": ("lm",),
+    "incidents": (),
+    "clusters": ("ml",),
+    "show": ("inc-1",),
+    "checkpoint": ("lm",),
+    "stop": ("lm", "--yes"),
+    "resubmit": ("lm", "--yes"),
+    "register": ("lm",),
+    "cancel": ("inc-1", "--yes"),
+    "approvals": (),
+    "approve": ("inc-1", "a-1", "--yes"),
+    "deny": ("inc-1", "a-1", "--yes"),
+    "reboot": ("ml/n1", "--yes"),
+    "replace": ("ml/n1", "--yes"),
+    "lemons": (),
+    "switches": (),
+    "pause": (),
+    "unpause": (),
+    "shadow": ("on", "--job", "lm"),
+    "lift": ("--yes",),
+    "policy list": (),
+    "policy get": ("mine",),
+    "policy put": ("mine", "FILE", "--yes"),
+    "policy validate": ("FILE",),
+    "policy diff": ("mine", "FILE"),
+    "ledger": ("--job", "lm"),
+    "postmortem": ("inc-1",),
+    "drill": ("hang", "--job", "lm"),
+    "quarantine list": (),
+    "quarantine redrive": (),
+    "undelivered list": (),
+    "undelivered redrive": (),
+}
+# Commands that read files or speak to others than the service, with a call whose file does not exist.
+ALONE: dict[str, tuple[str, ...] | None] = {
+    "checkpoints": None,  # what it is given is a place that is looked for: 3
+    "classify": ("no-such.log",),
+    "detect": ("no-such.csv",),
+    "replay": ("no-such.json",),
+    "plan": None,
+    "run": None,
+    "completion": None,
+    "console": ("--token-file", "no-such"),
+    "doctor": None,  # 1 where it finds an error, whatever it is
+    "doctor cluster": None,
+}
+
+
+def _leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if name and (not inner or not inner[0].required):
+        yield name
+    for action in inner:
+        for word, one in action.choices.items():
+            yield from _leaves(one, f"{name} {word}".strip())
+
+
+def test_every_command_stands_in_the_tables_below() -> None:
+    assert set(_leaves(build_parser())) == SPOKEN.keys() | ALONE.keys()
+
+
+@pytest.fixture
+def call(run: Run, tmp_path: Path) -> Run:
+    (tmp_path / "policy.json").write_text('{"max_attempts": 12}')
+
+    def run_one(name: str, *argv: str) -> object:
+        words = [str(tmp_path / "policy.json") if word == "FILE" else word for word in SPOKEN.get(name, ())]
+        return run(*argv, *name.split(), *words)
+
+    return run_one  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", sorted(SPOKEN.keys() | ALONE.keys()))
+def test_an_option_that_does_not_exist_is_2_and_named(run: Run, name: str) -> None:
+    ended = run(*name.split(), "--no-such-option")
+    assert ended.code == Exit.USAGE, ended.err
+    assert ended.err.count("error:") <= 1
+
+
+@pytest.mark.parametrize("name", sorted(SPOKEN))
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(403, Exit.FAILED), (404, Exit.NOT_FOUND), (429, Exit.TRY_AGAIN), (500, Exit.FAILED), (503, Exit.TRY_AGAIN)],
+)
+def test_each_answer_of_the_service_has_its_exit_code_in_every_command(
+    call: Run, service: FakeService, name: str, status: int, code: Exit
+) -> None:
+    service.answers += [(status, {}, json.dumps({"detail": "because"}).encode())] * 5
+    ended = call(name, "--api", service.url)
+    assert ended.code == code, ended.err
+    assert "because" in ended.err.splitlines()[-1]
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("name", sorted(SPOKEN))
+def test_a_service_that_is_not_there_is_4_in_every_command(call: Run, name: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ended = call(name, "--api", f"http://127.0.0.1:{port}")
+    assert ended.code == Exit.UNREACHABLE
+    assert "127.0.0.1" in ended.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", sorted(name for name, argv in ALONE.items() if argv))
+def test_a_file_that_is_not_there_is_2_and_named(run: Run, name: str) -> None:
+    argv = ALONE[name] or ()
+    ended = run("--api", "http://127.0.0.1:1", *name.split(), *argv)
+    assert ended.code == Exit.USAGE
+    assert argv[-1] in ended.err
+
+
+@pytest.mark.parametrize("name", ["policy put", "policy validate", "policy diff"])
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"a": 1, "a": 2}'])
+def test_a_policy_file_that_cannot_be_used_is_2_and_named(
+    rekindle: Run, service: FakeService, tmp_path: Path, name: str, text: str | None
+) -> None:
+    file = tmp_path / "bad.json"
+    if text is not None:
+        file.write_text(text)
+    argv = ("mine", str(file)) if name != "policy validate" else (str(file),)
+    ended = rekindle(*name.split(), *argv)
+    assert ended.code == Exit.USAGE
+    assert "bad.json" in ended.err
+    assert service.requests == []
+
+
+def test_the_documentation_and_the_help_hold_the_table(run: Run) -> None:
+    section = (ROOT / "docs" / "cli.md").read_text().split("## Exit codes")[1].split("\n## ")[0]
+    rows = {int(row[0]): row[1] for row in re.findall(r"^\| (\d+) \| (.+) \|$", section, re.MULTILINE)}
+    assert rows.keys() == {int(code) for code in MEANINGS} == {int(code) for code in Exit}
+    told = run("--help").out
+    for code, meaning in MEANINGS.items():
+        assert rows[int(code)].startswith(meaning), code
+        assert f"  {int(code):<3}  {meaning}" in told

@@ -1,0 +1,207 @@
+"""`rekindle detect` on what trainers and their tools write: one curve, in every form, gives the same alarms."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from rekindle.cli.columns import LOSSES, STEPS
+from rekindle.cli.curves import parse
+from rekindle.cli.main import main
+from rekindle.detectors import Point
+from tests.detectors.curves import falling, lifted
+
+LOSS = [round(loss, 6) for loss in lifted(falling(300), 200, lambda i: 4.0 * math.exp(-i / 5))]
+
+
+def _csv(header: list[str], rows: list[list[object]], delimiter: str = ",") -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
+
+
+def _plain(step: str = "step", loss: str = "loss") -> str:
+    return _csv([step, loss], [[number, value] for number, value in enumerate(LOSS)])
+
+
+def _trainer_state() -> str:
+    history: list[dict[str, object]] = []
+    for number, value in enumerate(LOSS):
+        history.append({"epoch": number / 100, "grad_norm": 1.0, "learning_rate": 1e-4, "loss": value, "step": number})
+        if number % 50 == 49:
+            history.append({"epoch": number / 100, "eval_loss": 9.0, "eval_runtime": 1.0, "step": number})
+    history.append({"epoch": 3.0, "step": 299, "train_loss": 2.0, "train_runtime": 100.0})
+    return json.dumps({"best_metric": None, "global_step": 300, "log_history": history})
+
+
+FORMS: dict[str, tuple[str, str]] = {
+    "plain": ("a.csv", _plain()),
+    "tabs": ("a.tsv", _csv(["step", "loss"], [[number, value] for number, value in enumerate(LOSS)], "\t")),
+    "trainer state": ("trainer_state.json", _trainer_state()),
+    "TensorBoard CSV": (
+        "run-.-tag-loss.csv",
+        _csv(["Wall time", "Step", "Value"], [[1.7e9 + number, number, value] for number, value in enumerate(LOSS)]),
+    ),
+    "TensorBoard JSON": (
+        "loss.json",
+        json.dumps([[1.7e9 + number, number, value] for number, value in enumerate(LOSS)]),
+    ),
+    "W&B chart": (
+        "wandb_export.csv",
+        _csv(
+            [
+                "Step",
+                "brave-7 - _step",
+                "brave-7 - train/loss",
+                "brave-7 - train/loss__MIN",
+                "brave-7 - train/loss__MAX",
+            ],
+            [[number, number, value, value, value] for number, value in enumerate(LOSS)],
+        ),
+    ),
+    "W&B history": (
+        "history.jsonl",
+        "".join(json.dumps({"_step": number, "train/loss": value}) + "\n" for number, value in enumerate(LOSS)),
+    ),
+    "list of objects": (
+        "log.json",
+        json.dumps([{"iteration": number, "lm loss": value} for number, value in enumerate(LOSS)]),
+    ),
+    "JSON lines without a suffix": (
+        "train_log",
+        "\n".join(json.dumps({"global_step": number, "loss": value}) for number, value in enumerate(LOSS)),
+    ),
+}
+
+
+@pytest.fixture
+def alarms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[dict[str, object]]]:
+    def read(name: str, text: str, *options: str) -> list[dict[str, object]]:
+        (tmp_path / name).write_text(text)
+        assert main(["detect", str(tmp_path / name), "--json", *options]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return read
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_every_form_of_one_curve_gives_the_same_alarms(
+    alarms: Callable[..., list[dict[str, object]]], form: str
+) -> None:
+    said = [(one["step"], one["kind"]) for one in alarms(*FORMS[form])]
+    assert said == [(one["step"], one["kind"]) for one in alarms(*FORMS["plain"])]
+    assert said[0][1] == "loss_spike"
+
+
+@pytest.mark.parametrize("form", ["TensorBoard JSON", "trainer state", "plain", "tabs", "W&B history"])
+def test_standard_input_is_told_by_its_first_character(form: str) -> None:
+    found = list(parse(io.StringIO(FORMS[form][1]), "standard input"))
+    assert [point.loss for point in found if point.loss is not None] == LOSS
+
+
+@pytest.mark.parametrize("step", [name for name, _ in STEPS])
+@pytest.mark.parametrize("loss", [name for name, _ in LOSSES])
+def test_every_known_name_of_a_column_is_found(step: str, loss: str) -> None:
+    assert [point.step for point in parse(io.StringIO(_plain(step, loss)), "a")] == list(range(300))
+
+
+def test_columns_of_any_name_are_chosen_by_the_options(alarms: Callable[..., list[dict[str, object]]]) -> None:
+    text = _csv(["Batch", "loss", "ce"], [[number, 1.0, value] for number, value in enumerate(LOSS)])
+    assert alarms("a.csv", text, "--step-column", "Batch", "--loss-column", "ce")[0]["kind"] == "loss_spike"
+
+
+def test_what_an_evaluation_logs_is_no_row_and_is_told_to_the_detectors() -> None:
+    state = {"log_history": [{"step": 1, "loss": 2.0}, {"step": 1, "eval_loss": 2.5}, {"step": 2, "loss": 1.9}]}
+    found = list(parse(io.StringIO(json.dumps(state)), "a", suffix=".json"))
+    assert found == [Point(step=1, loss=2.0), Point(step=2, loss=1.9, is_after_evaluation=True)]
+
+
+def test_a_loss_that_json_writes_as_nan_is_one() -> None:
+    (point,) = parse(io.StringIO('[{"step": 1, "loss": NaN}]'), "a", suffix=".json")
+    assert point.loss is not None
+    assert math.isnan(point.loss)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "said"),
+    [
+        (
+            "a.csv",
+            "step,loss\n1,2\n",
+            ("--loss-column", "los"),
+            "--loss-column: there is no column 'los'; did you mean loss?",
+        ),
+        (
+            "a.csv",
+            "step,loss\n1,2\n",
+            ("--step-column", "zz"),
+            "--step-column: there is no column 'zz'; the header has: step, loss",
+        ),
+        (
+            "a.csv",
+            "Step,a - loss,b - loss\n1,2,3\n",
+            (),
+            "2 columns may be the loss (a - loss, b - loss): choose with --loss-column",
+        ),
+        (
+            "a.csv",
+            "batch,loss\n1,2\n",
+            (),
+            "the column 'step' is missing; the header has: batch, loss; choose with --step-column",
+        ),
+        ("a.csv", "Step,Value\nx,2\n", (), "row 0, column 'Step': 'x' is not a number"),
+        ("a.json", "{", (), "cannot be read as JSON"),
+        ("a.json", "3", (), "holds no rows"),
+        ("a.json", "[]", (), "the column 'step' is missing"),
+        ("a.json", "[[1, 2]]", (), "row 0: is not [wall time, step, value]"),
+        ("a.json", "[1]", (), "row 0: is not an object"),
+        ("a.json", '[{"step": 1, "loss": "x"}]', (), "row 0, column 'loss': 'x' is not a number"),
+        ("a.json", '[{"step": 1, "loss": {}}]', (), "row 0, column 'loss': '{}' is not a number"),
+        ("a.json", '[{"step": 1, "loss": true}]', (), "row 0, column 'loss': 'true' is not a number"),
+        ("a.json", "[" * 100_000, (), "is nested too deeply"),
+        ("a.jsonl", '{"step": 1, "loss": 2}\n{"step"\n', (), "row 1: cannot be read as JSON"),
+        ("events.out.tfevents.17.host", "\0", (), "TensorBoard's own"),
+        ("a.json", '{"log_history": []}', (), "the column 'step' is missing"),
+        ("a.json", f'[{{"step": 1, "loss": 1{"0" * 400}}}]', (), "row 0: a number is too large"),
+    ],
+)
+def test_a_curve_that_cannot_be_read_gets_one_error_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, options: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert main(["detect", str(tmp_path / name), *options]) == 2
+    ended = capsys.readouterr()
+    assert said in ended.err
+    assert (ended.out, ended.err.count("\n")) == ("", 1)
+
+
+def test_the_plot_is_what_its_suffix_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a<b>.csv").write_text(_plain())
+    for suffix in ("svg", "SVG", "png"):
+        assert main(["detect", str(tmp_path / "a<b>.csv"), "--plot", str(tmp_path / f"out.{suffix}")]) == 0
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    for suffix in ("svg", "SVG"):
+        picture = ElementTree.fromstring((tmp_path / f"out.{suffix}").read_bytes())  # noqa: S314  our own
+        words = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+        assert "a<b>.csv" in words
+        assert "1 loss spike" in words
+        assert len(list(picture.iter("{http://www.w3.org/2000/svg}line"))) > 100
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["out.jpg", "out", "out.png.txt", ".png"])
+def test_a_plot_of_another_suffix_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["detect", str(tmp_path / "none.csv"), "--plot", str(tmp_path / name)])
+    assert ended.value.code == 2
+    assert "--plot: must end in .png or .svg" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
