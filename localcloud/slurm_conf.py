@@ -40,6 +40,7 @@ def conf_text(
     timers: Timers,
     with_munge: bool,
     extra: Sequence[str],
+    gpus: int = 0,
 ) -> str:
     """slurm.conf: the controller on `port`, the nodes on those after it, all on the loopback device."""
     me = getpass.getuser()
@@ -85,12 +86,13 @@ def conf_text(
         "AccountingStorageType=accounting_storage/none",
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={folder}/log/jobcomp.txt",
+        *(["GresTypes=gpu"] if gpus else []),
         *extra,
     ]
     for number, node in enumerate(nodes, start=1):
         feature = " Feature=spare" if node in spares else ""
         at = f"NodeHostname=localhost NodeAddr=127.0.0.1 Port={port + number}"
-        lines.append(f"NodeName={node} {at} CPUs={cpus} State=UNKNOWN{feature}")
+        lines.append(f"NodeName={node} {at} CPUs={cpus} State=UNKNOWN{feature}{f' Gres=gpu:{gpus}' if gpus else ''}")
     lines.append(f"PartitionName=main Nodes={','.join(nodes)} Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
 

@@ -61,7 +61,7 @@ class SlurmLab:
     """One cluster. `spares` are nodes like the others that carry the feature `spare`.
 
     with_munge: False has no authentication at all. with_auto_resume: srun and sbatch take `--auto-resume`, as on
-    HyperPod, and do nothing about it (needs a C compiler).
+    HyperPod, and do nothing about it (needs a C compiler). gpus: what each node counts as its GPUs, plain files.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class SlurmLab:
         extra_conf: Sequence[str] = (),
         with_munge: bool = True,
         with_auto_resume: bool = False,
+        gpus: int = 0,
         install: Installation | None = None,
     ) -> None:
         self.nodes = (*nodes, *spares)
@@ -86,6 +87,7 @@ class SlurmLab:
         self._extra = tuple(extra_conf)
         self._munge = with_munge
         self._auto_resume = with_auto_resume
+        self._gpus = gpus
         self._stack = contextlib.ExitStack()
         self._keeper: subprocess.Popen[str] | None = None
         self._pids: dict[str, int] = {}  # daemon -> its latest process
@@ -188,6 +190,15 @@ class SlurmLab:
         """Started on the state that is there; returns when it answers."""
         self._start("slurmctld", [str(self.install.which("slurmctld")), "-D"])
         self.wait(lambda: self.run("scontrol", "ping", fails=True).returncode == 0, "slurmctld to answer")
+
+    def set_gpus(self, count: int) -> None:
+        """How many GPUs every slurmd finds when it starts; fewer than slurm.conf says are lost ones."""
+        devices = self.folder / "dev"
+        devices.mkdir(exist_ok=True)
+        for number in range(count):
+            (devices / f"gpu{number}").touch()
+        line = f"AutoDetect=off\nName=gpu File={devices}/gpu[0-{count - 1}]\n" if count else "AutoDetect=off\n"
+        (self.folder / "etc" / "gres.conf").write_text(line)
 
     # ---- what tests see --------------------------------------------------------------------------------------------
 
@@ -305,6 +316,8 @@ class SlurmLab:
         key.write_bytes(os.urandom(128))
         plugin = f"required {self._built_plugin()}\n" if self._auto_resume else ""
         (etc / "plugstack.conf").write_text(plugin)
+        if self._gpus:
+            self.set_gpus(self._gpus)
         text = conf_text(
             folder=self.folder,
             cluster=self.name,
@@ -315,6 +328,7 @@ class SlurmLab:
             timers=self._timers,
             with_munge=self._munge,
             extra=(*self.install.conf(), *self._extra),
+            gpus=self._gpus,
         )
         (etc / "slurm.conf").write_text(text)
 

@@ -44,6 +44,9 @@ class _Nothing(Memory, Deeds):
     def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 
+    def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
 
 def check(settings: Settings, clients: Clients, build: Build, say: Callable[[str], None]) -> bool:
     """Says one line for each thing looked at. True where the agent can work."""

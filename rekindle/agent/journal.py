@@ -150,14 +150,23 @@ class Journal:
             return True
         return name.restart > 0 and self._has((Verb.HOLD,), "attempt", name.restarted(name.restart - 1).name)
 
-    def _has(self, verbs: tuple[Verb, ...], column: str, value: str) -> bool:
+    def is_unproven(self, new_attempt: str) -> bool:
+        return self._has((Verb.SUBMIT,), "new_attempt", new_attempt, (Outcome.FAILED, Outcome.REFUSED))
+
+    def _has(
+        self,
+        verbs: tuple[Verb, ...],
+        column: str,
+        value: str,
+        outcomes: tuple[Outcome, Outcome] = (Outcome.DONE, Outcome.FAILED),
+    ) -> bool:
         """`column` is a constant of ours."""
         marks = ", ".join("?" for _ in verbs)
         row = self._store.read(
             lambda db: db.execute(
                 f"SELECT 1 FROM orders WHERE {column} = ? AND verb IN ({marks})"  # noqa: S608
                 f" AND (state = 'begun' OR outcome IN (?, ?)) LIMIT 1",
-                (value, *(verb.value for verb in verbs), Outcome.DONE.value, Outcome.FAILED.value),
+                (value, *(verb.value for verb in verbs), *(outcome.value for outcome in outcomes)),
             ).fetchone()
         )
         return row is not None

@@ -133,10 +133,14 @@ class Slurm(Protocol):
         ...
 
     def submit(self, spec: JobSpec, order: Order) -> int:
-        """sbatch of the spec, as its user, with the order's environment, excluded nodes and comment; the new job's id.
+        """sbatch of the spec, held, as its user, with the order's environment, excluded nodes and comment; its id.
 
         The comment carries `attempt=<order.new_attempt>`: it is how a submission is found again.
         """
+        ...
+
+    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        """In what a copy that was submitted so is not the same job as its original; none: in nothing."""
         ...
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
@@ -230,6 +234,10 @@ class Deeds(Protocol):
 
     def has_requeued(self, new_attempt: str) -> bool:
         """An order to REQUEUE or HOLD that makes this start was carried out, or begun."""
+        ...
+
+    def is_unproven(self, new_attempt: str) -> bool:
+        """An order to SUBMIT this attempt is begun, or was refused: its job, if it never ran, is a copy not let go."""
         ...
 
 

@@ -11,7 +11,8 @@ there is run. So an order may come as often as it likes.
 | cancel  | the start is over, and so is the Slurm job              | scancel again                            |
 | hold    | the job waits, held (or has ended)                      | requeuehold again                        |
 | requeue | the new start is in the queue unheld, runs, or has run  | the steps that are missing               |
-| submit  | a job's comment carries the new attempt's name          | sbatch, unless this agent was away long  |
+| submit  | a job's comment carries the new attempt's name, and it  | sbatch, unless this agent was away long; |
+|         | is not held, or is the same job and was let go          | one that waits held is compared again    |
 | shrink  | the job asks for just that many nodes                   | set again                                |
 | exclude | the job's list is the one that is wanted                | set again                                |
 | drain   | the node is out of service, whoever took it out         | drain again                              |

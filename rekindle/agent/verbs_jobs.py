@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from rekindle.agent.ports import NotProtected, Slurm, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.ports import NotProtected, Slurm, SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob
 from rekindle.agent.verbs import (
     ACTIVE,
     ENDED,
@@ -20,12 +20,13 @@ from rekindle.agent.verbs import (
     stale,
 )
 from rekindle.agent.verbs_sizes import whole_again
-from rekindle.headnode.documents import AttemptDoc, SlurmState
+from rekindle.headnode.documents import AttemptDoc, JobSpec, SlurmState
 from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Order, Outcome
 
 # slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
 # that is not found may have been submitted, have ended, and be forgotten.
+MAX_TOLD: Final = 5  # differences, in one sentence
 SETTLED_WITHIN: Final = timedelta(seconds=240)
 
 
@@ -157,8 +158,7 @@ class JobHands:
         assert order.spec is not None, "orders.NEEDED"  # noqa: S101
         there = self._slurm.find_by_attempt(order.new_attempt)
         if there is not None:
-            note = self._repoint(order.slurm_job, there.slurm_job)
-            return turn.there(f"job {there.slurm_job} is {order.new_attempt}{note}", there.slurm_job)
+            return self._found(turn, there)
         away = turn.now - (turn.tried_at or turn.now)
         if turn.was_begun and away > SETTLED_WITHIN:
             return Result(
@@ -175,8 +175,44 @@ class JobHands:
             return turn.failed_or_refused(str(err))
         turn.begin()
         slurm_job = self._slurm.submit(spec, order)
+        if (unlike := self._unlike(turn, slurm_job, spec)) is not None:
+            return unlike
+        self._slurm.release(slurm_job)
         note = self._repoint(order.slurm_job, slurm_job)
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
+
+    def _found(self, turn: Turn, copy: AttemptDoc) -> Result:
+        """The submission is there. One that never ran was perhaps not compared yet, or was cancelled for a difference:
+        it is compared again."""
+        order, number = turn.order, copy.slurm_job
+        assert order.spec is not None, "orders.NEEDED"  # noqa: S101
+        is_held = copy.state is SlurmState.PENDING and copy.held
+        if copy.restart == 0 and (is_held or (copy.state in ENDED and not copy.nodes)):
+            turn.begin()
+            try:
+                spec = self._specs.get(order.spec)
+            except LookupError as err:
+                return self._taken_back(number, str(err))
+            if (unlike := self._unlike(turn, number, spec)) is not None:
+                return unlike
+            if is_held:
+                self._slurm.release(number)
+        note = self._repoint(order.slurm_job, number)
+        return turn.there(f"job {number} is {order.new_attempt}{note}", number)
+
+    def _unlike(self, turn: Turn, copy: int, spec: JobSpec) -> Result | None:
+        """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""
+        found = self._slurm.unlike(copy, spec, turn.order)
+        return self._taken_back(copy, f"it is not the same job: {sentence(found)}") if found else None
+
+    def _taken_back(self, copy: int, why: str) -> Result:
+        try:
+            self._slurm.cancel(copy)
+        except SlurmUnavailable:
+            raise
+        except SlurmError:  # it is cancelled already
+            pass
+        return refused(f"job {copy}, the copy, was cancelled before it could start: {why}")
 
     def exclude(self, turn: Turn) -> Result:
         order = turn.order
@@ -295,3 +331,9 @@ class JobHands:
         except SlurmError as err:
             return f"; jobs that waited for {slurm_job} could not be pointed at it: {err}"
         return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
+
+
+def sentence(found: tuple[str, ...]) -> str:
+    """What differs, for people."""
+    more = f"; and {len(found) - MAX_TOLD} more" if len(found) > MAX_TOLD else ""
+    return "; ".join(found[:MAX_TOLD]) + more

@@ -355,7 +355,8 @@ class JobSpec(Message):
 
     `options` are sbatch's long options with their values (None for a flag), what the job was given beyond its script's
     own `#SBATCH` lines included. `environment` is the submitter's; names in `left_out` looked like secrets and are not
-    kept. `dependency` is Slurm's expression as it was at submission, not yet satisfied parts only.
+    kept. `dependency` is Slurm's expression as it was at submission, not yet satisfied parts only. `shown` is what
+    Slurm showed of the job, which a copy of it must show too.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_SPEC_BYTES
@@ -368,6 +369,7 @@ class JobSpec(Message):
     environment: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     dependency: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -379,11 +381,15 @@ class JobSpec(Message):
             "environment": dict(self.environment),
             "left_out": list(self.left_out),
             "dependency": self.dependency,
+            "shown": dict(self.shown),
         }
 
     @classmethod
     def from_reader(cls, reader: Reader) -> Self:
         options, environment = reader.mapping("options"), reader.mapping("environment")
+        shown = reader.mapping("shown")
+        if not all(isinstance(value, str) for value in shown.values()):
+            raise reader.fail("shown", "must hold texts")
         if not all(value is None or isinstance(value, str) for value in options.values()):
             raise reader.fail("options", "must hold texts")
         if not all(isinstance(value, str) for value in environment.values()):
@@ -397,6 +403,7 @@ class JobSpec(Message):
             environment=environment,
             left_out=_texts(reader, "left_out"),
             dependency=reader.text("dependency", 64 * 1024, default=""),
+            shown=shown,
         )
 
 

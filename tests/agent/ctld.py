@@ -41,6 +41,7 @@ class Ctld:
         self.refuses: str | None = None
         self.fixed = ""  # why no job can be made smaller
         self.requeue_completes = True
+        self.differs: tuple[str, ...] = ()  # in what a copy is not its original
 
     def put(self, doc: AttemptDoc, steps: int = 1) -> AttemptDoc:
         self.jobs[doc.slurm_job] = doc
@@ -146,10 +147,14 @@ class Ctld:
         self._change(f"submit {order.new_attempt}")
         assert order.new_attempt is not None
         new = max(self.jobs, default=100) + 1
-        self.jobs[new] = replace(job(new), attempt=order.new_attempt, state=SlurmState.PENDING)
+        self.jobs[new] = replace(job(new), attempt=order.new_attempt, state=SlurmState.PENDING, held=True)
         self.submitted[order.new_attempt] = new
         self._answered()
         return new
+
+    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        self._look()
+        return self.differs
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
         self._look()

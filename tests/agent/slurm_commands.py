@@ -197,6 +197,8 @@ def change_job(state: dict[str, Any], number: str, verb: str) -> int:
         )
     else:
         job["PriorityLong"] = 0 if verb == "hold" else 100
+        if verb == "release" and not job["RestartCnt"]:
+            job.update({"State": "RUNNING", "NodeList": "node[1-2]", "StartTime": SUBMITTED + 1, "Reason": "None"})
     return 0
 
 
@@ -210,7 +212,13 @@ def scancel(arguments: list[str], state: dict[str, Any]) -> int:
 def sbatch(arguments: list[str], state: dict[str, Any]) -> int:
     number, given = state["next"], values(arguments)
     state["next"] = number + 1
-    state["jobs"][str(number)] = made(number, given["comment"], "root", exclude=given.get("exclude", ""))
+    job = made(number, given["comment"], "root", state="PENDING", exclude=given.get("exclude", ""))
+    state["jobs"][str(number)] = job | {"PriorityLong": 0, "Reason": "JobHeldUser"}
+    folder = Path(state["spool"]) / f"hash.{number % 10}" / f"job.{number}"
+    folder.mkdir(parents=True)
+    (folder / "environment").write_bytes(bytes(4))
+    if "--hold" not in arguments:
+        change_job(state, str(number), "release")
     print(number)
     return 0
 

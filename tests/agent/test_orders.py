@@ -141,7 +141,7 @@ def test_a_submission_whose_answer_was_lost_is_found_by_its_name_and_not_made_ag
     answer = world.carry_out(submit(world))
     assert answer.outcome is Outcome.DONE
     assert answer.slurm_job == world.ctld.submitted["slurm.lab.7-a2"]
-    assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+    assert world.ctld.commands == ["submit slurm.lab.7-a2", "release 8"]
 
 
 @pytest.mark.parametrize("there", [None, b"{}"], ids=["missing", "not what its name says"])
@@ -167,8 +167,55 @@ def test_an_agent_killed_around_a_submission_submits_exactly_once(world: World, 
     world.start()
     answer = world.carry_out(order)
     assert answer.outcome is Outcome.DONE
-    assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+    assert world.ctld.commands == ["submit slurm.lab.7-a2", "release 8"]
     assert answer.slurm_job == world.ctld.submitted["slurm.lab.7-a2"]
+
+
+@pytest.mark.parametrize("loses", ["submit", "release"])
+def test_a_copy_that_waits_held_after_a_lost_answer_is_compared_and_let_go_once(world: World, loses: str) -> None:
+    world.ctld.put(job(state=SlurmState.FAILED))
+    world.ctld.loses_answers = 1 if loses == "submit" else 2
+    assert world.carry_out(submit(world)).outcome is Outcome.DONE
+    assert world.ctld.commands.count("submit slurm.lab.7-a2") == 1
+    assert not world.ctld.jobs[8].held
+
+
+@pytest.mark.parametrize("kills", [None, "held", "cancelled"])
+def test_a_copy_that_is_not_the_same_job_is_cancelled_and_told_also_after_a_crash(
+    world: World, kills: str | None
+) -> None:
+    """Killed while the copy waits held, or after it was cancelled and before the answer."""
+    world.ctld.put(job(state=SlurmState.FAILED))
+    world.ctld.differs = ("TresPerTask was 'gres/gpu=2', and would be nothing",)
+    order = submit(world)
+    if kills is not None:
+        world.send(order)
+        world.agent.orders.poll(0)
+        world.agent.journal.begin(order.token, now=world.clock.now())
+        copy = world.ctld.submit(None, order)  # type: ignore[arg-type]  # as above
+        if kills == "cancelled":
+            world.ctld.cancel(copy)
+        world.start()
+    answer = world.carry_out(order)
+    assert answer.outcome is Outcome.REFUSED
+    assert "TresPerTask was 'gres/gpu=2'" in answer.detail
+    assert world.ctld.commands == ["submit slurm.lab.7-a2", "cancel 8"]
+    assert world.agent.journal.is_unproven("slurm.lab.7-a2")
+
+
+def test_a_held_copy_whose_order_is_known_to_no_journal_is_compared_before_it_is_let_go(world: World) -> None:
+    world.ctld.put(job(state=SlurmState.FAILED))
+    order = submit(world)
+    world.ctld.submit(None, order)  # type: ignore[arg-type]  # by an agent whose state directory is lost
+    world.ctld.differs = ("JobName was 'a', and would be 'b'",)
+    assert world.carry_out(order).outcome is Outcome.REFUSED
+    assert world.ctld.commands == ["submit slurm.lab.7-a2", "cancel 8"]
+
+
+def test_a_copy_counts_as_an_attempt_once_it_was_let_go(world: World) -> None:
+    world.ctld.put(job(state=SlurmState.FAILED))
+    assert world.carry_out(submit(world)).outcome is Outcome.DONE
+    assert not world.agent.journal.is_unproven("slurm.lab.7-a2")
 
 
 def test_a_submission_begun_by_an_agent_that_was_away_for_long_is_not_guessed_about(world: World) -> None:
@@ -198,7 +245,7 @@ def test_even_without_its_journal_the_agent_does_not_submit_twice(world: World, 
     world.send(order)
     world.turn()
     again = world.answer()
-    assert world.ctld.commands == ["submit slurm.lab.7-a2"]
+    assert world.ctld.commands == ["submit slurm.lab.7-a2", "release 8"]
     assert again is not None
     assert (again.outcome, again.slurm_job) == (Outcome.ALREADY, first.slurm_job)
 

@@ -36,12 +36,16 @@ class Kept:
 class Journal:
     ended: set[str] = field(default_factory=set)
     requeued: set[str] = field(default_factory=set)
+    unproven: set[str] = field(default_factory=set)
 
     def has_ended(self, attempt: str) -> bool:
         return attempt in self.ended
 
     def has_requeued(self, new_attempt: str) -> bool:
         return new_attempt in self.requeued
+
+    def is_unproven(self, new_attempt: str) -> bool:
+        return new_attempt in self.unproven
 
 
 class Head:

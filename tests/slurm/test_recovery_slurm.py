@@ -208,3 +208,38 @@ def test_an_order_that_comes_twice_late_and_after_its_time_is_carried_out_once(t
         assert stage.doc().state is SlurmState.RUNNING
         assert stage.doc().attempt == running.attempt
         end_well(stage)
+
+
+def test_a_job_that_slurm_may_not_requeue_is_submitted_again_once_also_by_an_agent_killed_after_sbatch(
+    tmp_path: Path,
+) -> None:
+    with raised(tmp_path, sbatch=["--no-requeue"]) as stage:
+        stage.wait_protected()
+        stage.shim("sbatch", kills_the_agent("--parsable", stage.folder))
+        stage.say("crash-1")
+        stage.wait(lambda: stage.agent is not None and stage.agent.poll() is not None, "the agent to be killed")
+        (copy,) = [job for job in stage.lab.run("squeue", "-h", "-o", "%A %r").stdout.splitlines() if "JobHeld" in job]
+        stage.start_agent()
+        stage.wait_recovered("software_crash")
+        assert stage.doc().slurm_job == int(copy.split()[0])
+        assert [order.verb for order in stage.orders() if order.verb in STARTS] == [Verb.SUBMIT]
+        end_well(stage)
+
+
+def test_a_job_that_would_come_back_as_another_one_is_not_started_and_the_difference_is_told(tmp_path: Path) -> None:
+    """As a plug-in of the site's would change it, or an option that nobody can see."""
+    with raised(tmp_path, sbatch=["--no-requeue"]) as stage:
+        stage.wait_protected()
+        stage.shim("sbatch", 'exec "$real" --nice=77 "$@"')
+        stage.say("crash-1")
+        told = stage.wait(
+            lambda: [one for one in stage.incidents() if one.phase == "handed_over"], "a person to be told"
+        )
+        assert [one.name for one in stage.attempts()] == [stage.job_id]
+        (order,) = [order for order in stage.orders() if order.verb in STARTS]
+        answer = stage.answers()[order.token]
+        assert answer.outcome is Outcome.REFUSED
+        assert "Nice was '0', and would be '77'" in answer.detail
+        assert "Nice was '0'" in " ".join(line.text for line in stage.service.look.store.timeline(told[0].incident_id))
+        assert len(stage.starts()) == 1
+        assert [one.state for one in stage.lab.records() if one.job != stage.job] == ["CANCELLED"]

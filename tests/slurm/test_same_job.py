@@ -1,24 +1,39 @@
-"""What the agent captures of a job on a real Slurm is what was submitted, or is not known."""
+"""A job that is submitted again on a real Slurm is the same job, or is not submitted, with the reason."""
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from localcloud.slurm_lab import SlurmLab
+from rekindle.agent.ports import SlurmError
+from rekindle.agent.slurm import spec
 from rekindle.agent.slurm.capture import arguments_of
+from rekindle.agent.slurm.commands import Commands
+from rekindle.agent.slurm.jobs import Job
+from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.run import Runner
+from rekindle.headnode.documents import AttemptDoc, SlurmState
+from rekindle.headnode.orders import Order, Verb
+from tests.agent_slurm.asked import ASKED
 
 SCRIPT = "#!/bin/sh\nsleep 600\n"
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    with SlurmLab(nodes=("n1",)) as raised:
+    has_plugin = shutil.which("gcc") is not None
+    with SlurmLab(
+        nodes=("n1", "n2"), spares=("n3",), cpus=4, gpus=2, with_auto_resume=has_plugin, extra_conf=["Licenses=foo:4"]
+    ) as raised:
         yield raised
 
 
@@ -77,3 +92,161 @@ def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
     assert job is not None
     settings = reads.settings()
     assert arguments_of(settings.state_location, job, reads.detail(job), version=settings.version) == ()
+
+
+def head_of(lab: SlurmLab) -> tuple[Reads, Commands, Owners]:
+    """The agent's own parts on this Slurm."""
+    runner = Runner(environ=lab.environ())
+    reads = Reads(runner, lambda: datetime.now(UTC))
+    owners = Owners("lab", lambda _: None)
+    commands = Commands(
+        cluster="lab",
+        runner=runner,
+        reads=reads,
+        node_map=NodeMap("/nonexistent"),
+        settings=reads.settings,
+        now=lambda: datetime.now(UTC),
+        owners=owners,
+        followed=lambda _: None,
+    )
+    return reads, commands, owners
+
+
+def order_for(number: int, **more: Any) -> Order:
+    now = datetime.now(UTC)
+    base = Order(
+        token=f"t{number}",
+        verb=Verb.SUBMIT,
+        cluster="lab",
+        issued_at=now,
+        expires_at=now,
+        attempt=f"slurm.lab.{number}",
+        slurm_job=number,
+        new_attempt=f"slurm.lab.{number}-a2",
+        spec="0" * 64,
+    )
+    return dataclasses.replace(base, **more)
+
+
+def learn(owners: Owners, job: Job) -> None:
+    """A look has seen the job as its user's."""
+    doc = AttemptDoc(
+        attempt=f"slurm.lab.{job.job}",
+        cluster="lab",
+        slurm_job=job.job,
+        restart=0,
+        state=SlurmState.FAILED,
+        seen_at=datetime.now(UTC),
+        user=job.user,
+    )
+    owners.learn((doc,))
+
+
+def ask(lab: SlurmLab, name: str, options: tuple[str, ...], lines: str) -> int | None:
+    """Submit one; None where this Slurm does not know what is asked for."""
+    script = lab.folder / "work" / f"{name.replace(' ', '-')}.sh"
+    script.write_text(f"#!/bin/sh\n{lines}\nsleep 600\n")
+    done = lab.run("sbatch", "--hold", "--parsable", *options, str(script), "--config", name, fails=True)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+# Those of which slurmctld shows other figures once they have run.
+CHANGED_BY_RUNNING = ("one or two nodes", "tasks alone", "tasks per GPU", "alone", "CPUs", "GPUs per task", "two nodes")
+# What is lost where one option is left out: (how the job was asked for, option, a part of what is told).
+LOSSES = (
+    ("two nodes", "nodes", "was"),
+    ("tasks alone", "ntasks", "NumTasks was '4'"),
+    ("GPUs per task", "gpus-per-task", "TresPerTask was 'gres/gpu"),
+    ("GPUs", "gpu-bind", "TresBind was"),
+    ("GPUs per node", "gpus-per-node", "TresPerNode was 'gres/gpu:2'"),
+    ("alone", "exclusive", "was"),
+    ("CPUs", "mincpus", "MinCPUsNode was '3'"),
+    ("memory", "mem", "MinMemoryNode was '100M'"),
+    ("nodes by name", "nodelist", "ReqNodeList is nothing"),
+    ("features", "licenses", "Licenses was 'foo:1'"),
+    ("time", "time", "TimeLimit was '00:10:00'"),
+    ("placement", "spread-job", "SpreadJob was 'Yes'"),
+    ("paths", "output", "StdOut was"),
+    ("a plug-in's", "auto-resume", "auto_resume, an option of a SPANK plug-in, is not the same"),
+)
+
+
+def capture_all(lab: SlurmLab, names: Iterable[str], *, runs: bool = False) -> dict[str, spec.Taken]:
+    """Submit one of each, captured as it waits or only once it runs; what this Slurm does not know is left out."""
+    reads, _, owners = head_of(lab)
+    numbers = {name: number for name in names if (number := ask(lab, f"{name}-{runs}", *ASKED[name])) is not None}
+    state = lab.folder / "state" / "job_state"
+    last = str(lab.folder / "work" / f"{list(numbers)[-1].replace(' ', '-')}-{runs}.sh").encode()
+    lab.wait(lambda: state.exists() and last in state.read_bytes(), "slurmctld to write the jobs down")
+    settings, found = reads.settings(), {}
+    for name, number in numbers.items():
+        if runs:
+            lab.run("scontrol", "release", str(number))
+            lab.wait(lambda number=number: lab.job_state(number) == "RUNNING", f"the job with {name} to run")
+        job = reads.job(number)
+        assert job is not None
+        found[name] = spec.take(reads, settings, job, reads.detail(job))
+        learn(owners, job)
+        lab.run("scancel", str(number))
+    return found
+
+
+def again(lab: SlurmLab, taken: spec.Taken, **more: Any) -> tuple[str, ...]:
+    """Submitted again as the agent does it: in what the copy differs, or why there is none."""
+    reads, commands, owners = head_of(lab)
+    if taken.cannot or taken.spec is None:
+        return taken.cannot
+    job = next(one for one in reads.jobs() if one.user == taken.spec.user)
+    learn(owners, job)
+    order = order_for(job.job, **more)
+    try:
+        copy = commands.submit(taken.spec, order)
+    except SlurmError as err:
+        return (str(err),)
+    try:
+        return commands.unlike(copy, taken.spec, order)
+    finally:
+        lab.run("scancel", str(copy))
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["captured as it waited", "captured as it ran"])
+def test_a_job_submitted_again_is_the_same_job(lab: SlurmLab, runs: bool) -> None:
+    names = CHANGED_BY_RUNNING if runs else tuple(ASKED)
+    taken = capture_all(lab, names, runs=runs)
+    assert len(taken) >= len(names) - 5
+    different = {name: again(lab, one, exclude=() if "nodes" in name else ("n3",)) for name, one in taken.items()}
+    assert {name: found for name, found in different.items() if found} == {}
+
+
+def test_an_option_that_is_left_out_of_a_copy_is_found_in_its_record(lab: SlurmLab) -> None:
+    taken = capture_all(lab, dict.fromkeys(name for name, _, _ in LOSSES))
+    told = {}
+    for name, option, expected in LOSSES:
+        if name in taken:
+            whole = taken[name].spec
+            assert whole is not None
+            assert option in whole.options, (name, whole.options)
+            options = {one: given for one, given in whole.options.items() if one != option}
+            told[name, option, expected] = again(
+                lab, dataclasses.replace(taken[name], spec=dataclasses.replace(whole, options=options))
+            )
+    assert len(told) >= len(LOSSES) - 1
+    assert {how: found for how, found in told.items() if not any(how[2] in one for one in found)} == {}
+
+
+def test_a_plug_ins_option_that_cannot_be_given_again_is_told_before_anybody_needs_it(lab: SlurmLab) -> None:
+    """The line of a script from standard input is not kept, so nobody knows how its option was spelt."""
+    environ = lab.environ() | {"_SLURM_SPANK_OPTION_pyxis_container_image": "nvcr.io/x"}
+    done = subprocess.run(
+        ["sbatch", "--hold", "--parsable", f"--chdir={lab.folder}/work"],
+        input=SCRIPT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    reads, _, _ = head_of(lab)
+    job = reads.job(int(done.stdout))
+    assert job is not None
+    taken = spec.take(reads, reads.settings(), job, reads.detail(job))
+    assert [one for one in taken.cannot if "pyxis_container_image" in one]

@@ -24,6 +24,7 @@ MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 MAX_ARGUMENTS: Final = 4096
 MAX_WORD_BYTES: Final = 1024 * 1024
 MAX_WORDS_READ: Final = 200_000  # in one search: arguments may be made so that they look like their own beginning
+MAX_BETWEEN: Final = 16 * 1024  # from a submission's line to its words: a folder's path and some figures
 MAX_BLANKS: Final = 8  # in the program's own path; each is a search through all of slurmctld's state
 SUBMIT_DIR: Final = "SLURM_SUBMIT_DIR"  # where sbatch was called, which scripts use; kept for the next call
 UMASK: Final = "SLURM_UMASK"
@@ -91,32 +92,49 @@ def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: given
         for name, given in environment.items()
-        if name in kept or not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_"))
+        if name in kept
+        or not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_", "_SLURM_SPANK_OPTION_"))
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """How a job was submitted. `arguments` are its script's, None where there may be some and they cannot be told
+    apart; `line` is sbatch's whole command line, joined with blanks, None where it is not known."""
+
+    arguments: tuple[str, ...] | None
+    line: str | None = None
 
 
 def arguments_of(
     state_location: str, job: Job, detail: Mapping[str, str] | None = None, *, version: str = ""
 ) -> tuple[str, ...] | None:
-    """The script's arguments, word by word. None where there may be some and they cannot be told apart.
+    """See `Submission.arguments`."""
+    return submission_of(state_location, job, detail, version=version).arguments
 
-    detail: the job's fields of `scontrol show job`. version: Slurm's, as `scontrol show config` has it; one that cannot
-    be read counts as a new one.
-    """
+
+def submission_of(
+    state_location: str, job: Job, detail: Mapping[str, str] | None = None, *, version: str = ""
+) -> Submission:
+    """detail: the job's fields of `scontrol show job`. version: Slurm's, as `scontrol show config` has it; one that
+    cannot be read counts as a new one. Never raises."""
+    shown = (detail or {}).get("SubmitLine", "")
     if job.command in ("", "(null)"):  # a script from standard input or `--wrap`, which takes none
-        return ()
+        return Submission(arguments=(), line=shown or None)
     is_whole = _has_arguments_in_command(version)
-    if is_whole and " " not in job.command:
-        return ()
-    line = (detail or {}).get("SubmitLine", "")
     try:
         path = Path(state_location or "/nonexistent") / "job_state"
-        if path.stat().st_size > MAX_STATE_BYTES:
-            return None
-        state = path.read_bytes()
+        state = path.read_bytes() if path.stat().st_size <= MAX_STATE_BYTES else b""
     except OSError:
-        return None
-    return find_arguments(state, job.command) if is_whole else find_words(state, job.command, line)
+        state = b""
+    if is_whole:
+        words = find_arguments(state, job.command) if " " in job.command else ()
+        script = job.command if words == () else job.command.partition(" ")[0]
+    else:
+        words, script = find_words(state, job.command, shown), job.command
+    if words is None:
+        return Submission(arguments=None, line=shown or None)
+    return Submission(arguments=words, line=shown or find_line(state, (script, *words)))
 
 
 def _has_arguments_in_command(version: str) -> bool:
@@ -152,6 +170,38 @@ def find_words(state: bytes, path: str, line: str) -> tuple[str, ...] | None:
     if len(found) != 1:
         return None
     return tuple(word.decode("utf-8", "replace") for word in found.pop()[1:])
+
+
+def find_line(state: bytes, words: tuple[str, ...]) -> str | None:
+    """The command line that was packed before just these words; None where there is none, or several that differ.
+
+    Source: slurm src/slurmctld/job_mgr.c, _dump_job_details: submit_line, (up to 23.11) work_dir, then argv.
+    """
+    try:
+        whole = [word.encode("utf-8", "surrogateescape") for word in words]
+    except UnicodeEncodeError:
+        return None
+    packed = struct.pack(">I", len(whole)) + b"".join(struct.pack(">I", len(one) + 1) + one + b"\0" for one in whole)
+    said = b" ".join([whole[0].rpartition(b"/")[2], *whole[1:]]) + b"\0"
+    found: set[bytes] = set()
+    at = state.find(packed)
+    while at != -1 and len(found) < 2:
+        end = state.rfind(said, max(0, at - MAX_BETWEEN - len(said)), at)
+        if end != -1:
+            line = _string_to(state, end + len(said) - 1)
+            if line is not None:
+                found.add(line)
+        at = state.find(packed, at + 1)
+    return found.pop().decode("utf-8", "replace") if len(found) == 1 else None
+
+
+def _string_to(state: bytes, end: int) -> bytes | None:
+    """The packed string whose last character stands before `end`."""
+    begins = state.rfind(b"\0", max(0, end - MAX_WORD_BYTES), end) + 1  # the last zero of its length, or before it
+    for start in range(begins, min(begins + 4, end)):
+        if start >= 4 and struct.unpack(">I", state[start - 4 : start])[0] == end - start + 1:
+            return state[start:end]
+    return None
 
 
 def _ends_with(line: str, words: tuple[bytes, ...]) -> bool:

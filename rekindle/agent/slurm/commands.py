@@ -19,7 +19,7 @@ from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.run import Runner
 from rekindle.agent.slurm.script import read as read_script
 from rekindle.agent.slurm.sizes import cannot_shrink, cpus_for, wanted
-from rekindle.agent.slurm.spec import submit, user_id
+from rekindle.agent.slurm.spec import submit, unlike, user_id
 from rekindle.agent.slurm.turn import remembered
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.headnode.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
@@ -190,6 +190,14 @@ class Commands:
         self._check_user(spec, order)
         return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
 
+    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        copy = self._reads.job(_job(slurm_job))
+        if copy is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        settings = self._settings()
+        environment = environment_of(settings.state_location, slurm_job)
+        return unlike(spec, order, copy, self._reads.detail(copy), environment, settings.version)
+
     def _old(self, spec: JobSpec, order: Order) -> int | None:
         """The old job, if slurmctld still knows it as the same user's: nobody else's secrets are handed over."""
         if not spec.left_out or order.slurm_job is None:
@@ -247,6 +255,9 @@ class _NoDeeds:
         return False
 
     def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+    def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 
 

@@ -11,7 +11,8 @@ comment, which users choose, are handed to the parser as squeue gave them (see `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -60,6 +61,9 @@ UNREAD_COMMAND: Final = "(not read) (not read)"  # found in no state of slurmctl
 
 CLOCKS_APART: Final = timedelta(seconds=30)  # a time limit is a minute at least, so an expected end lies beyond this
 
+_FLAG: Final = re.compile(r"([A-Z][A-Za-z]+)=(Yes|No)")
+_SOME_FLAGS: Final = re.compile(rf"{_FLAG.pattern}(?:,?{_FLAG.pattern})+")
+KILL_ON_INVALID: Final = "KillOnInvalidDependent"
 STEP_COLUMNS: Final = ("StepID", "StepState", "StartTime")
 
 _STATES: Final = {state.value.upper(): state for state in SlurmState}
@@ -239,8 +243,18 @@ def parse_detail(output: str, job: Job | None = None) -> dict[str, str]:
     lines = [line for line in _records(output) if line.startswith("JobId=")]
     for line in lines:
         if job is None or line.startswith(f"JobId={job.job} "):
-            return text.fields(line, known if job is None else known | _submit_line(line, job))
+            return _flags(text.fields(line, known if job is None else known | _submit_line(line, job)))
     raise Unreadable("scontrol shows no job")
+
+
+def _flags(at: Mapping[str, str]) -> dict[str, str]:
+    """Up to 25.05 some flags share one value: `GresEnforceBind=Yes,KillOInInvalidDependent=YesSpreadJob=Yes`."""
+    found: dict[str, str] = {}
+    for key, given in at.items():
+        found |= dict(_FLAG.findall(f"{key}={given}")) if _SOME_FLAGS.fullmatch(f"{key}={given}") else {key: given}
+    if "KillOInInvalidDependent" in found:  # as it is spelt there
+        found[KILL_ON_INVALID] = found.pop("KillOInInvalidDependent")
+    return found
 
 
 def _submit_line(line: str, job: Job) -> dict[str, str]:

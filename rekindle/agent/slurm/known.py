@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.agent.slurm.jobs import ENDED, Job, plain_dependency
 from rekindle.agent.slurm.spec import MAY_COME, Taken
-from rekindle.headnode.documents import JobSpec
 from rekindle.headnode.orders import Signal
 from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 
-VERSION: Final = 1
+VERSION: Final = 2
 # slurmctld writes its state some seconds after a submission; until then a script's arguments cannot be told.
 SETTLES: Final = timedelta(minutes=2)
 
@@ -96,22 +95,7 @@ def with_exclude(taken: Taken, exclude: str) -> Taken:
     options = {name: given for name, given in taken.spec.options.items() if name != "exclude"}
     if exclude:
         options["exclude"] = exclude
-    spec = taken.spec
-    return Taken(
-        spec=JobSpec(
-            script=spec.script,
-            arguments=spec.arguments,
-            workdir=spec.workdir,
-            user=spec.user,
-            options=options,
-            environment=spec.environment,
-            left_out=spec.left_out,
-            dependency=spec.dependency,
-        ),
-        cannot=taken.cannot,
-        facts=taken.facts,
-        is_final=taken.is_final,
-    )
+    return replace(taken, spec=replace(taken.spec, options=options))
 
 
 def print_of(job: Job) -> tuple[object, ...]:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from rekindle.agent.slurm import text
-from rekindle.agent.slurm.jobs import Job
+from rekindle.agent.slurm.jobs import KILL_ON_INVALID, Job
+from rekindle.agent.slurm.line import carried
 
 # (key of scontrol show job, sbatch's option). Source: scontrol(1), sbatch(1); slurm src/api/job_info.c.
 _SAME: Final = (
@@ -57,6 +58,7 @@ _ASKED: Final = (
     ("SLURM_CPU_FREQ_REQ", "cpu-freq"),
     ("SLURM_PROFILE", "profile"),
 )
+# What `OverSubscribe` says where there is no `Exclusive` beside it (on 26.05 there is, and it says NO for all jobs).
 _SHARING: Final = {
     "NO": ("exclusive", None),
     "USER": ("exclusive", "user"),
@@ -64,36 +66,55 @@ _SHARING: Final = {
     "TOPO": ("exclusive", "topo"),
     "YES": ("oversubscribe", None),
 }
+_EXCLUSIVE: Final = {"NODE": None, "YES": None, "USER": "user", "MCS": "mcs", "TOPO": "topo"}
 MAX_VALUE_CHARS: Final = 8192
 
 
 def options_of(
-    job: Job, detail: Mapping[str, str], environment: Mapping[str, str] | None, stdout: str, stderr: str
+    job: Job,
+    detail: Mapping[str, str],
+    environment: Mapping[str, str] | None,
+    stdout: str,
+    stderr: str,
+    *,
+    script: Mapping[str, str | None] | None = None,
+    line: Mapping[str, str | None] | None = None,
 ) -> dict[str, str | None]:
-    """sbatch's long options with their values, None for a flag. `stdout` and `stderr` are whole paths."""
+    """sbatch's long options with their values, None for a flag. `stdout` and `stderr` are whole paths.
+
+    script, line: the options of its `#SBATCH` lines and of its submission's command line, as far as those are known.
+    """
     found: dict[str, str | None] = {"job-name": job.name, "partition": job.partition}
     found |= {option: text.value(detail.get(key)) for key, option in _SAME}
     found |= _sizes(detail)
     asked = environment or {}
     found |= {option: asked[variable] for variable, option in _ASKED if asked.get(variable)}
-    if not any(name.startswith("gpus") for name in found if found[name]):
+    found |= _per_task(detail, {**(script or {}), **(line or {})})
+    if not any(name.startswith(("gpus", "tres-per-task")) for name in found if found[name]):
         found["gres"] = _gres(detail.get("TresPerNode", ""))
         found["gpus"] = _gres(detail.get("TresPerJob", "")).removeprefix("gpu:")
-    flag = _SHARING.get(detail.get("OverSubscribe", ""))
+    flag = _sharing(detail)
     if flag is not None:
         found[flag[0]] = flag[1] if flag[1] is not None else _FLAG
     found["requeue" if job.may_requeue else "no-requeue"] = _FLAG
     for key, option in (("Contiguous", "contiguous"), ("Reboot", "reboot")):
         if detail.get(key) == "1":
             found[option] = _FLAG
-    if detail.get("KillOInInvalidDependent") in ("Yes", "No"):
-        found["kill-on-invalid-dep"] = detail["KillOInInvalidDependent"].lower()
+    if detail.get(KILL_ON_INVALID) in ("Yes", "No"):
+        found["kill-on-invalid-dep"] = detail[KILL_ON_INVALID].lower()
     if "SLURM_OVERCOMMIT" in asked:
         found["overcommit"] = _FLAG
     found["export"] = exported(asked.get("SLURM_EXPORT_ENV"))
     found |= {"output": _literal(stdout), "error": _literal(stderr) if stderr != stdout else ""}
     stdin = text.value(detail.get("StdIn"))
     found["input"] = _literal(stdin) if stdin != "/dev/null" else ""
+    if line is not None:
+        if script is not None and "nodes" not in line and "nodes" not in script:
+            found["nodes"] = ""  # Slurm chose how many
+        elif line.get("nodes") or (script or {}).get("nodes"):
+            found["nodes"] = line.get("nodes") or (script or {}).get("nodes")
+        for name, given in carried(line, asked).items():
+            found.setdefault(name, _FLAG if given is None else given)
     return {
         name: None if given is _FLAG else given
         for name, given in found.items()
@@ -124,6 +145,41 @@ def _sizes(detail: Mapping[str, str]) -> dict[str, str | None]:
     spec = detail.get("CoreSpec", "*")
     if text.is_number(spec) and int(spec) > 0:
         found["core-spec"] = spec
+    return found
+
+
+def _sharing(detail: Mapping[str, str]) -> tuple[str, str | None] | None:
+    if "Exclusive" in detail:
+        if detail["Exclusive"] in _EXCLUSIVE:
+            return "exclusive", _EXCLUSIVE[detail["Exclusive"]]
+        return ("oversubscribe", None) if detail.get("OverSubscribe") == "YES" else None
+    return _SHARING.get(detail.get("OverSubscribe", ""))
+
+
+def _per_task(detail: Mapping[str, str], given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """What each task gets since 23.11: `cpu=1,gres/gpu=2` -> `--gpus-per-task=2`, and how GPUs are bound to tasks.
+
+    sbatch takes either `--tres-per-task` or `--gpus-per-task`: where one was given, in the script too, the same.
+    """
+    whole, found = text.value(detail.get("TresPerTask")), dict[str, str | None]()
+    parts = dict(part.partition("=")[::2] for part in whole.split(",") if "=" in part)
+    gpus = [
+        f"{name[9:]}:{count}" if name.startswith("gres/gpu:") else count
+        for name, count in parts.items()
+        if name == "gres/gpu" or name.startswith("gres/gpu:")
+    ]
+    others = [name for name in parts if name != "cpu" and name != "gres/gpu" and not name.startswith("gres/gpu:")]
+    if parts and (others or "tres-per-task" in given):
+        found |= {"tres-per-task": whole, "cpus-per-task": ""}
+    elif gpus:
+        found["gpus-per-task"] = ",".join(gpus)
+    bind = text.value(detail.get("TresBind"))
+    bind = bind.removeprefix("gres/gpu:").removeprefix("gpu:")
+    if bind and not (bind.startswith("per_task:") and parts):  # which it is by itself
+        found["gpu-bind"] = bind
+    frequency = text.value(detail.get("TresFreq")).removeprefix("gpu:")
+    if frequency:
+        found["gpu-freq"] = frequency
     return found
 
 

@@ -18,8 +18,10 @@ from typing import Final
 from rekindle.agent.ports import SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.agent.slurm import comment as comments
 from rekindle.agent.slurm import text
-from rekindle.agent.slurm.capture import SUBMIT_DIR, UMASK, Captured, arguments_of, environment_of, for_submission
+from rekindle.agent.slurm.capture import SUBMIT_DIR, UMASK, Captured, environment_of, for_submission, submission_of
+from rekindle.agent.slurm.compare import differences, hosts_of, shown_of
 from rekindle.agent.slurm.jobs import Job, plain_dependency
+from rekindle.agent.slurm.line import lost, of_line, of_script
 from rekindle.agent.slurm.nodes import Settings
 from rekindle.agent.slurm.options import expand, options_of
 from rekindle.agent.slurm.reads import Reads
@@ -60,6 +62,8 @@ HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted
 NO_SCRIPT: Final = "its script cannot be read (the agent must run as root or SlurmUser)"
 NO_ENVIRONMENT: Final = "the environment of its submission cannot be read (the agent must run as root on the head node)"
 NO_ARGUMENTS: Final = "its script's arguments are known only as one line, in which blanks cannot be told apart"
+LOST: Final = "it was submitted with options, a plug-in's perhaps, that cannot be given again: "
+NOT_KEPT: Final = "what Slurm showed of the original was not kept, by an older agent"
 NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
 MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
@@ -99,8 +103,16 @@ def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) 
     except SlurmError:
         script = None
     environment = environment_of(settings.state_location, job.job)
-    arguments = arguments_of(settings.state_location, job, detail, version=settings.version)
-    return make(job, detail, script=script, environment=environment, arguments=arguments)
+    how = submission_of(settings.state_location, job, detail, version=settings.version)
+    return make(
+        job,
+        detail,
+        script=script,
+        environment=environment,
+        arguments=how.arguments,
+        line=how.line,
+        version=settings.version,
+    )
 
 
 def make(
@@ -110,8 +122,10 @@ def make(
     script: str | None,
     environment: Captured,
     arguments: tuple[str, ...] | None,
+    line: str | None = None,
+    version: str = "",
 ) -> Taken:
-    """The spec, from what could be read. Pure."""
+    """The spec, from what could be read. line: of the submission. version: Slurm's. Pure."""
     cannot = []
     if job.is_array_task:
         cannot.append(ARRAY)
@@ -126,7 +140,12 @@ def make(
     if arguments is None:
         cannot.append(NO_ARGUMENTS)
     stdout, stderr = expand(job.stdout, job), expand(job.stderr, job)
-    options = options_of(job, detail, environment.kept, stdout, stderr)
+    own = of_script(script)
+    words = (job.command.partition(" ")[0], *(arguments or ())) if job.command not in ("", "(null)") else ()
+    given = of_line(line, words) if line is not None else None
+    options = options_of(job, detail, environment.kept, stdout, stderr, script=own, line=given)
+    if left := lost(given or {}, own, environment.all or {}):
+        cannot.append(f"{LOST}{', '.join(left)}"[:300])
     options["comment"] = job.comment
     ours = (environment.kept or {}).get(EXCLUDED, "")
     if ours and options.get("exclude"):
@@ -142,6 +161,7 @@ def make(
         },
         left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
         dependency=plain_dependency(job.dependency),
+        shown=shown_of(job, detail, environment.all, version),
     )
     try:
         spec.to_json()
@@ -204,12 +224,12 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
         args.append(f"--chdir={spec.workdir}")
     if spec.dependency:
         args.append(f"--dependency={spec.dependency}")
-    return ["sbatch", "--parsable", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
+    return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
 
 
 def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, secrets_of: int | None = None) -> int:
-    """sbatch, as the job's user; the new job's id. `secrets_of` is the job whose environment has what the spec leaves
-    out. Raises: SlurmError.
+    """sbatch --hold, as the job's user; the new job's id. `secrets_of` is the job whose environment has what the spec
+    leaves out. Raises: SlurmError.
 
     It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
     program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), for the agent's are nobody's wish.
@@ -242,6 +262,24 @@ def _environment(
     if order.exclude:
         named[EXCLUDED] = ",".join(order.exclude)
     return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)
+
+
+def unlike(
+    spec: JobSpec, order: Order, copy: Job, detail: Mapping[str, str], environment: Captured, version: str
+) -> tuple[str, ...]:
+    """What of a copy is not as in its original, but for what the order changes; none: it is the same job. Pure."""
+    if not spec.shown:
+        return (NOT_KEPT,)
+    if environment.all is None:
+        return (NO_ENVIRONMENT,)
+    asked = hosts_of(spec.shown.get("ReqNodeList", "")) - frozenset(order.exclude)
+    excluded = hosts_of(spec.options.get("exclude") or "") | frozenset(order.exclude)
+    return differences(
+        spec.shown,
+        shown_of(copy, detail, environment.all, version),
+        hosts={"ReqNodeList": asked, "ExcNodeList": excluded},
+        is_resized=order.nodes_max is not None and str(order.nodes_max) != spec.options.get("nodes"),
+    )
 
 
 def user_id(name: str) -> int | None:

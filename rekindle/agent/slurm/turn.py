@@ -108,7 +108,7 @@ class Turn:
             said = comment.parse(job.comment)
             if said is None and job.job in tracked:
                 said = remembered(tracked[job.job])
-            if said is None or job.is_lump:
+            if said is None or job.is_lump or self._is_copy_held_back(job, said):
                 continue
             if spent.is_over(job.user):
                 self._look_later(job)
@@ -120,6 +120,11 @@ class Turn:
         return Reading(
             documents=self._documents, news=tuple(self._news), memory=self._memory, problems=tuple(self._problems[:50])
         )
+
+    def _is_copy_held_back(self, job: Job, said: comment.Comment) -> bool:
+        """A copy that is being compared with its original, or was cancelled for a difference, is no attempt."""
+        never_ran = job.restart == 0 and not job.node_list and (job.is_held or job.state in ENDED)
+        return never_ran and said.attempt is not None and self._deeds.is_unproven(said.attempt)
 
     def _look_at_one(self, job: Job, said: comment.Comment, dependents: Sequence[int], taken: set[str]) -> None:
         """Whatever is strange about one job, even a defect of ours that only it brings out, must not hide the others.
