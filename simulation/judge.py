@@ -133,13 +133,21 @@ class Judge(Watcher):
         until = run.ills[-1].until if run.ills else None
         return until is not None and self._now - until < MISSES_NOTHING
 
+    def _is_shown(self, attempt: Attempt) -> bool:
+        """False of a Slurm job that does not ask for protection: only its heartbeats show it, once they are there."""
+        if attempt.is_tagged or attempt.run.spec.platform != "slurm":
+            return True
+        if attempt.run.spec.watch != "monitor" or attempt.trains_since is None:
+            return False
+        return self._now - attempt.trains_since >= MISSES_NOTHING
+
     def submitted(self, attempt: Attempt) -> None:
         """See Watcher."""
         run = attempt.run
         self.figures.submissions += 1
         if run.spec.platform != "slurm":  # there an order comes first
             self.acts(run, self._now)
-        others = [one.name for one in run.live if one is not attempt]
+        others = [one.name for one in run.live if one is not attempt and self._is_shown(one)]
         if others:
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"

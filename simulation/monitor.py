@@ -96,6 +96,7 @@ class Monitor:
         if attempt.job.ended_at is not None:
             seen_at = min(seen_at, attempt.job.ended_at)
         written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // BEAT_S * BEAT_S)
+        written_at = max((written_at, *(one for one in attempt.told_at if one <= seen_at)))  # with each event, at once
         stretch = attempt.at(written_at)
         if stretch is None:
             return None
@@ -145,6 +146,7 @@ class Monitor:
         """Send an event with the fields that every event has, and `more`."""
         if attempt.run.spec.watch != "monitor":
             return
+        attempt.told_at.append(self._clock.now())
         step = attempt.step_at(self._clock.now())
         detail = {
             "v": 1,

@@ -145,6 +145,7 @@ class Attempt:
     mute: frozenset[int] = frozenset()  # instances whose ranks report nothing
     is_counted: bool = False
     has_pushed_bad: bool = False
+    told_at: list[datetime] = field(default_factory=list)  # when its monitor sent events
     spikes_on: bool = False
     is_done: bool = False  # its script has ended well
 

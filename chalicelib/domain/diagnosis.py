@@ -6,6 +6,7 @@ import dataclasses
 import re
 from datetime import datetime
 
+from chalicelib.domain.claims import is_denied
 from chalicelib.domain.evidence import MAX_SUSPICIONS, Stretch, Suspicion, SuspicionKind, newest_before
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
@@ -32,6 +33,18 @@ _BAD_LOSS = ("nan", "inf")
 
 
 def diagnose(incident: Incident, seen: Observation) -> Incident:
+    """The Incident brought up to date, by those of its Signals that the run's own heartbeat does not deny (claims.py).
+    It keeps them all.
+    """
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    counted = tuple(one for one in incident.signals if not is_denied(one, view, now=seen.observed_at))
+    if len(counted) == len(incident.signals):
+        return _diagnosed(incident, seen)
+    judged = _diagnosed(dataclasses.replace(incident, signals=counted), seen)
+    return dataclasses.replace(judged, signals=incident.signals)
+
+
+def _diagnosed(incident: Incident, seen: Observation) -> Incident:
     """The Incident with fault, rule, onset, target and order brought up to date from its Signals and the look.
 
     Signals about another attempt are evidence, never a reason (stale Signals, DESIGN §7). While we stop and resubmit,

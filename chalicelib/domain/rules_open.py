@@ -7,6 +7,7 @@ from typing import Final
 
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.bad_nodes import NODE_FAULTS, facts_of
+from chalicelib.domain.claims import WAIT, is_denied
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.evidence import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
@@ -134,9 +135,9 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
         return moves_again
     if moves_again is not None and bad is not None:  # it moves, and is not well: its loss is what is left to see to
         look = look.changed(fault=bad, fault_rule=f"beat.{attempt.loss_health}")
-    mended = _node_is_mended(look, attempt)
-    if mended is not None:
-        return mended
+    refuted = _is_denied(look, attempt) or _node_is_mended(look, attempt)
+    if refuted is not None:
+        return refuted
     row = look.policy.playbook(look.incident.fault)
     watched = _left_training(look, attempt, row.response)
     if watched is not None:
@@ -156,6 +157,30 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
         return begin_checkpoint(look, attempt)
     return _confirm_then_stop(look, attempt)
+
+
+def _is_denied(look: Look, attempt: AttemptView) -> Decision | None:
+    """All that is said against the run came over the bus, and its own heartbeat denies it: noted, and nothing is done.
+
+    The heartbeat that bears a claim out may be on its way, and is waited for.
+    """
+    incident = look.incident
+    claims = [one for one in incident.signals if one.triggers and one.fault is not None and concerns(one, incident)]
+    if incident.order is not None or incident.tries or bad_fault(attempt) is not None or not claims:
+        return None
+    if not all(is_denied(one, attempt, now=look.now) for one in claims):
+        return None
+    reason = f"{claims[-1].summary}. But {attempt.name} is {attempt.work or 'running'}, says its own heartbeat"
+    if incident.phase in _UNTOLD:
+        return look.move("claim.denied", f"{reason}; its next ones are waited for", Phase.HOLDING)
+    if look.in_phase < WAIT:
+        return look.stay("claim.denied", f"{reason}; its next ones are waited for", until=look.now + NEXT_BEAT)
+    return look.close(
+        "claim.refuted",
+        f"{reason}, and so did those before it. Whoever may put events on the bus may have sent that; nothing was done",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
 
 
 def _node_is_mended(look: Look, attempt: AttemptView) -> Decision | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from chalicelib.domain.actions import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.bad_nodes import facts_of, to_exclude
+from chalicelib.domain.claims import is_denied
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.doubt import STALE, completed_unseen, doubt_of, in_doubt
 from chalicelib.domain.evidence import LOSS_FAULTS
@@ -224,7 +225,7 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
     """It speaks of this very attempt, and what is seen does not refute it."""
     if signal.attempt != attempt.name or not signal.triggers or signal.fault is None:
         return False
-    if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
+    if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS or is_denied(signal, attempt, now=look.now):
         return False
     if signal.node is not None and is_over(signal, facts_of(signal.node, look.seen)):
         return False

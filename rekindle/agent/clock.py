@@ -62,7 +62,7 @@ class AwsClock:
         """botocore's event after-call."""
         try:
             said = parsedate_to_datetime(http_response.headers["Date"])
-            offset = said.astimezone(UTC) - self._base.now()
+            offset = said - self._base.now()
         except (AttributeError, KeyError, TypeError, ValueError):  # no answer, no date, or none with a zone
             return
         self._offset = offset if abs(offset) > TOLERATED else timedelta(0)

@@ -323,7 +323,7 @@ def test_an_order_that_came_to_nothing_is_given_anew(lab: Lab) -> None:
 def test_an_order_that_nobody_took_in_time_is_given_anew(lab: Lab) -> None:
     lab.head_nodes.show(a_doc())
     lab.scheduler.stop(FIRST)
-    lab.later(minutes=19)
+    lab.later(minutes=5)
     lab.scheduler.stop(FIRST)
     assert lab.last.token.endswith(".0")  # an answer may still be on its way
     lab.later(minutes=2)

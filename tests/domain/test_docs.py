@@ -31,7 +31,7 @@ END = "<!-- end -->"
 SLURM_PAGE = ROOT / "docs" / "slurm-playbooks.md"
 SLURM_BEGIN = "<!-- written by python -m tests.domain.test_docs: {} -->"
 SLURM_RULES = re.compile(
-    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.slurm_says_both[a-z_]*|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|refused_once|blind'
+    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.slurm_says_both[a-z_]*|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|expiring|refused_once|blind'
     r'|blind_limit|owner_stopped)|resubmit\.(?:pending|again|unanswered|requeue_refused|old_unseen|old_unseen_limit))"'
 )
 QUEUE_RULES = ("queued", "held", "pending_for_ever", "queue_limit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from chalicelib.domain.errors import DependencyUnavailable, Permanent
@@ -57,7 +58,9 @@ class FakeHeadNodes:
         if why := why_unknown(self.agent(cluster), now=self._clock.now()):
             return Unknown(why)
         doc = self.node_docs.get(cluster)
-        return Known(doc) if doc is not None else Unknown(f"the agent of {cluster} has not told its nodes yet")
+        if doc is None:
+            return Unknown(f"the agent of {cluster} has not told its nodes yet")
+        return Known(replace(doc, nodes=tuple(replace(one, seen_at=doc.seen_at) for one in doc.nodes)))
 
     def order(self, order: Order) -> Answer | None:
         answer = self.answers.get(order.token)

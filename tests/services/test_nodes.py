@@ -96,10 +96,21 @@ def test_hyperpod_that_does_not_act_within_its_grace_is_helped() -> None:
     world = NodeWorld()
     world.site.recovery = NodeRecovery.AUTOMATIC
     world.report(recommended="replace")
+    world.report(key="job-a", kind=SignalKind.NODE_SUSPECT)  # a run has suffered from it
     world.run(9 * MINUTE)
     assert world.site.calls == []
     world.settle()
     assert [what for what, _ in world.site.calls] == ["replace"]
+
+
+def test_a_node_that_hyperpod_alone_accuses_and_leaves_alone_is_a_persons_to_judge() -> None:
+    world = NodeWorld()
+    world.site.recovery = NodeRecovery.AUTOMATIC
+    incident_id = world.report(recommended="replace")
+    world.settle()
+    incident = world.incident(incident_id)
+    assert world.site.calls == []
+    assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "node.unconfirmed")
 
 
 @pytest.mark.parametrize("limits", [(6, 100), (100, 5), (6, 5)])

@@ -1,0 +1,47 @@
+"""Whether a run's own heartbeat denies what an event of the bus claims of it. Pure.
+
+Whoever may put events on the custom bus may speak there of any Job. The heartbeat lies where the Job's own role alone
+may write, and the monitor writes one at the very moment at which it sends such an event. So a claim counts while no
+fresh heartbeat denies it: of a run that sends none, or whose heartbeats have stopped, the bus is all there is.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from rekindle.detectors import Health
+
+FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/settings.py, beat_s)
+WAIT: Final = timedelta(seconds=45)  # for the heartbeat that bears a claim out: three of their intervals
+_BAD_LOSS: Final = ("nan", "inf")
+_BAD_HEALTH: Final = (Health.SPIKING, Health.DIVERGING, Health.WATCH, Health.NON_FINITE)
+# What the heartbeat tells as well. Each other kind of the monitor's is weighed by its own rules, or is mere news.
+CLAIMS: Final = frozenset(
+    {
+        SignalKind.STALL,
+        SignalKind.NON_FINITE,
+        SignalKind.LOSS_SPIKE,
+        SignalKind.DIVERGENCE,
+        SignalKind.LOSS_RECOVERED,
+    }
+)
+
+
+def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> bool:
+    """True while the fresh heartbeat of the living attempt that the event names says otherwise."""
+    if signal.source is not SignalSource.MONITOR or signal.kind not in CLAIMS:
+        return False
+    if view is None or view.name != signal.attempt or view.status is not AttemptStatus.RUNNING:
+        return False
+    if view.beat_at is None or now - view.beat_at >= FRESH:
+        return False
+    if signal.kind is SignalKind.STALL:
+        return view.work != STALLED
+    if signal.kind is SignalKind.NON_FINITE:
+        return view.loss_state not in _BAD_LOSS and view.loss_health != Health.NON_FINITE
+    if signal.kind is SignalKind.LOSS_RECOVERED:
+        return view.healed_step is None and view.loss_health in _BAD_HEALTH
+    return view.loss_health not in _BAD_HEALTH and view.loss_state not in _BAD_LOSS and view.healed_step is None

@@ -1,0 +1,89 @@
+"""Whoever may put events on the bus changes nothing about a run whose own heartbeat denies them."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chalicelib.domain.claims import CLAIMS, FRESH, WAIT, is_denied
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.known import Known
+from chalicelib.domain.observations import STALLED, TRAINING, AttemptStatus
+from chalicelib.domain.signals import SignalKind, SignalSource
+from rekindle.detectors import Health
+from tests.domain.looks import MINUTE, NOW, checkpoint, incident, look, seen, signal, view
+
+FORGED = {
+    SignalKind.STALL: FaultClass.HANG,
+    SignalKind.NON_FINITE: FaultClass.NON_FINITE,
+    SignalKind.LOSS_SPIKE: FaultClass.LOSS_SPIKE,
+    SignalKind.DIVERGENCE: FaultClass.DIVERGENCE,
+}
+WELL = {"beat_at": NOW - timedelta(seconds=5), "work": TRAINING, "loss_state": "finite", "loss_health": Health.OK}
+BORNE_OUT = {
+    SignalKind.STALL: {"work": STALLED},
+    SignalKind.NON_FINITE: {"loss_state": "nan", "loss_health": Health.NON_FINITE},
+    SignalKind.LOSS_SPIKE: {"loss_health": Health.SPIKING},
+    SignalKind.DIVERGENCE: {"loss_health": Health.DIVERGING},
+}
+
+
+def test_every_claim_that_opens_an_incident_is_forged_here() -> None:
+    assert {*FORGED, SignalKind.LOSS_RECOVERED} == CLAIMS
+
+
+@pytest.mark.parametrize("kind", FORGED)
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.WATCHING, Phase.HOLDING])
+def test_a_claim_that_the_heartbeat_denies_is_waited_with_and_then_noted(kind: SignalKind, phase: Phase) -> None:
+    forged = signal(FORGED[kind], kind=kind, step=100)
+    case = incident(phase, signals=(forged,), phase_entered_at=NOW - timedelta(seconds=5))
+    decision = look(case, seen(view(**WELL)))
+    assert (decision.rule, decision.actions) == ("claim.denied", ())
+    assert decision.incident.is_open
+    assert not decision.incident.is_poisoned
+    old = incident(Phase.HOLDING, signals=(forged,), phase_entered_at=NOW - WAIT)
+    decision = look(old, seen(view(**WELL)))
+    assert (decision.rule, decision.incident.phase) == ("claim.refuted", Phase.STOPPED)
+    assert {type(one).__name__ for one in decision.actions} <= {"Notify"}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_claim_about_the_new_attempt_is_not_acted_on_either(kind: SignalKind) -> None:
+    forged = signal(FORGED[kind], kind=kind, attempt="lm-r2", step=95)
+    case = incident(Phase.VERIFYING, FaultClass.HANG, signals=(forged,))
+    decision = look(case, seen(view(name="lm-r2", step=95, **WELL), new_signals=(forged,)))
+    assert decision.incident.phase is Phase.VERIFYING
+    assert not {type(one).__name__ for one in decision.actions} & {"StopJob", "RequestCheckpoint", "ResubmitJob"}
+    assert not decision.incident.is_poisoned
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_the_same_claim_counts_once_the_heartbeat_bears_it_out(kind: SignalKind) -> None:
+    true = signal(FORGED[kind], kind=kind, step=100, evidence={"step": 100, "onset_step": 100})
+    case = incident(Phase.HOLDING, signals=(true,))
+    what = view(**{**WELL, "onset_step": 100, **BORNE_OUT[kind]})
+    decision = look(case, seen(what, checkpoints=Known(())))
+    assert not decision.rule.startswith("claim.")
+    assert decision.incident.fault is FORGED[kind]
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_of_a_run_that_sends_no_heartbeat_the_bus_is_all_there_is(kind: SignalKind) -> None:
+    claim = signal(FORGED[kind], kind=kind)
+    for silent in (view(), view(**{**WELL, "beat_at": NOW - FRESH}), view(AttemptStatus.FAILED, **WELL)):
+        assert not is_denied(claim, silent, now=NOW)
+
+
+def test_only_what_came_over_the_bus_is_denied() -> None:
+    claim = signal()
+    assert is_denied(claim, view(**WELL), now=NOW)
+    assert not is_denied(replace(claim, source=SignalSource.SWEEP), view(**WELL), now=NOW)
+
+
+def test_another_source_that_says_the_same_is_heard() -> None:
+    """A forged claim beside a true death of the run takes nothing from it."""
+    forged = signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE)
+    dead = view(AttemptStatus.FAILED, failure_reason="AlgorithmError: exit code 1", ended_at=NOW - MINUTE, **WELL)
+    decision = look(incident(signals=(forged,)), seen(dead, checkpoints=Known((checkpoint(90),))))
+    assert not decision.rule.startswith("claim.")
