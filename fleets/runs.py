@@ -64,7 +64,7 @@ class Outcome:
     @property
     def ettr(self) -> float:
         """The ledger's ETTR, with the time that saves take as one more loss."""
-        share = ettr(self.wall_s, [*(Known(one) for one in self.lost_s), Known(self.saving_s)])
+        share = ettr(Known(self.wall_s), [*(Known(one) for one in self.lost_s), Known(self.saving_s)])
         assert isinstance(share, Known)  # noqa: S101  the wall time is above zero and every loss is known
         return share.value
 

@@ -307,7 +307,14 @@ def job_of(stored: Item) -> Job:
         limits=tuple(items.unpack(stored["limits"])) if "limits" in stored else (),
         size=JobSize.from_wire(items.unpack(stored["size"])) if "size" in stored else JobSize(),
         halted_by=items.read_text(stored, "halted_by") or "",
+        ended_at=_ended_at(stored),
     )
+
+
+def _ended_at(stored: Item) -> datetime | None:
+    """What an earlier end left behind counts for nothing once a new attempt runs."""
+    text = None if items.read_flag(stored, "active") else items.read_text(stored, "ended_at")
+    return datetime.fromisoformat(text) if text else None
 
 
 def _readable(stored: Item) -> Job | None:

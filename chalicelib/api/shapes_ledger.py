@@ -54,7 +54,7 @@ _SUMS: Final[Mapping[str, Schema]] = {
 LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
     "Quantity": {"oneOf": [number("a figure"), record({"unknown": any_text("why it is not known")})]},
     "Total": record(
-        {"sum": number(), "counted": whole("of how many"), "not_counted": whole("Incidents that have no figure")}
+        {"sum": _QUANTITY, "counted": whole("of how many"), "not_counted": whole("Incidents that have no figure")}
     ),
     "Spread": record(
         {"median": _QUANTITY, "p90": _QUANTITY, "counted": whole("of how many"), "not_counted": whole("without one")}
@@ -115,8 +115,8 @@ LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
             "instances": listing({"type": "array"}, "[instance type, how many]"),
             "attempts": whole("so far"),
             "began_at": at("the first attempt"),
-            "until": at("until when is counted"),
-            "wall_s": number(),
+            "until": or_null(at("until when is counted; null where the end is not known")),
+            "wall_s": _QUANTITY,
             "ettr_by_steps": _QUANTITY,
             **_SUMS,
         },
@@ -127,7 +127,7 @@ LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
             "days": whole("the window"),
             "since": at("its begin"),
             "until": at("its end"),
-            "jobs": whole("active Jobs in the ETTR"),
+            "jobs": whole("Jobs in the ETTR"),
             **_SUMS,
         },
         is_open=True,

@@ -98,7 +98,8 @@ class Job:
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
     `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
-    ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `version` fences changes of
+    ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when it was
+    found to be over, None while it is active. `version` fences changes of
     the current attempt.
     """
 
@@ -119,6 +120,7 @@ class Job:
     limits: tuple[str, ...] = ()
     halted_by: str = ""
     size: JobSize = field(default_factory=JobSize)
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

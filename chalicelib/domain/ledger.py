@@ -14,7 +14,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger_lost import ENDS, LostTime, lost_time
+from chalicelib.domain.ledger_lost import ENDS, POISONS, LostTime, lost_time
 from chalicelib.domain.ledger_otherwise import Otherwise, otherwise
 from chalicelib.domain.prices import Prices
 from rekindle.mailbox import SaveKind
@@ -201,19 +201,32 @@ def _since(onset: Maybe[datetime], moment: datetime) -> Maybe[float]:
 
 
 def steps_lost(incident: Incident) -> Maybe[int]:
-    """What had been done and had to be done again: of each new start, the old one's furthest step minus where it goes
-    on."""
+    """Good steps that had been trained and had to be trained again: of each new start, the old one's furthest good
+    step minus where it goes on. Steps since a loss went bad are worth nothing; what they cost is in the lost time."""
     if not incident.account.restarts:
         return _nothing_restarted(incident)
     total = 0
     for index, one in enumerate(incident.account.restarts):
-        furthest = furthest_before(incident, index)
+        furthest = good_before(incident, index)
         if isinstance(furthest, Unknown):
             return furthest
         if isinstance(one.resume_step, Unknown):
             return Unknown(f"where {one.name} went on is not known: {one.resume_step.why}")
         total += max(0, furthest.value - one.resume_step.value)
     return Known(total)
+
+
+def good_before(incident: Incident, index: int) -> Maybe[int]:
+    """As `furthest_before`, but not beyond the step before that attempt's first bad one."""
+    furthest, after = furthest_before(incident, index), incident.account.restarts[index].after
+    bad = [one.step for one in incident.onsets if one.attempt == after]
+    if incident.onset_attempt == after and incident.onset_fault in POISONS:
+        bad.append(incident.onset_step)
+    for step in bad:
+        if isinstance(step, Unknown):
+            return Unknown(f"since which step {after} was bad is not known: {step.why}")
+        furthest = Known(min(furthest.value, step.value - 1)) if isinstance(furthest, Known) else Known(step.value - 1)
+    return furthest
 
 
 def furthest_before(incident: Incident, index: int) -> Maybe[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from chalicelib.domain.incidents import Phase
@@ -24,10 +24,12 @@ class RunNow:
 
 
 def total_of(quantities: Iterable[Maybe[Any]]) -> dict[str, Any]:
-    """The sum of those that are known, with how many they are, and how many are left out of it."""
+    """The sum of those that are known, with how many they are, and how many are left out of it. Unknown, never zero,
+    where none of them is known."""
     items = list(quantities)
     known = [one.value for one in items if isinstance(one, Known)]
-    return {"sum": round(float(sum(known)), 3), "counted": len(known), "not_counted": len(items) - len(known)}
+    total: Maybe[float] = Known(float(sum(known))) if known or not items else Unknown("it is known of no Incident")
+    return {"sum": worth(total), "counted": len(known), "not_counted": len(items) - len(known)}
 
 
 def spread_of(quantities: Iterable[Maybe[float]]) -> dict[str, Any]:
@@ -87,11 +89,15 @@ def _grouped(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 def job_sums(
     job: Job, attempts: Sequence[Attempt], ledgers: Sequence[IncidentLedger], run: RunNow, *, now: datetime
 ) -> dict[str, Any]:
-    """A Job's ledger. ETTR is productive time by wall time, once by the Incidents and once by the run's own steps."""
+    """A Job's ledger. ETTR is productive time by wall time, once by the Incidents and once by the run's own steps.
+
+    The wall time ends with the run, so that no figure moves on while it is over.
+    """
     began = min([job.created_at, *(one.submitted_at for one in attempts)])
-    ended = attempts[-1].ended_at if attempts and not job.active else None
-    wall = max(0.0, ((ended or now) - began).total_seconds())
+    until = run_until(job, attempts[-1] if attempts else None, now=now)
+    wall: Maybe[float] = until if isinstance(until, Unknown) else Known(max(0.0, _seconds(until.value - began)))
     losses = [one.lost.seconds for one in ledgers]
+    open_ones = sum(one.incident.closed_at is None for one in ledgers)
     return {
         "job_id": job.job_id,
         "name": job.name,
@@ -100,17 +106,33 @@ def job_sums(
         "instances": [list(pair) for pair in job.size.instances],
         "attempts": len(attempts),
         "began_at": began.isoformat(),
-        "until": (ended or now).isoformat(),
-        "wall_s": round(wall, 3),
+        "until": until.value.isoformat() if isinstance(until, Known) else None,
+        "wall_s": worth(wall),
         "ettr": worth(ettr(wall, losses)),
-        "ettr_at_most": worth(ettr(wall, [one for one in losses if isinstance(one, Known)])),
+        "ettr_at_most": worth(at_most(wall, losses, open_ones=open_ones)),
         "ettr_by_steps": worth(_by_steps(attempts, run, wall)),
         **sums_of(ledgers),
     }
 
 
-def ettr(wall_s: float, losses: Sequence[Maybe[float]]) -> Maybe[float]:
+def run_until(job: Job, last: Attempt | None, *, now: datetime) -> Maybe[datetime]:
+    """When the run ended, or `now` while it runs. A run that has ended is over, whoever has noticed."""
+    if last is not None and last.ended_at is not None:
+        return Known(last.ended_at)
+    if job.active:
+        return Known(now)
+    return Known(job.ended_at) if job.ended_at is not None else Unknown("when the run ended is not known")
+
+
+def _seconds(span: timedelta) -> float:
+    return span.total_seconds()
+
+
+def ettr(wall: Maybe[float], losses: Sequence[Maybe[float]]) -> Maybe[float]:
     """(wall - lost) / wall. Unknown as soon as one loss is: a sum without it would flatter."""
+    if isinstance(wall, Unknown):
+        return wall
+    wall_s = wall.value
     if wall_s <= 0:
         return Unknown("the run has taken no time yet")
     lost = 0.0
@@ -121,8 +143,19 @@ def ettr(wall_s: float, losses: Sequence[Maybe[float]]) -> Maybe[float]:
     return Known(max(0.0, wall_s - lost) / wall_s)
 
 
-def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall_s: float) -> Maybe[float]:
+def at_most(wall: Maybe[float], losses: Sequence[Maybe[float]], *, open_ones: int) -> Maybe[float]:
+    """What `ettr` is at most, without the losses that are not known. Unknown while an Incident is open: it may be
+    losing now."""
+    if open_ones:
+        return Unknown(f"{open_ones} Incidents are open" if open_ones > 1 else "an Incident is open")
+    return ettr(wall, [one for one in losses if isinstance(one, Known)])
+
+
+def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall: Maybe[float]) -> Maybe[float]:
     """The steps that count, at the run's median step time, by wall time: start-up, saving and queueing are lost too."""
+    if isinstance(wall, Unknown):
+        return wall
+    wall_s = wall.value
     if wall_s <= 0:
         return Unknown("the run has taken no time yet")
     if isinstance(run.step_s, Unknown):
@@ -139,17 +172,36 @@ def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall_s: float) -> Maybe[
     return Known(productive / wall_s)
 
 
-def fleet_ettr(jobs: Sequence[Job], losses: dict[str, list[Maybe[float]]], *, since: datetime, now: datetime) -> Any:
-    """Over the active Jobs, each weighed by its wall time within the window: {"ettr", "ettr_at_most", "jobs"}."""
-    wall = 0.0
-    all_losses: list[Maybe[float]] = []
+def fleet_ettr(
+    jobs: Sequence[Job], ledgers: Sequence[IncidentLedger], *, since: datetime, now: datetime
+) -> dict[str, Any]:
+    """Over the Jobs that ran within the window, each weighed by its wall time there: {"ettr", "ettr_at_most", "jobs"}.
+
+    A Job with an open Incident counts up to that Incident's onset: what it loses shows when the Incident closes. One
+    that is over counts up to its end; one whose end is not known is left out.
+    """
+    held: dict[str, datetime] = {}
+    losses: dict[str, list[Maybe[float]]] = defaultdict(list)
+    for one in ledgers:
+        job_id = one.incident.job_id
+        if job_id is None:
+            continue
+        if one.incident.closed_at is not None:
+            losses[job_id].append(one.lost.seconds)
+            continue
+        begun = one.onset_at.value if isinstance(one.onset_at, Known) else one.incident.opened_at
+        held[job_id] = min(begun, held.get(job_id, begun))
+    wall, counted, all_losses = 0.0, 0, list[Maybe[float]]()
     for job in jobs:
-        wall += max(0.0, (now - max(since, job.created_at)).total_seconds())
+        until = run_until(job, None, now=now)
+        if isinstance(until, Unknown):
+            continue
+        counted += 1
+        wall += max(0.0, _seconds(min(until.value, held.get(job.job_id, now)) - max(since, job.created_at)))
         all_losses += losses.get(job.job_id, [])
+    whole: Maybe[float] = Known(wall) if counted else Unknown("no Job ran")
     return {
-        "jobs": len(jobs),
-        "ettr": worth(ettr(wall, all_losses) if jobs else Unknown("no active Job")),
-        "ettr_at_most": worth(
-            ettr(wall, [one for one in all_losses if isinstance(one, Known)]) if jobs else Unknown("no active Job")
-        ),
+        "jobs": counted,
+        "ettr": worth(ettr(whole, all_losses)),
+        "ettr_at_most": worth(at_most(whole, all_losses, open_ones=len(held))),
     }

@@ -17,6 +17,7 @@ from chalicelib.domain.ledger import IncidentLedger
 from chalicelib.domain.ledger_lost import ENDS
 from chalicelib.domain.markdown import plain
 from chalicelib.domain.postmortem_next import next_steps
+from rekindle.quantities import NAMES, heading
 from rekindle.signatures.words import ACTIONS, fault_word, labelled_action
 
 MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
@@ -53,7 +54,7 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
         f"- Fault: {fault_word(incident.fault)}, by rule {plain(incident.fault_rule or 'none yet')}",
         f"- Began: {_moment(ledger.onset_at)}{_by(incident)}; opened {_at(incident.opened_at)}; {ended}",
         f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
-        f"- Found (MTTD) after {_seconds(ledger.mttd_s)}; recovered (MTTR) after {_seconds(ledger.mttr_s)}",
+        f"- {heading('mttd_s')}: {_seconds(ledger.mttd_s)}; {NAMES['mttr_s']}: {_seconds(ledger.mttr_s)}",
         f"- Size: {_size(ledger)}",
         f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.rollbacks}; "
         f"signals: {incident.signals_seen}",

@@ -12,7 +12,7 @@ from chalicelib.domain.errors import InvalidRequest, RecoveryError, UnknownEntit
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.ledger_sums import RunNow, fleet_ettr, job_sums, sums_of
 from chalicelib.domain.postmortem import postmortem_of
@@ -86,29 +86,36 @@ class Ledgers:
         now = self.clock.now()
         since = now - timedelta(days=days)
         incidents, all_incidents = self._since(since)
-        jobs = list(islice(self.registry.active(), MAX_JOBS + 1))
-        ended = {one.job_id for one in incidents if one.job_id is not None} - {job.job_id for job in jobs}
-        known = [*jobs, *self.registry.known(sorted(ended)).values()]
+        jobs, all_jobs = self._ran_since(since)
+        others = {one.job_id for one in incidents if one.job_id is not None} - {job.job_id for job in jobs}
+        known = [*jobs, *self.registry.known(sorted(others)).values()]
         sizes: dict[str | None, JobSize] = {None: _OF_NO_RUN, **{job.job_id: job.size for job in known}}
         prices = self.prices.load()
         ledgers = [self._ledger(one, sizes.get(one.job_id, _NOBODYS), prices) for one in incidents]
-        losses: dict[str, list[Maybe[float]]] = {}
-        for one in ledgers:
-            if one.incident.job_id is not None and one.incident.closed_at is not None:
-                losses.setdefault(one.incident.job_id, []).append(one.lost.seconds)
         said = [] if all_incidents else [f"only the newest {MAX_INCIDENTS} closed or open Incidents are counted"]
-        if len(jobs) > MAX_JOBS:
-            said.append(f"the ETTR is over {MAX_JOBS} active Jobs only")
+        if not all_jobs:
+            said.append(f"the ETTR is over the Jobs among the first {MAX_JOBS} only, active ones first")
         return {
             "days": days,
             "since": since.isoformat(),
             "until": now.isoformat(),
-            **fleet_ettr(jobs[:MAX_JOBS], losses, since=since, now=now),
+            **fleet_ettr(jobs, ledgers, since=since, now=now),
             **sums_of(ledgers),
             "prices": prices.to_wire(),
             "truncated": bool(said),
             "said": "; ".join(said),
         }
+
+    def _ran_since(self, since: datetime) -> tuple[list[Job], bool]:
+        """The Jobs that are active or ended since then, and whether these are all."""
+        found: list[Job] = []
+        cursor: str | None = None
+        for _ in range(MAX_JOBS // PAGE):
+            page, cursor = self.registry.list_jobs(limit=PAGE, cursor=cursor)
+            found += [job for job in page if job.active or (job.ended_at is not None and job.ended_at >= since)]
+            if cursor is None:
+                return found, True
+        return found, False
 
     def _since(self, since: datetime) -> tuple[Sequence[Incident], bool]:
         """Those that opened since then, and whether these are all."""

@@ -112,7 +112,7 @@ class Director:
         except DemoBrokeOff as err:
             problem = str(err)
         picture = self._picture()
-        recovery = measure(injection, _fresh(picture, known), picture.attempts, save_every=SAVE_EVERY)
+        recovery = measure(injection, _fresh(picture, known), picture.attempts)
         if not recovery.ok:
             self._recoveries.append(recovery)
             raise DemoBrokeOff(problem or f"{TITLES[fault]}: the Incident ended as {_phase(recovery)}")

@@ -75,10 +75,10 @@ def _recovery(recovery: Recovery, at_s: float, x: Place, *, level: int) -> list[
         'stroke-dasharray="4 3"/>',
         f'<text x="{at:.1f}" y="{said_at - 18}" text-anchor="{anchor}" fill="{FAULT}" font-weight="600">{title}</text>',
     ]
-    if recovery.recovered_after_s is None:
+    if recovery.mttr_s is None:
         return parts
-    right = x(at_s + recovery.recovered_after_s)
-    said = f"recovered in {recovery.recovered_after_s:.0f} s"
+    right = x(at_s + recovery.mttr_s)
+    said = f"recovered in {recovery.mttr_s:.0f} s"
     if recovery.resumed_at_step is not None:
         said += f", from step {recovery.resumed_at_step}"
     parts += [

@@ -75,8 +75,8 @@ def _recovery(row: Recovery) -> dict[str, Any]:
         "outcome": incident.phase if incident else None,
         "rule": incident.outcome if incident else None,
         "recovered": row.ok,
-        "detected_after_s": _rounded(row.detected_after_s),
-        "recovered_after_s": _rounded(row.recovered_after_s),
+        "mttd_s": _rounded(row.mttd_s),
+        "mttr_s": _rounded(row.mttr_s),
         "steps_lost": row.steps_lost,
         "resumed_at_step": row.resumed_at_step,
         "emergency_checkpoint": {

@@ -5,10 +5,9 @@ Nothing here reads a clock, a file or AWS: `watch` gathers, `view` shows and `re
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -89,6 +88,10 @@ class IncidentSeen:
     ask: dict[str, Any] | None
     tries: tuple[str, ...]
     lines: tuple[Line, ...]
+    mttd_s: float | None = None  # these are the ledger's; None where it does not know
+    mttr_s: float | None = None
+    steps_lost: int | None = None
+    steps_saved: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +118,13 @@ class WorkSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """One row of the table. Durations count from the injection; steps are of the last resubmission."""
+    """One row of the table. Durations and lost steps are the ledger's; the resume step is of the last resubmission."""
 
     fault: Fault
     incident: IncidentSeen | None
     injection: Injection
-    detected_after_s: float | None
-    recovered_after_s: float | None
+    mttd_s: float | None
+    mttr_s: float | None
     steps_lost: int | None
     resumed_at_step: int | None
     saved: WorkSaved
@@ -133,21 +136,15 @@ class Recovery:
         return self.incident is not None and self.incident.phase == "recovered"
 
 
-def measure(
-    injection: Injection, incident: IncidentSeen | None, attempts: Sequence[AttemptSeen], *, save_every: int
-) -> Recovery:
-    """The figures of one recovery.
-
-    save_every: steps between the run's periodic checkpoints; what lies beyond the last of them, an emergency
-    checkpoint has saved.
-    """
+def measure(injection: Injection, incident: IncidentSeen | None, attempts: Sequence[AttemptSeen]) -> Recovery:
+    """One recovery, with the ledger's figures of it."""
     if incident is None:
         return Recovery(
             fault=injection.fault,
             incident=None,
             injection=injection,
-            detected_after_s=None,
-            recovered_after_s=None,
+            mttd_s=None,
+            mttr_s=None,
             steps_lost=None,
             resumed_at_step=None,
             saved=WorkSaved(steps=None, why="no Incident was opened"),
@@ -155,38 +152,21 @@ def measure(
         )
     by_name = {attempt.name: attempt for attempt in attempts}
     chain = [by_name[name] for name in (injection.attempt, *incident.tries) if name in by_name]
-    if injection.fault is Fault.SPIKE and chain and chain[0].last_good_step is not None:
-        # Finite, but trained on bad data: no progress either.
-        chain[0] = replace(chain[0], last_good_step=min(chain[0].last_good_step, injection.step - 1))
     resumed_at = chain[-1].resumed_from if len(chain) > 1 else None
-    closed = incident.closed_at
     return Recovery(
         fault=injection.fault,
         incident=incident,
         injection=injection,
-        detected_after_s=(incident.opened_at - injection.at).total_seconds(),
-        recovered_after_s=(closed - injection.at).total_seconds() if closed else None,
-        steps_lost=steps_lost(chain),
+        mttd_s=incident.mttd_s,
+        mttr_s=incident.mttr_s,
+        steps_lost=incident.steps_lost,
         resumed_at_step=resumed_at,
-        saved=_saved(injection.fault, incident, resumed_at, save_every),
+        saved=_saved(injection.fault, incident, resumed_at),
         attempts=tuple(attempt.name for attempt in chain),
     )
 
 
-def steps_lost(chain: Sequence[AttemptSeen]) -> int | None:
-    """Good steps that an attempt trained beyond the point where its successor resumed: done in vain.
-
-    Steps after a loss turned non-finite were never progress; they cost time, which is measured as time.
-    """
-    lost = 0
-    for before, after in itertools.pairwise(chain):
-        if before.last_good_step is None:
-            continue  # it never trained a good step, so it has none to lose
-        lost += max(0, before.last_good_step - (after.resumed_from or 0))
-    return lost if len(chain) > 1 else None
-
-
-def _saved(fault: Fault, incident: IncidentSeen, resumed_at: int | None, save_every: int) -> WorkSaved:
+def _saved(fault: Fault, incident: IncidentSeen, resumed_at: int | None) -> WorkSaved:
     ask = incident.ask
     if ask is None or fault is Fault.SPIKE:
         why = {
@@ -197,7 +177,7 @@ def _saved(fault: Fault, incident: IncidentSeen, resumed_at: int | None, save_ev
         return WorkSaved(steps=None, why=why)
     if ask.get("outcome") != "saved" or resumed_at is None:
         return WorkSaved(steps=None, why=f"asked, answered “{ask.get('outcome') or 'nothing'}”")
-    return WorkSaved(steps=resumed_at % save_every, why=f"saved at step {resumed_at}, at the last moment")
+    return WorkSaved(steps=incident.steps_saved, why=f"saved at step {resumed_at}, at the last moment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from localcloud.demo.chart import BROKEN, draw
 from localcloud.demo.story import TITLES, AttemptSeen, IncidentSeen, Recovery, StepSeen
+from rekindle.quantities import NAMES
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_green", "bright_yellow")
 _PHASE_STYLE = {"recovered": "bold green", "stopped": "bold yellow", "handed_over": "bold red"}
@@ -206,7 +207,7 @@ def results(recoveries: Sequence[Recovery], *, width: int) -> Table:
         title="what was done to the run, and how it came back", title_justify="left", padding=(0, 0 if narrow else 1)
     )
     table.add_column("fault")
-    for heading in ("detected after", "recovered after", "steps lost", "resumed at step"):
+    for heading in (*(NAMES[name] for name in ("mttd_s", "mttr_s", "steps_lost")), "resumed at step"):
         table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     table.add_column("work saved by the emergency checkpoint", min_width=len("checkpoint"))
     table.add_column("outcome", no_wrap=True, min_width=len("handed_over"))
@@ -214,8 +215,8 @@ def results(recoveries: Sequence[Recovery], *, width: int) -> Table:
         outcome = row.incident.phase if row.incident else "no Incident"
         table.add_row(
             TITLES[row.fault],
-            _seconds(row.detected_after_s),
-            _seconds(row.recovered_after_s),
+            _seconds(row.mttd_s),
+            _seconds(row.mttr_s),
             "–" if row.steps_lost is None else str(row.steps_lost),
             "–" if row.resumed_at_step is None else str(row.resumed_at_step),
             str(row.saved),

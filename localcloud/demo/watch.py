@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from chalicelib.domain.errors import UnknownEntity
 from chalicelib.domain.incidents import Incident, TimelineEntry
+from chalicelib.domain.instances import JobSize
 from chalicelib.domain.jobs import Attempt
 from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.ledger import ledger_of
+from chalicelib.domain.prices import Prices
 from chalicelib.ports import IncidentStore, JobRegistry
 from localcloud.demo.story import AttemptSeen, IncidentSeen, Line
 from localcloud.demo.trace import Trace
 from localcloud.demo.view import Picture, WorkerSeen
+
+T = TypeVar("T")
 
 MAX_INCIDENTS = 50
 # Reading the registry costs the processor that the run and its recovery also need.
@@ -89,7 +94,7 @@ class Watch:
                 # Read again in one strongly consistent piece: an index row may be older than the timeline.
                 fresh = self._store.load(incident.incident_id).incident
                 lines = self._store.timeline(incident.incident_id)
-                entry = _incident(fresh, lines)
+                entry = _incident(fresh, lines, now=self._now())
                 if not fresh.is_open and any(line.rule == "told" for line in lines):
                     self._closed[incident.incident_id] = entry
                 seen.append(entry)
@@ -118,7 +123,8 @@ class Watch:
         )
 
 
-def _incident(incident: Incident, lines: tuple[TimelineEntry, ...]) -> IncidentSeen:
+def _incident(incident: Incident, lines: tuple[TimelineEntry, ...], *, now: datetime) -> IncidentSeen:
+    book = ledger_of(incident, size=JobSize(), prices=Prices(instances={}), now=now)
     ask: dict[str, Any] | None = None
     if incident.ask is not None:
         ask = {"outcome": incident.ask.outcome, "step": incident.ask.step, "why": incident.ask.why}
@@ -131,12 +137,16 @@ def _incident(incident: Incident, lines: tuple[TimelineEntry, ...]) -> IncidentS
         closed_at=incident.closed_at,
         ask=ask,
         tries=tuple(item.name for item in incident.tries),
+        mttd_s=_known(book.mttd_s),
+        mttr_s=_known(book.mttr_s),
+        steps_lost=_known(book.steps_lost),
+        steps_saved=_known(book.steps_saved),
         lines=tuple(Line(at=line.at, phase=line.phase.value, rule=line.rule, text=line.text) for line in lines),
     )
 
 
-def _known(step: Maybe[int]) -> int | None:
-    return step.value if isinstance(step, Known) else None
+def _known(quantity: Maybe[T]) -> T | None:
+    return quantity.value if isinstance(quantity, Known) else None
 
 
 def process_state(pid: int) -> str:

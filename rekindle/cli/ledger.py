@@ -13,9 +13,11 @@ from rekindle.cli.reading import out, out_json, wants_json
 from rekindle.cli.shapes import day_and_time, member, objects, span, word
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.quantities import NAMES
 
 DEFAULT_DAYS: Final = 7
-_TITLE_COLUMNS: Final = 18
+_COUNTS: Final = ("steps_lost", "steps_saved", "gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved")
+_TITLE_COLUMNS: Final = max(map(len, NAMES.values())) + 2
 _SHOWN_STAGES: Final = 8
 
 
@@ -54,15 +56,8 @@ def postmortem(args: argparse.Namespace) -> int:
 def _incident(body: Mapping[str, Any], style: Style) -> str:
     heading = f"{word(body, 'incident_id')}  {word(body, 'fault')}, {word(body, 'phase')}"
     facts = [
-        ("found after", _time(body, "mttd_s")),
-        ("recovered after", _time(body, "mttr_s")),
-        ("steps lost", _count(body, "steps_lost")),
-        ("steps saved", _count(body, "steps_saved")),
-        ("time lost", _time(body, "lost_s")),
-        ("GPU-hours lost", _count(body, "gpu_hours_lost")),
-        ("GPU-hours saved", _count(body, "gpu_hours_saved")),
-        ("dollars lost", _count(body, "dollars_lost")),
-        ("dollars saved", _count(body, "dollars_saved")),
+        *((NAMES[name], _time(body, name)) for name in ("mttd_s", "mttr_s", "lost_s")),
+        *((NAMES[name], _count(body, name)) for name in _COUNTS),
         (
             "without Rekindle",
             f"{_time(body, 'counterfactual', 'lost_s')} lost, "
@@ -72,7 +67,7 @@ def _incident(body: Mapping[str, Any], style: Style) -> str:
     blocks = [_facts(heading, facts, style)]
     stages = objects(body, "stages")
     if stages:
-        columns = (Column("stage"), Column("began"), Column("after", right=True), Column("took", right=True))
+        columns = (Column("stage"), Column("began"), Column("after", right=True), Column(NAMES["seconds"], right=True))
         rows = [
             (word(one, "phase"), day_and_time(one, "at"), _time(one, "after_s"), _time(one, "seconds"))
             for one in stages
@@ -92,17 +87,10 @@ def _sums(body: Mapping[str, Any], style: Style) -> str:
     )
     facts = [
         ("incidents", counted),
-        ("ETTR", _share(body, "ettr")),
-        ("found after", _spread(body, "mttd_s")),
-        ("recovered after", _spread(body, "mttr_s")),
-        ("time lost", _total(body, "lost_s", time=True)),
-        ("steps lost", _total(body, "steps_lost")),
-        ("steps saved", _total(body, "steps_saved")),
-        ("GPU-hours lost", _total(body, "gpu_hours_lost")),
-        ("GPU-hours saved", _total(body, "gpu_hours_saved")),
-        ("GPU-hours spared", _total(body, "spared_gpu_hours")),
-        ("dollars lost", _total(body, "dollars_lost")),
-        ("dollars spared", _total(body, "spared_dollars")),
+        *((NAMES[name], _share(body, name)) for name in ("ettr", "ettr_at_most")),
+        *((NAMES[name], _spread(body, name)) for name in ("mttd_s", "mttr_s")),
+        (NAMES["lost_s"], _total(body, "lost_s", time=True)),
+        *((NAMES[name], _total(body, name)) for name in (*_COUNTS, "spared_gpu_hours", "spared_dollars")),
     ]
     blocks = [_facts(heading, facts, style)]
     for name, title in (("lost_by_fault_s", "fault"), ("lost_by_stage_s", "stage")):

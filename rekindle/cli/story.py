@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.cli.held import held, questions
 from rekindle.cli.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
 from rekindle.cli.table import TONES, Column, Style, clean, render, width
+from rekindle.quantities import NAMES
 
 READING_WIDTH = 100  # a line of text beyond this is hard to read, and off a terminal there is no width to ask for
 INDENT = " " * 12
@@ -35,8 +36,8 @@ def tell(incident: Mapping[str, Any], style: Style) -> str:
 def _head(incident: Mapping[str, Any], style: Style) -> str:
     phase = word(incident, "phase")
     opened_at, closed_at = moment(incident, "opened_at"), moment(incident, "closed_at")
-    took = f" after {span((closed_at - opened_at).total_seconds())}" if opened_at and closed_at else ""
-    ended = clean(_TAIL_PHASES.get(phase, phase)) + took
+    held = f", {NAMES['open_s']} {span((closed_at - opened_at).total_seconds())}" if opened_at and closed_at else ""
+    ended = clean(_TAIL_PHASES.get(phase, phase)) + held
     title = f"{style.paint(clean(word(incident, 'incident_id')), 'bold')}  {_toned(ended, phase, style)}"
     rule, version = word(incident, "fault_rule"), word(incident, "policy_version")
     facts = [

@@ -9,38 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rekindle.quantities import NAMES, heading
+
 TIMES: Final = "Times"
 COST: Final = "Lost and saved"
 RUN: Final = "The run"
 
 # Source: docs/ledger.md. Name on the wire -> what it is called.
 TITLES: Final[Mapping[str, str]] = {
+    **{name: heading(name) for name in NAMES},
     "onset_at": "Began",
     "onset_from": "Began, according to",
-    "mttd_s": "Time to detect (MTTD)",
-    "mttr_s": "Time to recover (MTTR)",
-    "elapsed_s": "From its onset to its end",
-    "lost_s": "Training time lost",
-    "steps_lost": "Steps lost",
-    "steps_saved": "Steps saved by an emergency checkpoint",
-    "gpu_hours_lost": "GPU-hours lost",
-    "gpu_hours_saved": "GPU-hours saved by an emergency checkpoint",
-    "dollars_lost": "US dollars lost",
-    "dollars_saved": "US dollars saved by an emergency checkpoint",
     "step_s": "Time of one step",
     "instances": "Instances",
     "gpus": "GPUs",
     "began_at": "First attempt began",
     "wall_s": "Wall time",
     "ettr": "Effective training time ratio (ETTR)",
-    "ettr_at_most": "ETTR, at most",
-    "ettr_by_steps": "ETTR, by steps",
     "counterfactual": "Without Rekindle: a time-out and a person",
     "waiting_s": "Waiting",
     "recompute_s": "Training again",
-    "spared_s": "Training time spared against that",
-    "spared_gpu_hours": "GPU-hours spared against a time-out and a person",
-    "spared_dollars": "US dollars spared against a time-out and a person",
     "lost_by_stage_s": "Training time lost, by stage",
     "lost_by_fault_s": "Training time lost, by fault",
     "lost_stages": "Training time lost, by stage",
@@ -48,8 +36,7 @@ TITLES: Final[Mapping[str, str]] = {
     "phase": "Stage",
     "at": "At",
     "after_s": "After its onset",
-    "seconds": "Lasted",
-    "jobs": "Active Jobs",
+    "jobs": "Jobs",
     "is_builtin": "Built in",
     "modified_at": "Stored",
 }

@@ -125,7 +125,7 @@ def test_the_story_tells_fault_evidence_looks_actions_and_results_in_order(rekin
     ended = rekindle("show", incident)
     assert ended.code == 0
     told = [
-        f"{incident}  recovered after",
+        f"{incident}  recovered, open for",
         "job lm",
         "hang, said by signal.stall",
         "EVIDENCE",

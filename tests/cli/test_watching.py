@@ -50,7 +50,7 @@ def test_an_incident_is_watched_through_failures_of_the_service_until_it_closes(
     ended = rekindle("show", "inc-1", "--watch", "0.2")
     assert ended.code == 0
     assert ended.out.count("inc-1") == 2  # what has not changed is not told again
-    assert ended.out.index("stopping") < ended.out.index("recovered after 5 min")
+    assert ended.out.index("stopping") < ended.out.index("recovered, open for 5 min")
     assert "busy; looking again" in ended.err
     assert "broken; looking again" in ended.err
     assert "\x1b" not in ended.out

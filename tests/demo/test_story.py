@@ -19,7 +19,6 @@ from localcloud.demo.story import (
     StepSeen,
     compare,
     measure,
-    steps_lost,
 )
 from localcloud.demo.trace import Trace
 from localcloud.demo.view import LineView, Picture, WorkerSeen, render, results
@@ -61,6 +60,10 @@ def incident(**changes: object) -> IncidentSeen:
         "closed_at": at(18.5),
         "ask": None,
         "tries": ("demo-r2",),
+        "mttd_s": 1.0,
+        "mttr_s": 8.5,
+        "steps_lost": 10,
+        "steps_saved": 23,
         "lines": (Line(at=at(11), phase="resubmitting", rule="playbook.restart", text="the worker died"),),
     }
     return IncidentSeen(**{**values, **changes})  # type: ignore[arg-type]
@@ -70,29 +73,19 @@ def injection(fault: Fault = Fault.KILL) -> Injection:
     return Injection(fault=fault, at=at(10), step=50, attempt="demo-r1", what="SIGKILL to rank 1")
 
 
-def test_a_recovery_is_measured_from_the_moment_of_the_injection() -> None:
+def test_a_recovery_shows_the_ledgers_figures() -> None:
     attempts = [attempt(1), attempt(2, resumed=40, first=41, last=90)]
-    row = measure(injection(), incident(), attempts, save_every=40)
-    assert (row.detected_after_s, row.recovered_after_s) == (1.0, 8.5)
+    row = measure(injection(), incident(), attempts)
+    assert (row.mttd_s, row.mttr_s) == (1.0, 8.5)
     assert (row.steps_lost, row.resumed_at_step) == (10, 40)
     assert row.attempts == ("demo-r1", "demo-r2")
     assert row.saved.steps is None
     assert row.ok
 
 
-def test_steps_are_lost_at_each_attempt_of_a_longer_recovery() -> None:
-    chain = [attempt(1, last=57), attempt(2, resumed=40, first=41, last=53), attempt(3, resumed=40, first=47, last=90)]
-    assert steps_lost(chain) == 17 + 13
-    poisoned = [attempt(1, last=90, good=57), *chain[1:]]
-    assert steps_lost(poisoned) == 17 + 13
-    assert steps_lost([attempt(1)]) is None
-    assert steps_lost([attempt(1), attempt(2, resumed=None)]) == 50
-
-
-def test_steps_on_spoiled_data_were_no_progress_and_their_checkpoint_saves_nothing() -> None:
+def test_what_was_saved_of_a_spoiled_stretch_is_never_resumed_from() -> None:
     attempts = [attempt(1, last=90), attempt(2, resumed=40, first=41, last=600)]
-    row = measure(injection(Fault.SPIKE), incident(ask={"outcome": "saved", "step": 80}), attempts, save_every=40)
-    assert row.steps_lost == 49 - 40
+    row = measure(injection(Fault.SPIKE), incident(ask={"outcome": "saved", "step": 80}), attempts)
     assert row.saved.steps is None
     assert "never resumed from" in row.saved.why
 
@@ -100,22 +93,21 @@ def test_steps_on_spoiled_data_were_no_progress_and_their_checkpoint_saves_nothi
 def test_an_emergency_checkpoint_saves_what_lies_beyond_the_last_periodic_one() -> None:
     ask = {"outcome": "saved", "step": 63}
     attempts = [attempt(1, last=63), attempt(2, resumed=63, first=64)]
-    row = measure(injection(Fault.CHECKPOINT), incident(ask=ask), attempts, save_every=40)
+    row = measure(injection(Fault.CHECKPOINT), incident(ask=ask), attempts)
     assert row.saved.steps == 23
-    assert row.steps_lost == 0
 
 
 @pytest.mark.parametrize("outcome", ["cannot", "late", None])
 def test_an_unanswered_emergency_checkpoint_saves_nothing_and_says_so(outcome: str | None) -> None:
-    row = measure(injection(Fault.FREEZE), incident(ask={"outcome": outcome, "step": None}), [], save_every=40)
+    row = measure(injection(Fault.FREEZE), incident(ask={"outcome": outcome, "step": None}), [])
     assert row.saved.steps is None
     assert "asked" in row.saved.why
 
 
 @pytest.mark.parametrize("phase", ["handed_over", "stopped", "verifying"])
 def test_an_incident_that_did_not_end_recovered_is_a_failure(phase: str) -> None:
-    assert not measure(injection(), incident(phase=phase), [], save_every=40).ok
-    assert not measure(injection(), None, [], save_every=40).ok
+    assert not measure(injection(), incident(phase=phase), []).ok
+    assert not measure(injection(), None, []).ok
 
 
 def seen(step: int, exact: str, number: int = 1) -> StepSeen:
@@ -184,7 +176,7 @@ def test_the_plain_view_tells_each_thing_once() -> None:
 def test_the_live_view_shows_steps_workers_and_the_timeline() -> None:
     console = Console(file=io.StringIO(), width=140, record=True)
     console.print(render(picture()))
-    console.print(results([measure(injection(), incident(), [], save_every=40)], width=console.width))
+    console.print(results([measure(injection(), incident(), [])], width=console.width))
     text = console.export_text()
     for expected in ("killing rank 1", "rank 1 frozen", "the worker died", "1 … 50", "a worker is killed", "8.5 s"):
         assert expected in text
@@ -204,7 +196,7 @@ def test_the_trace_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> 
 
 
 def result(**changes: object) -> Result:
-    row = measure(injection(), incident(), [attempt(1), attempt(2, resumed=40)], save_every=40)
+    row = measure(injection(), incident(), [attempt(1), attempt(2, resumed=40)])
     values: dict[str, object] = {
         "seed": 7,
         "workers": 2,
@@ -221,7 +213,7 @@ def result(**changes: object) -> Result:
 
 
 def test_a_demo_is_only_a_success_if_everything_wanted_recovered_and_every_loss_is_the_same() -> None:
-    failed = measure(injection(), incident(phase="handed_over"), [], save_every=40)
+    failed = measure(injection(), incident(phase="handed_over"), [])
     assert result().ok
     assert not result(recoveries=(failed,)).ok
     assert not result(recoveries=()).ok
@@ -237,7 +229,7 @@ def test_the_report_is_json_and_holds_the_figures_of_the_table(tmp_path: Path) -
     assert report["ok"]
     assert report["wall_s"] == 60
     (row,) = report["faults"]
-    figures = [row[key] for key in ("detected_after_s", "recovered_after_s", "steps_lost", "resumed_at_step")]
+    figures = [row[key] for key in ("mttd_s", "mttr_s", "steps_lost", "resumed_at_step")]
     assert figures == [1.0, 8.5, 10, 40]
     assert [(item["first_step"], item["last_step"]) for item in report["attempts"]] == [(1, 50), (1, 50)]
     assert report["same_loss_at_same_step"]["equal"]
@@ -245,7 +237,7 @@ def test_the_report_is_json_and_holds_the_figures_of_the_table(tmp_path: Path) -
 
 def test_at_eighty_columns_no_word_of_the_table_is_cut() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(results([measure(injection(), incident(), [], save_every=40)], width=80))
+    console.print(results([measure(injection(), incident(), [])], width=80))
     text = console.export_text()
     assert "…" not in text
     assert all(word in text for word in ("recovered", "checkpoint", "emergency"))

@@ -97,7 +97,7 @@ class FakeJobRegistry(MemoryControls):
 
     def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
         stored = self.get(job_id)
-        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by)
+        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by, ended_at=now)
 
     def count_active(self) -> int:
         return sum(job.active for job in self._jobs.values())

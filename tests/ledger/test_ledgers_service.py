@@ -151,7 +151,7 @@ def test_a_fleets_ledger_reads_no_page_beyond_its_window() -> None:
     assert fleet["incidents"]["all"] == 151  # of exactly a day ago, too
     assert store.pages == 2
     assert not fleet["truncated"]
-    assert fleet["ettr"] == {"unknown": "no active Job"}
+    assert fleet["ettr"] == {"unknown": "no Job ran"}
 
 
 def test_a_fleets_ledger_reads_no_job_one_by_one() -> None:

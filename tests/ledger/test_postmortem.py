@@ -189,7 +189,7 @@ def test_a_long_timeline_keeps_its_beginning_and_its_end() -> None:
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
     one = incident(phases=((Phase.RESUBMITTING, 60), (Phase.HANDED_OVER, 90)))
     text = postmortem_of(one, [], ledger(one), job_name="")
-    assert "recovered (MTTR) after unknown (it was not recovered: it was left to a person)" in text
+    assert "time to recover (MTTR): unknown (it was not recovered: it was left to a person)" in text
     assert "It was left to a person. What it cost is not known: " in text
     assert "Decide about the run" in text
     assert "USD lost: unknown" in text
