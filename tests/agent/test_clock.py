@@ -1,13 +1,14 @@
 """The agent's time is AWS's, whatever its host's clock shows."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from botocore.stub import Stubber
 
 from rekindle.agent.clock import AwsClock
 
@@ -44,20 +45,39 @@ def test_an_answer_without_a_usable_date_changes_nothing(headers: dict[str, str]
     assert clock.now() == before
 
 
+class Late(BaseHTTPRequestHandler):
+    """A service whose clock is two minutes ahead of the host's."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b'{"QueueUrl": "https://q"}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return format_datetime(NOW + timedelta(minutes=2), usegmt=True)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
 def test_it_listens_to_each_answer_of_a_client() -> None:
+    server = HTTPServer(("127.0.0.1", 0), Late)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     client: Any = boto3.client(
         "sqs",
+        endpoint_url=f"http://127.0.0.1:{server.server_port}",
         region_name="eu-west-1",
         aws_access_key_id="x",
         aws_secret_access_key="x",
     )
     clock = AwsClock(Host())
     clock.follow(client)
-    late = format_datetime(NOW + timedelta(minutes=2), usegmt=True)
-    said = {"http_response": SimpleNamespace(headers={"Date": late}), "model": None}
-    client.meta.events.emit("after-call.sqs.ReceiveMessage", parsed={}, context={}, **said)
-    assert clock.now() == NOW + timedelta(minutes=2)
-    with Stubber(client) as stubbed:  # an answer without a response of HTTP
-        stubbed.add_response("get_queue_url", {"QueueUrl": "https://q"})
+    try:
         client.get_queue_url(QueueName="q")
+    finally:
+        server.shutdown()
     assert clock.now() == NOW + timedelta(minutes=2)
