@@ -10,7 +10,7 @@ import pytest
 from chalicelib.domain.actions import ActionResult, Done
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus
+from chalicelib.domain.observations import AttemptStatus, AttemptView
 from tests.services.world import JOB, Sim, Worker, World
 
 MAILBOX = "s3://box/lm"
@@ -189,3 +189,24 @@ def test_a_stop_that_is_ordered_while_ours_cannot_be_sent_ends_it(w: World) -> N
     w.run(10)
     assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "order.stop"), w.story()
     assert w.scheduler.submitted == []
+
+
+def test_a_run_by_hand_that_asks_for_no_protection_is_seen_by_its_heartbeats(w: World) -> None:
+    w.scheduler.refuse_with.extend([FULL] * 4)
+    w.fail(JOB, BOOM)
+    w.run(2)
+    w.mailbox.beats["slurm.ml.9"] = AttemptView(name="slurm.ml.9", status=AttemptStatus.RUNNING, beat_at=w.clock.now())
+    w.run(1)
+    while w.last.is_open:
+        w.mailbox.beats["slurm.ml.9"] = replace(w.mailbox.beats["slurm.ml.9"], beat_at=w.clock.now())
+        w.run(1)
+    assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "resubmit.goes_on"), w.story()
+    assert w.scheduler.submitted == []
+
+
+def test_heartbeats_of_long_ago_keep_nothing_from_being_started(w: World) -> None:
+    gone = AttemptView(name="slurm.ml.9", status=AttemptStatus.RUNNING, beat_at=w.clock.now() - timedelta(minutes=2))
+    w.mailbox.beats["slurm.ml.9"] = gone
+    w.fail(JOB, BOOM)
+    w.run(40)
+    assert w.last.phase is Phase.RECOVERED, w.story()

@@ -500,6 +500,33 @@ def test_a_lost_requeue_is_adopted_by_the_sweep(w: World) -> None:
     assert w.open_incidents() == []
 
 
+def test_a_start_of_which_no_event_has_told_is_found_by_the_sweep(w: World) -> None:
+    """Also on a cluster where nothing is protected any more; what ended long ago is history."""
+    w.show()
+    w.show(attempt="slurm.ml.7", slurm_job=7, state=SlurmState.FAILED, ended_at=w.clock.now() - timedelta(days=2))
+    w.rounds(11)
+    assert [job.job_id for job in w.registry.active()] == [FIRST]
+    assert w.open_incidents() == []
+
+
+def test_a_start_that_failed_unheard_opens_its_incident(w: World) -> None:
+    w.show(state=SlurmState.FAILED, detail="RuntimeError: boom", ended_at=w.clock.now())
+    w.rounds(11)
+    assert [one.job_id for one in w.open_incidents()] == [FIRST]
+
+
+def test_the_end_of_a_start_that_no_event_told_is_read_when_its_next_one_is_heard_of(w: World) -> None:
+    w.join()
+    w.show(state=SlurmState.NODE_FAIL, reason="NodeDown", successor=RESTART, requeued_by=EndedBy.SLURM)
+    w.show(attempt=RESTART, restart=1, state=SlurmState.PENDING)
+    w.event("agent_slurm_job_requeued_pending")
+    (incident,) = w.open_incidents()
+    assert (incident.attempt, w.registry.get(FIRST).current_attempt) == (FIRST, RESTART)
+    assert w.store.load(incident.incident_id).inbox[0].fault is FaultClass.NODE_LOST
+    w.event("agent_slurm_job_requeued_pending")
+    assert len(w.open_incidents()) == 1
+
+
 def test_a_silent_agent_is_one_incident_of_its_cluster_and_is_told_once(w: World) -> None:
     w.join()
     for _ in range(40):
