@@ -16,7 +16,6 @@ from rekindle.detectors import Health
 
 FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/settings.py, beat_s)
 WAIT: Final = timedelta(seconds=45)  # for the heartbeat that bears a claim out: three of their intervals
-_BAD_LOSS: Final = ("nan", "inf")
 _BAD_HEALTH: Final = (Health.SPIKING, Health.DIVERGING, Health.WATCH, Health.NON_FINITE)
 # What the heartbeat tells as well. Each other kind of the monitor's is weighed by its own rules, or is mere news.
 CLAIMS: Final = frozenset(
@@ -31,7 +30,9 @@ CLAIMS: Final = frozenset(
 
 
 def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> bool:
-    """True while the fresh heartbeat of the living attempt that the event names says otherwise."""
+    """True while the fresh heartbeat of the living attempt that the event names says otherwise. One that does not know
+    denies nothing.
+    """
     if signal.source is not SignalSource.MONITOR or signal.kind not in CLAIMS:
         return False
     if view is None or view.name != signal.attempt or view.status is not AttemptStatus.RUNNING:
@@ -39,9 +40,9 @@ def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> boo
     if view.beat_at is None or now - view.beat_at >= FRESH:
         return False
     if signal.kind is SignalKind.STALL:
-        return view.work != STALLED
+        return view.work not in ("", STALLED)
     if signal.kind is SignalKind.NON_FINITE:
-        return view.loss_state not in _BAD_LOSS and view.loss_health != Health.NON_FINITE
+        return view.loss_state == "finite" and view.loss_health != Health.NON_FINITE
     if signal.kind is SignalKind.LOSS_RECOVERED:
         return view.healed_step is None and view.loss_health in _BAD_HEALTH
-    return view.loss_health not in _BAD_HEALTH and view.loss_state not in _BAD_LOSS and view.healed_step is None
+    return view.loss_health == Health.OK and view.loss_state == "finite" and view.healed_step is None
