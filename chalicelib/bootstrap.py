@@ -427,7 +427,12 @@ class Service:
             intake=self.intake,
             clock=self.clock,
             clusters=SweepClusters(
-                head_nodes=self.head_nodes, intake=self.intake, clock=self.clock, lemons=self.lemons
+                head_nodes=self.head_nodes,
+                intake=self.intake,
+                clock=self.clock,
+                lemons=self.lemons,
+                registry=self.registry,
+                scheduler=self.scheduler,
             ),
             metrics_every=self.settings.sweep_metrics_minutes,
         )

@@ -1,7 +1,8 @@
-"""What rests on the word of somebody else's monitoring alone, and what bears it out. Pure.
+"""What rests on the word of somebody else's monitoring, or on a log line, alone, and what bears it out. Pure.
 
 Such an alert may be wrong in every way that its rule may be: a threshold, a label that names another run, a metric that
-went missing. So before a step that ends or takes something away, the run's or the node's own word is wanted, or a
+went missing. The health agent writes its log under the role of the node that it runs on, under which a job on that node
+may write as well. So before a step that ends or takes something away, the run's or the node's own word is wanted, or a
 person's (ADR 0037).
 """
 
@@ -16,8 +17,8 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_rules import Harm
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.known import Known
-from chalicelib.domain.node_memory import facts_of, findings_about_now
-from chalicelib.domain.nodes import is_silent
+from chalicelib.domain.node_memory import facts_of, instance_seen
+from chalicelib.domain.nodes import InstanceState, is_marked, is_silent
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.verdict import Look
 
@@ -27,8 +28,10 @@ PASSED_ON: Final = "alert_only"  # in the evidence of a run's report of a node: 
 
 
 def is_alert(signal: Signal) -> bool:
-    """Other monitoring says so, or a run that passes its word on."""
-    return signal.kind is SignalKind.EXTERNAL_ALERT or signal.evidence.get(PASSED_ON) is True
+    """Other monitoring or a log line says so, or a run that passes its word on."""
+    if signal.kind in (SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT):
+        return True
+    return signal.evidence.get(PASSED_ON) is True
 
 
 def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
@@ -65,9 +68,21 @@ def rests_on_alerts(look: Look) -> bool:
 
 
 def _node_bears_out(look: Look) -> bool:
-    """HyperPod's own word, or Slurm, which cannot reach it."""
-    facts = facts_of(look)
-    return any(one.by_platform for one in findings_about_now(look)) or (facts is not None and is_silent(facts))
+    """HyperPod's own word, or Slurm, which cannot reach it; or both a log line and an alert, from two sources."""
+    facts, instance = facts_of(look), instance_seen(look)
+    if instance is not None and instance.state is InstanceState.FAILURE:
+        return True
+    if facts is not None and (is_silent(facts) or is_marked(facts)):
+        return True
+    kinds = {one.kind for one in look.incident.signals if one.triggers}
+    return {SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT} <= kinds
+
+
+def alerts_word(look: Look) -> str:
+    """For whoever is asked: on what alone it rests."""
+    if any(one.kind is SignalKind.EXTERNAL_ALERT for one in look.incident.signals):
+        return "only an alert of other monitoring says so"
+    return "only a line in the health agent's log says so, where a job on the node may write as well"
 
 
 def own_word(look: Look) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.actions import Action, AskApproval, CordonNode, Notify, Severity, action_name
-from chalicelib.domain.alert_word import ASKED, own_word, rests_on_alerts
+from chalicelib.domain.alert_word import ASKED, alerts_word, own_word, rests_on_alerts
 from chalicelib.domain.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.first_steps import shadow
 from chalicelib.domain.guard_rules import ApprovalRule, Harm, Window
@@ -198,7 +198,7 @@ def _rule_for(look: Look, step: Step) -> ApprovalRule | None:
 def _who_asks(look: Look, rule: ApprovalRule) -> str:
     if rule in look.policy.approvals:
         return f"the policy {look.policy.name} asks first"
-    return f"only an alert of other monitoring says so; {own_word(look)}"
+    return f"{alerts_word(look)}; {own_word(look)}"
 
 
 def _applies(look: Look, rule: ApprovalRule, step: Step) -> bool:

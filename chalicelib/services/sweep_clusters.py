@@ -17,7 +17,7 @@ from chalicelib.domain.headnodes import why_unknown
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.slurm_states import fault_of_node
-from chalicelib.ports import Clock, HeadNodes
+from chalicelib.ports import Clock, HeadNodes, JobRegistry, Scheduler
 from chalicelib.services.intake import Intake
 from chalicelib.services.lemons import Lemons
 from chalicelib.services.outcome import Outcome
@@ -35,12 +35,14 @@ HISTORY: Final = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepClusters:
-    """Looks at the clusters on which protected runs are."""
+    """Looks at the clusters on which protected runs are; with `registry` and `scheduler` also for unheard starts."""
 
     head_nodes: HeadNodes
     intake: Intake
     clock: Clock
     lemons: Lemons | None = None
+    registry: JobRegistry | None = None
+    scheduler: Scheduler | None = None
 
     def run(self, policies: Mapping[str, str], *, number: int) -> tuple[list[Outcome], int]:
         """What came of it, and how many clusters could not be looked at.
@@ -95,7 +97,9 @@ class SweepClusters:
 
         What ended long ago is history, of a time before anybody was to look after the cluster.
         """
-        now, registry, scheduler = self.clock.now(), self.intake.registry, self.intake.scheduler
+        now, registry, scheduler = self.clock.now(), self.registry, self.scheduler
+        if registry is None or scheduler is None:
+            return
         for name in self.head_nodes.newest_attempts(cluster, limit=NEWEST_STARTS):
             if registry.job_of_attempt(name) is not None:
                 continue

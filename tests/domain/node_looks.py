@@ -84,7 +84,7 @@ def observed(node: NodeView | Maybe[Any], *signals: Signal, results: tuple[Actio
 
 
 def told(
-    kind: SignalKind = SignalKind.AGENT_LOG_FAULT,
+    kind: SignalKind = SignalKind.NODE_HEALTH,
     *,
     fault: FaultClass | None = FaultClass.NODE_HARDWARE,
     ago: timedelta = MINUTE,

@@ -129,13 +129,23 @@ def test_what_the_health_agent_says_as_well_is_no_alert_alone() -> None:
     assert names(look_on(case, SOUND, DEFAULT_POLICY)) == ["CordonNode"]
 
 
-@pytest.mark.parametrize("kind", [SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT])
+def test_a_line_in_the_health_agents_log_alone_is_asked_about() -> None:
+    """A job on the node may write such lines. HyperPod's own event, its mark or a failed instance bears them out."""
+    line = said_of(NODE, kind=SignalKind.AGENT_LOG_FAULT, xid=79)
+    asked = look_on(wanted(line), SOUND, DEFAULT_POLICY)
+    assert (asked.rule, names(asked)) == ("guard.approval", ["AskApproval"])
+    assert "log says so" in only(asked.incident).why
+    event = said_of(NODE, kind=SignalKind.NODE_HEALTH, repair_action="Replace")
+    assert names(look_on(wanted(line, event), SOUND, DEFAULT_POLICY)) == ["CordonNode"]
+
+
+@pytest.mark.parametrize("kind", [SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT, SignalKind.NODE_HEALTH])
 def test_a_run_that_passes_an_alert_on_says_so_and_cordons_nothing_by_the_way(kind: SignalKind) -> None:
     running = case(Phase.VERIFYING, FaultClass.NODE_HARDWARE)
     word = dataclasses.replace(said_of("ip-2", kind=kind), job_id="lm", attempt=running.attempt)
     seen = sees(start(name=running.attempt or ""))
     decision = look_on(dataclasses.replace(running, signals=(word,)), seen, DEFAULT_POLICY)
     (report,) = [one for one in decision.actions if isinstance(one, ReportNode)]
-    is_alert = kind is SignalKind.EXTERNAL_ALERT
+    is_alert = kind is not SignalKind.NODE_HEALTH
     assert report.evidence.get("alert_only", False) is is_alert
     assert bool([one for one in harmful(decision) if isinstance(one, CordonNode)]) is not is_alert

@@ -282,7 +282,7 @@ class NodeWorld:
         node: str = "ip-10-1-0-0",
         key: str = "f1",
         *,
-        kind: SignalKind = SignalKind.AGENT_LOG_FAULT,
+        kind: SignalKind = SignalKind.NODE_HEALTH,
         fault: FaultClass | None = FaultClass.NODE_HARDWARE,
         late: timedelta = timedelta(0),
         **evidence: object,

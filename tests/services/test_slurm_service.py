@@ -86,7 +86,7 @@ class World:
             alarms=alarms,
             executions=self.executions,
             intake=self.intake,
-            clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, clock=self.clock),
+            clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, **common),
             **common,
         )
         self.orders = Orders(intake=self.intake, policies=FakePolicies(), alarms=alarms, **common)
