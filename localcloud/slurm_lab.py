@@ -186,6 +186,13 @@ class SlurmLab:
         """As its service is stopped, which saves its state; or as its machine dies, which loses the last seconds."""
         self._end("slurmctld", signal.SIGKILL if kills else signal.SIGTERM)
 
+    def lose_slurmctld_state(self) -> None:
+        """StateSaveLocation is lost and slurmctld started again: it knows no job, and numbers begin at FirstJobId."""
+        self.stop_slurmctld(kills=True)
+        shutil.rmtree(self.folder / "state")
+        (self.folder / "state").mkdir()
+        self.start_slurmctld()
+
     def start_slurmctld(self) -> None:
         """Started on the state that is there; returns when it answers."""
         self._start("slurmctld", [str(self.install.which("slurmctld")), "-D"])

@@ -102,6 +102,8 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
     version, arn = parts.watcher.slurm_version, parts.watcher.cluster_arn
     yield Finding(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
     yield Finding(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
+    for line in parts.watcher.advice():
+        yield Finding(what="job numbers", is_ok=None, text=line)
     for line in reading.problems:
         yield Finding(what="reading", is_ok=None, text=line)
 

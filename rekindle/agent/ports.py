@@ -79,6 +79,11 @@ class Slurm(Protocol):
         """
         ...
 
+    def start(self, attempt: str) -> AttemptDoc | None:
+        """What this agent, or one before it, has written down of a start; None: nothing. It tells whose job it was,
+        and when it was submitted. Raises: SlurmUnavailable where that cannot be told now."""
+        ...
+
     def steps(self, slurm_job: int) -> int:
         """How many steps of the job run, batch and extern not counted. 0 for a job that is not known."""
         ...
@@ -206,6 +211,10 @@ class Watcher(Protocol):
 
     def read(self, now: datetime) -> Reading:
         """Read everything. Raises: SlurmUnavailable, with nothing remembered of that turn."""
+        ...
+
+    def advice(self) -> tuple[str, ...]:
+        """What is set up so that it may go wrong one day, one line each, as of the last look."""
         ...
 
 

@@ -32,6 +32,7 @@ from rekindle.agent.ports import Slurm
 from rekindle.headnode.documents import OVER, AttemptDoc, JobSpec, SlurmState
 from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Order, Outcome
+from rekindle.headnode.same_job import another
 
 SOON_S: Final = 1.0
 
@@ -113,7 +114,10 @@ class Present:
 
 
 def present(slurm: Slurm, order: Order) -> Present | Result:
-    """The job now, or a refusal: it is another attempt's. Raises: SlurmError, NotYet for a state that is not known."""
+    """The job now, or a refusal: it is another attempt's, or another job has its number.
+
+    Raises: SlurmError, NotYet for a state that is not known.
+    """
     assert order.slurm_job is not None, "orders.NEEDED"  # noqa: S101
     assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
     doc = slurm.job(order.slurm_job)
@@ -124,6 +128,11 @@ def present(slurm: Slurm, order: Order) -> Present | Result:
     named, now = parse_attempt(order.attempt), parse_attempt(doc.attempt)
     if named.base != now.base:
         return refused(f"job {order.slurm_job} is {doc.attempt}, not {order.attempt}")
+    known = slurm.start(order.attempt)
+    if known is not None:
+        why = another(known, user=doc.user, restart=doc.restart, submitted_at=doc.submitted_at)
+        if why:
+            return refused(why)
     if now.restart < named.restart:
         return refused(f"there is no {order.attempt} yet: job {order.slurm_job} is {doc.attempt}")
     return Present(doc=doc, lead=now.restart - named.restart)

@@ -178,7 +178,7 @@ class JobHands:
         if (unlike := self._unlike(turn, slurm_job, spec)) is not None:
             return unlike
         self._slurm.release(slurm_job)
-        note = self._repoint(order.slurm_job, slurm_job)
+        note = self._repoint(order, slurm_job)
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
     def _found(self, turn: Turn, copy: AttemptDoc) -> Result:
@@ -197,7 +197,7 @@ class JobHands:
                 return unlike
             if is_held:
                 self._slurm.release(number)
-        note = self._repoint(order.slurm_job, number)
+        note = self._repoint(order, number)
         return turn.there(f"job {number} is {order.new_attempt}{note}", number)
 
     def _unlike(self, turn: Turn, copy: int, spec: JobSpec) -> Result | None:
@@ -320,16 +320,19 @@ class JobHands:
             )
         return None
 
-    def _repoint(self, slurm_job: int | None, new_job: int) -> str:
+    def _repoint(self, order: Order, new_job: int) -> str:
         """The new job runs whether or not this works, so a failure is told, not made the order's."""
-        if slurm_job is None or slurm_job == new_job:
+        old = order.slurm_job
+        if old is None or order.attempt is None or old == new_job:
             return ""
         try:
-            moved = self._slurm.repoint(slurm_job, new_job)
-        except UnknownJob:
+            if isinstance(present(self._slurm, order), Result):
+                return ""  # another job has that number: what waits for it waits for that one
+            moved = self._slurm.repoint(old, new_job)
+        except (UnknownJob, NotProtected, NotYet):
             return ""
         except SlurmError as err:
-            return f"; jobs that waited for {slurm_job} could not be pointed at it: {err}"
+            return f"; jobs that waited for {old} could not be pointed at it: {err}"
         return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
 
 

@@ -41,6 +41,7 @@ class Ctld:
         self.refuses: str | None = None
         self.fixed = ""  # why no job can be made smaller
         self.requeue_completes = True
+        self.written: dict[str, AttemptDoc] = {}  # what an agent wrote down of a start
         self.differs: tuple[str, ...] = ()  # in what a copy is not its original
 
     def put(self, doc: AttemptDoc, steps: int = 1) -> AttemptDoc:
@@ -60,6 +61,9 @@ class Ctld:
     def job(self, slurm_job: int) -> AttemptDoc | None:
         self._look()
         return self.jobs.get(slurm_job)
+
+    def start(self, attempt: str) -> AttemptDoc | None:
+        return self.written.get(attempt)
 
     def steps(self, slurm_job: int) -> int:
         self._look()

@@ -52,6 +52,9 @@ class Seen:
             raise SlurmUnavailable("Unable to contact slurm controller")
         return self.readings.pop(0) if self.readings else Reading()
 
+    def advice(self) -> tuple[str, ...]:
+        return ()
+
 
 @dataclass
 class Network:

@@ -87,6 +87,7 @@ class Head:
             now=lambda: self.now,
             owners=owners,
             followed=self.watch.followed,
+            start=self.watch.start,
         )
 
     def saw(self, slurm_job: int, user: str) -> None:

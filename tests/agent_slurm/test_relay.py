@@ -197,6 +197,7 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
         now=lambda: START,
         owners=Owners("ml", lambda _: None),
         followed=lambda _: None,
+        start=lambda _: None,
         deliver=world.relay.deliver,
     )
     world.path.rename(tmp_path / "away")

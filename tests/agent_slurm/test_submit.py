@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pwd
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -470,6 +470,16 @@ def test_commands_are_argument_lists(head: Head) -> None:
         ["scontrol", "update", "nodename=node1", "state=fail", "reason=Action:Replace"],
         ["scontrol", "reboot", "ASAP", "reason=rekindle:inc-1", "node1"],
     ]
+
+
+def test_a_job_that_was_just_put_back_is_not_started_within_the_second(head: Head) -> None:
+    """Its nodes still know its credential as one that was revoked."""
+    head.now = datetime.fromtimestamp(1795276001, UTC)
+    head.fake.jobs([{"JobID": "7", "State": "PENDING", "SubmitTime": "1795276000"}])
+    head.commands.start_now(7)
+    head.now += timedelta(seconds=5)
+    head.commands.start_now(7)
+    assert [call[-1] for call in head.fake.calls()] == ["starttime=now+2", "starttime=now"]
 
 
 def test_what_is_done_to_one_task_of_an_array_is_not_done_to_the_others(head: Head) -> None:

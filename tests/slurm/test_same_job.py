@@ -108,6 +108,7 @@ def head_of(lab: SlurmLab) -> tuple[Reads, Commands, Owners]:
         now=lambda: datetime.now(UTC),
         owners=owners,
         followed=lambda _: None,
+        start=lambda _: None,
     )
     return reads, commands, owners
 

@@ -36,7 +36,7 @@ def build(ground: Ground) -> Parts:
         memory=ground.memory,
         deeds=ground.deeds,
         roster=roster,
-        published=published,
+        published=published.surely,
         owners=owners,
     )
     relay = MailboxRelay(
@@ -51,23 +51,18 @@ def build(ground: Ground) -> Parts:
         now=now,
         owners=owners,
         followed=watch.followed,
+        start=watch.start,
         deliver=relay.deliver,
     )
     return Parts(slurm=commands, watcher=watch, relay=relay)
 
 
 class _Published:
-    """What stands on the whiteboard, None where it cannot be told: it is then written as seen."""
+    """What stands on the whiteboard."""
 
     def __init__(self, s3: Any, bucket: str) -> None:
         self._s3 = s3
         self._bucket = bucket
-
-    def __call__(self, key: str) -> bytes | None:
-        try:
-            return self.surely(key)
-        except Unreadable:
-            return None
 
     def surely(self, key: str) -> bytes | None:
         """None only where nothing is there. Raises: Unreadable."""

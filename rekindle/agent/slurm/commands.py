@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.agent.ports import NodeNow, NotProtected, Size, SlurmError, SlurmRefused, UnknownJob
@@ -11,6 +11,7 @@ from rekindle.agent.slurm import comment, history
 from rekindle.agent.slurm.capture import environment_of
 from rekindle.agent.slurm.docs import Shown, base_of
 from rekindle.agent.slurm.jobs import Job, repointed
+from rekindle.agent.slurm.known import remembered
 from rekindle.agent.slurm.nodemap import NodeMap, gpus_of, serial_of
 from rekindle.agent.slurm.nodes import Settings
 from rekindle.agent.slurm.owners import Owners
@@ -20,12 +21,13 @@ from rekindle.agent.slurm.run import Runner
 from rekindle.agent.slurm.script import read as read_script
 from rekindle.agent.slurm.sizes import cannot_shrink, cpus_for, wanted
 from rekindle.agent.slurm.spec import submit, unlike, user_id
-from rekindle.agent.slurm.turn import remembered
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.headnode.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
+from rekindle.headnode.same_job import another
 from rekindle.wire import MAX_TEXT_CHARS, MailboxError
 
 _SEEN_NOTHING: Final = None
+_SETTLES: Final = timedelta(seconds=2)
 
 
 class Commands:
@@ -44,6 +46,7 @@ class Commands:
         now: Callable[[], datetime],
         owners: Owners,
         followed: Callable[[int], AttemptDoc | None],
+        start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._deliver = deliver
@@ -55,6 +58,7 @@ class Commands:
         self._now = now
         self._owners = owners
         self._followed = followed
+        self._start = start
 
     # ---- reads
 
@@ -73,6 +77,9 @@ class Commands:
             steps = self._reads.steps().get(job.step_key, 0)
             shown = Shown(job=job, base=shown.base, said=said, detail=detail, is_ready=is_ready(shown, steps))
         return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
+
+    def start(self, attempt: str) -> AttemptDoc | None:
+        return self._start(attempt)
 
     def _said(self, job: Job) -> comment.Comment:
         """What the job says of itself, as far as that is its user's to say. Raises: NotProtected, SlurmUnavailable."""
@@ -164,7 +171,11 @@ class Commands:
         self._runner.change(["scontrol", "release", self._named(slurm_job)])
 
     def start_now(self, slurm_job: int) -> None:
-        self._update_job(slurm_job, "starttime=now")
+        """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
+        fail it (seen on 24.11: "Job credential revoked")."""
+        job = self._reads.job(_job(slurm_job))
+        is_fresh = job is not None and job.submitted is not None and abs(self._now() - job.submitted) < _SETTLES
+        self._update_job(slurm_job, f"starttime=now+{_SETTLES.seconds}" if is_fresh else "starttime=now")
 
     def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
         self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes)}")
@@ -199,11 +210,15 @@ class Commands:
         return unlike(spec, order, copy, self._reads.detail(copy), environment, settings.version)
 
     def _old(self, spec: JobSpec, order: Order) -> int | None:
-        """The old job, if slurmctld still knows it as the same user's: nobody else's secrets are handed over."""
+        """The old job, if slurmctld still knows it: no other's secrets are handed over."""
         if not spec.left_out or order.slurm_job is None:
             return None
         old = self._reads.job(_job(order.slurm_job))
-        return old.job if old is not None and old.user == spec.user else None
+        if old is None or old.user != spec.user:
+            return None
+        known = self._start(order.attempt) if order.attempt else None
+        is_other = known and another(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
+        return None if is_other else old.job
 
     def _check_user(self, spec: JobSpec, order: Order) -> None:
         """Only as the user whose job the Job began with. Whoever could write the whiteboard could write a spec of his

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from rekindle.agent.ports import News, NewsType
 from rekindle.agent.slurm import text
 from rekindle.agent.slurm.comment import Comment
 from rekindle.agent.slurm.jobs import ENDED, Job, dependencies
@@ -16,7 +17,7 @@ from rekindle.agent.slurm.sizes import gpus_in, said_min, wanted
 from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.headnode.names import SlurmAttempt, first_attempt, parse_attempt
 from rekindle.headnode.orders import check_node
-from rekindle.wire import MAX_TEXT_CHARS, MailboxError
+from rekindle.wire import MAX_TEXT_CHARS, WIRE_VERSION, MailboxError
 
 # States in which a start's nodes and times are its own, and not Slurm's estimate.
 STARTED: Final = frozenset(
@@ -164,3 +165,9 @@ def _hosts(written: str | None) -> tuple[str, ...]:
 def clip(found: str, limit: int = MAX_TEXT_CHARS) -> str:
     """At most that many characters."""
     return found if len(found) <= limit else found[: limit - 1] + "…"
+
+
+def job_news(doc: AttemptDoc, at: datetime) -> News:
+    """How a start stands, for the bus."""
+    detail: dict[str, Any] = {"v": WIRE_VERSION} | doc.to_wire() | {"at": at.isoformat()}
+    return News(type=NewsType.JOB, at=at, detail=detail)

@@ -30,7 +30,7 @@ def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: Deeds, 
     """The start as it is, with what an earlier look saw of it and Slurm no longer shows. Raises: Unreadable."""
     doc = doc_of(cluster, shown, now)
     if shown.job.is_taken_down:  # the record speaks of the next start already; this one is ending
-        doc = replace(doc, state=SlurmState.COMPLETING, started_at=None, held=False, reason="")
+        doc = replace(doc, state=SlurmState.COMPLETING, started_at=None, submitted_at=None, held=False, reason="")
     if before is None:
         return _by_us(doc, deeds)
     if before.started_at is not None and doc.state is SlurmState.PENDING:
@@ -129,6 +129,12 @@ def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:
     said = [f"{name} ({nodes[name].reason or nodes[name].state})" for name in names[:8]]
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return f"Down: {', '.join(said)}{more}."
+
+
+def taken_over(doc: AttemptDoc, why: str, deeds: Deeds, now: datetime) -> AttemptDoc:
+    """A start whose number another job has now. Nothing tells how it ended."""
+    closed = gone(doc, (), deeds, now)
+    return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
 
 
 def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: Deeds, now: datetime) -> AttemptDoc:

@@ -8,8 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from rekindle.agent.slurm import comment
 from rekindle.agent.slurm.jobs import ENDED, Job, plain_dependency
+from rekindle.agent.slurm.sizes import MIN_NODES
 from rekindle.agent.slurm.spec import MAY_COME, Taken
+from rekindle.headnode.documents import AttemptDoc
+from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Signal
 from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 
@@ -115,4 +119,29 @@ def print_of(job: Job) -> tuple[object, ...]:
         job.name,
         job.is_held,
         job.is_taken_down,
+    )
+
+
+def completed(said: comment.Comment, known: Known) -> comment.Comment:
+    """What the comment leaves open, as the submission's environment and the script say it."""
+    is_silent = said.signal is None
+    return replace(
+        said,
+        mailbox=said.mailbox or known.mailbox,
+        checkpoints=said.checkpoints or known.checkpoints,
+        signal=known.signal if is_silent else said.signal,
+        signal_batch=known.signal_batch if is_silent else said.signal_batch,
+    )
+
+
+def remembered(doc: AttemptDoc) -> comment.Comment:
+    """A job stays protected when somebody changes its comment: the Job is registered."""
+    return comment.Comment(
+        policy=doc.policy,
+        job=doc.job_id,
+        attempt=parse_attempt(doc.attempt).restarted(0).name,
+        mailbox=doc.mailbox,
+        checkpoints=doc.checkpoints,
+        signal=doc.signal,
+        others=() if doc.min_nodes is None else ((MIN_NODES, str(doc.min_nodes)),),
     )

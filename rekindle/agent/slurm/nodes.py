@@ -150,6 +150,8 @@ class Settings:
     accounting: str = ""
     job_comp: str = ""
     kill_wait_s: int | None = None
+    first_job: int | None = None
+    next_job: int | None = None
 
     @property
     def has_history(self) -> bool:
@@ -183,4 +185,6 @@ def parse_settings(output: str) -> Settings:
         accounting=text.value(at.get("AccountingStorageType")),
         job_comp=text.value(at.get("JobCompType")),
         kill_wait_s=text.whole(at.get("KillWait", "").partition(" ")[0]),
+        first_job=text.whole(at.get("FirstJobId")),
+        next_job=text.whole(at.get("NEXT_JOB_ID")),
     )

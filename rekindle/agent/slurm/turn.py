@@ -7,67 +7,38 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from rekindle.agent.ports import Deeds, News, NewsType, Reading, SlurmError, SlurmUnavailable
+from rekindle.agent.ports import News, NewsType, Reading, SlurmError, SlurmUnavailable
 from rekindle.agent.slurm import apart, comment, history
-from rekindle.agent.slurm.docs import Shown, base_of, clip, waiting_for
+from rekindle.agent.slurm.docs import Shown, base_of, clip, job_news, waiting_for
+from rekindle.agent.slurm.held import ATTEMPT, KNOWN, NODES, Held, Ways
 from rekindle.agent.slurm.jobs import ENDED, Job
-from rekindle.agent.slurm.known import Known, asked_for, is_old, print_of, with_exclude
-from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.known import Known, asked_for, completed, is_old, print_of, remembered, with_exclude
 from rekindle.agent.slurm.nodes import Node, Settings
+from rekindle.agent.slurm.numbers import Numbers
 from rekindle.agent.slurm.options import expand
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.roster import Member
 from rekindle.agent.slurm.run import Unreadable
-from rekindle.agent.slurm.sizes import MIN_NODES
 from rekindle.agent.slurm.spec import take
 from rekindle.agent.slurm.spent import Spent
 from rekindle.agent.slurm.staff import facts_of, is_news, node_news
-from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
-from rekindle.headnode.names import attempt_key, nodes_key, parse_attempt, spec_key
-from rekindle.wire import WIRE_VERSION, MailboxError
+from rekindle.headnode.documents import AttemptDoc, EndedBy, NodesDoc, SlurmState
+from rekindle.headnode.followed import MAX_FOLLOWED, FollowedDoc, followed_key
+from rekindle.headnode.names import attempt_key, nodes_key, spec_key
+from rekindle.wire import MailboxError
 
 log = logging.getLogger(__name__)
 
 SETTLED_S: Final = 60.0
 USER_S: Final = 5.0  # what the jobs of one user may cost in one look; the others of his are looked at in the next
 MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
-ATTEMPT: Final = "watch/attempt/"
-KNOWN: Final = "watch/job/"
-NODES: Final = "watch/nodes"
 # A change of one of these is news; any other only changes the document.
 TOLD: Final = ("state", "successor", "held", "nodes", "spec", "ended_by", "requeued_by", "is_known", "job_id", "policy")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """What a look needs. `published` gives what stands on the whiteboard under a key, None where it cannot be told."""
-
-    cluster: str
-    reads: Reads
-    node_map: NodeMap
-    deeds: Deeds
-    published: Callable[[str], bytes | None]
-    owners: Owners
-
-
-@dataclass(slots=True, kw_only=True)
-class Held:
-    """What is remembered between looks: open starts, captures, nodes; and what the last look at each job showed."""
-
-    docs: dict[str, AttemptDoc] = field(default_factory=dict)
-    known: dict[int, Known] = field(default_factory=dict)
-    nodes: dict[str, NodeFacts] | None = None
-    prints: dict[int, tuple[object, ...]] = field(default_factory=dict)
-    details: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    members: dict[int, Member] = field(default_factory=dict)
-    later: set[int] = field(default_factory=set)
 
 
 class Turn:
@@ -82,6 +53,8 @@ class Turn:
         self._cluster = ways.cluster
         self._deeds = ways.deeds
         self.held = Held(docs=dict(held.docs), known=dict(held.known), nodes=held.nodes)
+        self.held.followed = held.followed
+        self._numbers = Numbers(ways.cluster, ways.start, before=held.numbers, now=self.held.numbers)
         self.members: list[Member] = []
         self.arn = ""
         self._documents: dict[str, bytes] = {}
@@ -104,6 +77,7 @@ class Turn:
         waiting = waiting_for(jobs)
         taken: set[str] = set()
         spent = Spent(USER_S)
+        self._numbers.ask(jobs, tracked)
         for job in sorted(jobs, key=lambda one: (one.job not in self._before.later, one.job)):
             said = comment.parse(job.comment)
             if said is None and job.job in tracked:
@@ -117,6 +91,7 @@ class Turn:
                 self._look_at_one(job, said, waiting.get(job.job, ()), taken)
         self._problems += [f"user {user}: its other jobs are looked at in the next turns" for user in spent.over()]
         self._look_for_the_vanished({job.job for job in jobs})
+        self._list_what_is_followed()
         return Reading(
             documents=self._documents, news=tuple(self._news), memory=self._memory, problems=tuple(self._problems[:50])
         )
@@ -132,6 +107,10 @@ class Turn:
         Raises: SlurmUnavailable, which is about all of them.
         """
         try:
+            why = self._numbers.another(job, self.held.docs.values())
+            if why:
+                self._leave_alone(job, why)
+                return
             self._look_at(job, said, dependents, taken)
         except (Unreadable, MailboxError) as err:
             self._problems.append(clip(f"job {job.job}: {err}", 300))
@@ -140,6 +119,19 @@ class Turn:
         except Exception as err:
             log.exception("job=%s", job.job)
             self._problems.append(clip(f"job {job.job}: internal error: {type(err).__name__}: {err}", 300))
+
+    def _leave_alone(self, job: Job, why: str) -> None:
+        """Its name is the known job's, for the monitor on its nodes as well: it cannot be protected under it."""
+        self._problems.append(clip(f"{why}; it is not protected, see FirstJobId in the guide", 300))
+        for doc in [one for one in self.held.docs.values() if one.slurm_job == job.job]:
+            closed = history.taken_over(doc, why, self._deeds, self._now)
+            self._publish(closed)
+            self._forget(closed)
+        self._forget_capture(job.job)
+
+    def _forget_capture(self, number: int) -> None:
+        self.held.known.pop(number, None)
+        self._memory[f"{KNOWN}{number}"] = None
 
     def _look_later(self, job: Job) -> None:
         """It keeps what the look before has shown; the next look begins with it."""
@@ -298,13 +290,8 @@ class Turn:
         self._forget(closed)
 
     def _is_told(self, attempt: str) -> bool:
-        raw = self._ways.published(attempt_key(attempt))
-        if raw is None:
-            return False
-        try:
-            return AttemptDoc.from_json(raw).successor is not None
-        except MailboxError:
-            return False
+        told = self._ways.start(attempt)
+        return told is not None and told.successor is not None
 
     def _explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
         """With why it failed, told once."""
@@ -356,10 +343,17 @@ class Turn:
             closed = history.gone(doc, past, self._deeds, self._now)
             self._publish(closed)
             self._forget(closed)
-        self.held.known.pop(number, None)
-        self._memory[f"{KNOWN}{number}"] = None
+        self._forget_capture(number)
 
     # ---- telling
+
+    def _list_what_is_followed(self) -> None:
+        """For an agent that loses its memory."""
+        names = tuple(sorted(self.held.docs))[:MAX_FOLLOWED]
+        if names != self.held.followed:
+            self.held.followed = names
+            doc = FollowedDoc(cluster=self._cluster, attempts=names)
+            self._documents[followed_key(self._cluster)] = doc.to_json()
 
     def _publish(self, doc: AttemptDoc) -> None:
         before = self.held.docs.get(doc.attempt)
@@ -377,34 +371,3 @@ class Turn:
         """Nothing more will be said about it."""
         self.held.docs.pop(doc.attempt, None)
         self._memory[f"{ATTEMPT}{doc.attempt}"] = None
-
-
-def job_news(doc: AttemptDoc, at: datetime) -> News:
-    """How a start stands, for the bus."""
-    detail: dict[str, Any] = {"v": WIRE_VERSION} | doc.to_wire() | {"at": at.isoformat()}
-    return News(type=NewsType.JOB, at=at, detail=detail)
-
-
-def completed(said: comment.Comment, known: Known) -> comment.Comment:
-    """What the comment leaves open, as the submission's environment and the script say it."""
-    is_silent = said.signal is None
-    return replace(
-        said,
-        mailbox=said.mailbox or known.mailbox,
-        checkpoints=said.checkpoints or known.checkpoints,
-        signal=known.signal if is_silent else said.signal,
-        signal_batch=known.signal_batch if is_silent else said.signal_batch,
-    )
-
-
-def remembered(doc: AttemptDoc) -> comment.Comment:
-    """A job stays protected when somebody changes its comment: the Job is registered."""
-    return comment.Comment(
-        policy=doc.policy,
-        job=doc.job_id,
-        attempt=parse_attempt(doc.attempt).restarted(0).name,
-        mailbox=doc.mailbox,
-        checkpoints=doc.checkpoints,
-        signal=doc.signal,
-        others=() if doc.min_nodes is None else ((MIN_NODES, str(doc.min_nodes)),),
-    )

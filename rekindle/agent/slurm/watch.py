@@ -19,6 +19,9 @@ from typing import Final
 
 from rekindle.agent.ports import Deeds, Memory, News, Reading, SlurmError, SlurmUnavailable
 from rekindle.agent.slurm import text
+from rekindle.agent.slurm.back import Back, numbering, read_back
+from rekindle.agent.slurm.docs import job_news
+from rekindle.agent.slurm.held import ATTEMPT, KNOWN, MEMORY, NODES, Held, Ways
 from rekindle.agent.slurm.jobs import ENDED
 from rekindle.agent.slurm.known import Known
 from rekindle.agent.slurm.nodemap import NodeMap
@@ -27,8 +30,9 @@ from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Unreadable
-from rekindle.agent.slurm.turn import ATTEMPT, KNOWN, NODES, Held, Turn, Ways, job_news
+from rekindle.agent.slurm.turn import Turn
 from rekindle.headnode.documents import AttemptDoc, NodeFacts, NodesDoc
+from rekindle.headnode.names import attempt_key
 from rekindle.wire import WIRE_VERSION, MailboxError
 
 log = logging.getLogger(__name__)
@@ -39,7 +43,8 @@ TELL_AGAIN_EVERY: Final = timedelta(minutes=10)
 
 
 class Watch:
-    """`published` gives what stands on the whiteboard under a key, None for nothing or where it cannot be read."""
+    """`published` gives what stands on the whiteboard under a key, None for nothing; raises SlurmUnavailable where that
+    cannot be told now."""
 
     def __init__(
         self,
@@ -57,17 +62,37 @@ class Watch:
         self.cluster_arn = ""
         self._told_at: datetime | None = None
         self._reads = reads
+        self._published = published
         self._ways = Ways(
-            cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, published=published, owners=owners
+            cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, start=self._written, owners=owners
         )
         self._roster = roster
         self._settings: tuple[datetime, Settings] | None = None
         self._held = Held(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
+        self._has_memory = bool(memory.items(MEMORY))
+        self._back: Back | None = None
         owners.learn(self._held.docs.values())
 
     def current_settings(self) -> Settings:
         """As last read, else read now. Raises: SlurmError."""
         return self._settings[1] if self._settings is not None else self._reads.settings()
+
+    def start(self, attempt: str) -> AttemptDoc | None:
+        """See `ports.Slurm`."""
+        return self._held.docs.get(attempt) or self._written(attempt)
+
+    def _written(self, attempt: str) -> AttemptDoc | None:
+        """A start's document on the whiteboard; None also for one that cannot be read."""
+        raw = self._published(attempt_key(attempt))
+        try:
+            return AttemptDoc.from_json(raw) if raw is not None else None
+        except MailboxError:
+            return None
+
+    def advice(self) -> tuple[str, ...]:
+        """See `ports.Watcher`."""
+        settings = self._settings[1] if self._settings is not None else Settings()
+        return numbering(settings, max((doc.slurm_job for doc in self._held.docs.values()), default=0))
 
     def followed(self, slurm_job: int) -> AttemptDoc | None:
         """The newest start of a job that is protected, as of the last look; None for one that is not."""
@@ -77,6 +102,10 @@ class Watch:
     def read(self, now: datetime) -> Reading:
         """One look. Raises: SlurmUnavailable."""
         settings = self._read_settings(now)
+        if not self._has_memory and self._back is None:
+            self._back = read_back(self._ways.cluster, self._published, self._written, now)
+            self._held.docs = {doc.attempt: doc for doc in self._back.docs}
+            self._ways.owners.learn(self._back.docs)
         turn = Turn(self._ways, self._held, now, settings)
         try:
             reading = turn.look()
@@ -84,6 +113,9 @@ class Watch:
             raise
         except SlurmError as err:  # a refused read tells nothing about any job
             raise Unreadable(str(err)) from err
+        if self._back is not None:
+            reading = self._back.told_in(reading, turn.held.docs, now)
+            self._has_memory = True
         self._held = turn.held
         self._roster.put(turn.members)
         self.slurm_version, self.cluster_arn = settings.version, turn.arn

@@ -1,0 +1,119 @@
+"""After slurmctld has lost its state on a real Slurm: its numbers begin anew, and no order finds the wrong job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from localcloud.slurm_lab import SlurmLab
+from rekindle.agent.ports import Reading
+from rekindle.agent.slurm.commands import Commands
+from rekindle.agent.slurm.nodemap import NodeMap
+from rekindle.agent.slurm.owners import Owners
+from rekindle.agent.slurm.reads import Reads
+from rekindle.agent.slurm.roster import Roster
+from rekindle.agent.slurm.run import Runner
+from rekindle.agent.slurm.watch import Watch
+from rekindle.agent.verbs import Result, Turn
+from rekindle.agent.verbs_jobs import JobHands
+from rekindle.headnode.documents import AttemptDoc, SlurmState
+from rekindle.headnode.names import attempt_key
+from rekindle.headnode.orders import Order, Outcome, Verb
+from tests.agent_slurm.conftest import Journal, Kept
+
+
+class HeadNode:
+    """The agent's own parts on a real Slurm, with a whiteboard that is a dict. A new one has lost its memory."""
+
+    def __init__(self, lab: SlurmLab, board: dict[str, bytes]) -> None:
+        runner = Runner(environ=lab.environ())
+        reads = Reads(runner, lambda: datetime.now(UTC))
+        owners, node_map = Owners("lab", board.get), NodeMap("/nonexistent")
+        self.board = board
+        self.watch = Watch(
+            cluster="lab",
+            reads=reads,
+            node_map=node_map,
+            memory=Kept(),
+            deeds=Journal(),
+            roster=Roster(),
+            published=board.get,
+            owners=owners,
+        )
+        self.hands = JobHands(
+            Commands(
+                cluster="lab",
+                runner=runner,
+                reads=reads,
+                node_map=node_map,
+                settings=self.watch.current_settings,
+                now=lambda: datetime.now(UTC),
+                owners=owners,
+                followed=self.watch.followed,
+                start=self.watch.start,
+            ),
+            None,  # type: ignore[arg-type]  # nothing is submitted
+        )
+
+    def look(self) -> Reading:
+        reading = self.watch.read(datetime.now(UTC))
+        self.board |= reading.documents
+        return reading
+
+    def doc(self, attempt: str) -> AttemptDoc:
+        return AttemptDoc.from_json(self.board[attempt_key(attempt)])
+
+    def turn(self, verb: Verb, number: int, **more: Any) -> Turn:
+        now = datetime.now(UTC)
+        order = Order(
+            token="t",
+            verb=verb,
+            cluster="lab",
+            issued_at=now,
+            expires_at=now,
+            attempt=f"slurm.lab.{number}",
+            slurm_job=number,
+            **more,
+        )
+        return Turn(order=order, begun_at=None, tried_at=None, now=now, begin=lambda: None)
+
+    def release(self, number: int) -> Result:
+        return self.hands.requeue(self.turn(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))
+
+
+def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab for both: each takes seconds
+) -> None:
+    board: dict[str, bytes] = {}
+    with SlurmLab(nodes=("n1", "n2")) as lab:
+        script = lab.folder / "work" / "job.sh"
+        script.write_text("#!/bin/sh\nsleep 600\n")
+        ours = ("-N1", "--exclusive", "--comment=rekindle")
+        one, two = lab.submit(script, *ours), lab.submit(script, *ours)
+        lab.wait(lambda: {lab.job_state(one), lab.job_state(two)} == {"RUNNING"}, "both to run")
+        first = HeadNode(lab, board)
+        first.look()
+        assert first.hands.hold(first.turn(Verb.HOLD, two)).outcome is Outcome.DONE
+        lab.wait(lambda: lab.job_state(two) == "PENDING", "the second to wait, held")
+
+        second = HeadNode(lab, board)  # the state directory is lost
+        reading = second.look()
+        assert "2 starts were read back" in reading.problems[0]
+        assert second.doc(f"slurm.lab.{two}.r1").held
+        assert second.doc(f"slurm.lab.{two}").successor == f"slurm.lab.{two}.r1"
+        assert second.release(two).outcome is Outcome.DONE
+        lab.wait(lambda: lab.job_state(two) == "RUNNING", "what was held to run again")
+        assert not [line for line in second.look().problems if "number" in line], "a later start is the same job"
+
+        lab.lose_slurmctld_state()
+        assert lab.submit(script, *ours) == one
+        third = HeadNode(lab, board)
+        for head in (second, third):
+            for act in (head.hands.cancel, head.hands.hold):
+                result = act(head.turn(Verb.CANCEL if act == head.hands.cancel else Verb.HOLD, one))
+                assert (result.outcome, "another job has its number" in result.detail) == (Outcome.REFUSED, True)
+        assert lab.job_state(one) in ("PENDING", "RUNNING")
+        problems = third.look().problems
+        assert any("another job has its number" in line for line in problems)
+        assert any("numbers have begun anew" in line for line in third.watch.advice())
+        closed = third.doc(f"slurm.lab.{one}")
+        assert (closed.state, closed.is_known) == (SlurmState.GONE, False)
