@@ -80,8 +80,8 @@ def _divergence(w: World) -> None:
 
 def _claim(w: World, fault: FaultClass) -> None:
     signal = Signal(
-        kind=SignalKind.AGENT_LOG_FAULT,
-        source=SignalSource.LOGS,
+        kind=SignalKind.NODE_HEALTH,
+        source=SignalSource.SAGEMAKER,
         occurred_at=w.cloud.clock.now(),
         dedupe_key=f"bench:{fault}",
         summary=f"lm: {fault}, says the bench",

@@ -63,11 +63,11 @@ class DrillRow:
 DRILLS: tuple[DrillRow, ...] = (
     DrillRow(
         fault=FaultClass.NODE_HARDWARE,
-        kind=SignalKind.AGENT_LOG_FAULT,
-        by=SignalSource.LOGS,
+        kind=SignalKind.NODE_HEALTH,
+        by=SignalSource.SAGEMAKER,
         effect=Effect.LIVES,
         said="a GPU reports an uncorrectable error (Xid 48); the run still trains",
-        source="HyperPod health-monitoring agent lines; aws-facts: a soft fault leaves the run alive for a while",
+        source="SageMaker HyperPod Cluster Node Health Event; aws-facts: a soft fault leaves the run alive for a while",
     ),
     DrillRow(
         fault=FaultClass.NODE_LOST,
