@@ -36,6 +36,7 @@ SHARED: Final = (
     "mailbox.py",
     "manifests.py",
     "orders.py",
+    "quantities.py",
     "reports.py",
     "signatures",
     "wire.py",

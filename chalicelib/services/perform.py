@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, assert_never
@@ -146,10 +147,11 @@ class Perform:
         if other is not None:
             detail = f"{other} goes on in the same mailbox: two runs would write over each other"
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
-        sibling = self._sibling(action, job)
+        older = self._older(job, action.name)
+        sibling = self._sibling(action, job, older)
         if sibling is not None:
             return sibling
-        self._fence(action, job)
+        self._fence(action, job, older)
         result = self.scheduler.resubmit(action, job=job, policy=policy, incident_id=incident.incident_id)
         if result.done not in (Done.DONE, Done.ALREADY):
             return result
@@ -166,8 +168,10 @@ class Perform:
         self.registry.add_attempt(job, attempt, now=now)
         return result
 
-    def _sibling(self, action: ResubmitJob, job: Job) -> ActionResult | None:
+    def _sibling(self, action: ResubmitJob, job: Job, older: Sequence[str]) -> ActionResult | None:
         """The answer where another attempt of the Job lives, ours or started by hand; None where none does.
+
+        `older`: the Job's attempts so far.
 
         Raises:
             Retryable: that cannot be told now, and nothing is started before it can.
@@ -184,11 +188,11 @@ class Perform:
             if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
                 detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-        return self._unprotected_sibling(action, job)
+        return self._unprotected_sibling(action, job, older)
 
-    def _unprotected_sibling(self, action: ResubmitJob, job: Job) -> ActionResult | None:
+    def _unprotected_sibling(self, action: ResubmitJob, job: Job, older: Sequence[str]) -> ActionResult | None:
         """A run that asks for no protection, and is seen only by its heartbeats in the Job's mailbox."""
-        own = {action.name, action.clone_of, *(one.name for one in self.registry.attempts(job.job_id))}
+        own = {action.name, action.clone_of, *older}
         beating = self.mailbox.beating(job, since=self.clock.now() - BEATING)
         other = next((name for name in beating if name not in own), None)
         if other is None:
@@ -201,7 +205,7 @@ class Perform:
         job = self.registry.get(incident.job_id or "")
         if is_outdated(action, job):
             return _outdated(action, job)
-        self._fence(action, job)
+        self._fence(action, job, self._older(job, action.name))
         if job.current_attempt == action.name:
             return ActionResult(action=action_name(action), done=Done.ALREADY, detail="it is the Job's own already")
         now = self.clock.now()
@@ -217,8 +221,10 @@ class Perform:
         self.registry.add_attempt(job, attempt, now=now)
         return ActionResult(action=action_name(action), done=Done.DONE, detail=f"{action.name} is the platform's own")
 
-    def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job) -> None:
-        older = [attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != action.name]
+    def _older(self, job: Job, name: str) -> tuple[str, ...]:
+        return tuple(one.name for one in self.registry.attempts(job.job_id) if one.name != name)
+
+    def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job, older: Sequence[str]) -> None:
         self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
 
     def _about_node(self, action: NodeAction | CordonNode, incident: Incident) -> ActionResult:

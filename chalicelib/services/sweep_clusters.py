@@ -97,7 +97,9 @@ class SweepClusters:
 
         What ended long ago is history, of a time before anybody was to look after the cluster.
         """
-        now, registry, scheduler = self.clock.now(), self.registry, self.scheduler
+        now = self.clock.now()
+        registry = self.registry
+        scheduler = self.scheduler
         if registry is None or scheduler is None:
             return
         for name in self.head_nodes.newest_attempts(cluster, limit=NEWEST_STARTS):

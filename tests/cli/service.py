@@ -142,6 +142,7 @@ class FakeService:
     def protect(self, name: str = "lm") -> None:
         """A running training job that asks for protection, and its Job."""
         self.scheduler.put(name, mailbox=f"{MAILBOX}/{name}")
+        self.mailbox.roots[name] = f"{MAILBOX}/{name}"
         found = self.scheduler.find(name)
         assert found is not None
         self.intake.register(found)

@@ -155,6 +155,7 @@ class FakeMailbox:
 
     def __init__(self) -> None:
         self.beats: dict[str, AttemptView] = {}
+        self.roots: dict[str, str] = {}  # attempt -> the mailbox that it beats in; of any Job where it is not named
         self.requests: dict[str, RequestCheckpoint] = {}
         self.replies: dict[str, ReplyView] = {}
         self.stored: list[CheckpointView] = []
@@ -227,7 +228,11 @@ class FakeMailbox:
     def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
         if not job.mailbox:
             return ()
-        return tuple(name for name, seen in self.beats.items() if seen.beat_at is not None and seen.beat_at >= since)
+        return tuple(
+            name
+            for name, seen in self.beats.items()
+            if seen.beat_at is not None and seen.beat_at >= since and self.roots.get(name, job.mailbox) == job.mailbox
+        )
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
         if job.mailbox:
