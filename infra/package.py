@@ -30,6 +30,7 @@ NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies
 SHARED: Final = (
     "__init__.py",
     "checkpoints",
+    "compat.py",
     "detectors",
     "headnode",
     "keys.py",

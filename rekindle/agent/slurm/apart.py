@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rekindle.agent.slurm import cause, found, userfs
+from rekindle.compat import from_iso
 from rekindle.headnode.documents import FoundDoc
 
 PATIENCE_S: Final = 20.0
@@ -87,7 +88,7 @@ def _checkpoints(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> 
     mailbox, place = asked["mailbox"], asked["place"]
     with userfs.as_user(uid, gid):
         manifests = found.manifests_in(mailbox) if mailbox is not None else {}
-        doc = found.judge(asked["job_id"], place, manifests, datetime.fromisoformat(asked["now"]), mailbox=mailbox)
+        doc = found.judge(asked["job_id"], place, manifests, from_iso(asked["now"]), mailbox=mailbox)
     return json.loads(doc.to_json())
 
 
