@@ -8,7 +8,7 @@ PYTEST_WORKERS ?= 2
 SLURM ?= 26.05 24.11 22.05
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
+.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -97,6 +97,9 @@ deploy: package  ## create or update the stack in your account (STAGE=prod)
 undeploy: $(VENV)/.ready  ## remove the stack; tables and bucket stay, and are named
 	$(BIN)/python -m infra.deploy --stage $(STAGE) --remove
 
+release: $(VENV)/.ready  ## sdist and wheel in dist/, checked in an empty environment (TAG=v0.1.0 must be the version)
+	$(BIN)/python -m infra.release --out dist $(if $(TAG),--tag $(TAG))
+
 clean:           ## remove everything the targets made
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

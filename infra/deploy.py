@@ -1,4 +1,4 @@
-"""Deploy or remove the stack: `python -m infra.deploy --stage STAGE [--remove]`.
+"""Deploy or remove the stack: `rekindle deploy` (infra.commands), `python -m infra.deploy --stage STAGE [--remove]`.
 
 Deploying twice changes nothing; a second run after a change shows and applies the change. Removing leaves the table and
 the mailbox bucket in place, says so, and the next deployment takes them up again.
@@ -260,7 +260,7 @@ class Deployment:
             yield from page["StackEvents"]
 
 
-def _session(region: str | None) -> Any:
+def session_of(region: str | None) -> Any:
     """A session that can work, or one error that says what is missing."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -287,29 +287,46 @@ def _parse_parameter(text: str) -> tuple[str, str]:
     return key, value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line. 0 when done, 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy or remove the stack.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What `run` reads of a command line, but for the package and --remove."""
     parser.add_argument("--stage", default="prod", help="prod makes the stack `rekindle`, any other `rekindle-<stage>`")
-    parser.add_argument("--remove", action="store_true", help="delete the stack; table and bucket stay")
     parser.add_argument("--region", help="AWS Region; the profile's when not given")
-    parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
     parser.add_argument("--bucket", help="bucket for the bundle; one is made when not given")
     parser.add_argument(
         "--parameter", type=_parse_parameter, action="append", default=[], help="NAME=VALUE, may be repeated"
     )
-    args = parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace, *, package: Path) -> None:
+    """Deploy what lies in `package`, or remove the stack where `args.remove` says so; prints what came of it.
+
+    Raises:
+        DeploymentError: it stopped; the message says why and what to do.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        deployment = Deployment(stack=stack_name(args.stage), session=_session(args.region))
+        deployment = Deployment(stack=stack_name(args.stage), session=session_of(args.region))
         if args.remove:
             _tell_removed(deployment.stack, deployment.remove())
-        else:
-            outputs = deployment.deploy(args.package, parameters=dict(args.parameter), bucket=args.bucket)
-            for key, value in sorted(outputs.items()):
-                print(f"{key:20} {value}")
-    except (DeploymentError, BotoCoreError, ClientError) as err:
+            return
+        outputs = deployment.deploy(package, parameters=dict(args.parameter), bucket=args.bucket)
+    except (BotoCoreError, ClientError) as err:
+        raise DeploymentError(str(err)) from err
+    for key, value in sorted(outputs.items()):
+        print(f"{key:20} {value}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line. 0 when done, 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy or remove the stack.")
+    add_options(parser)
+    parser.add_argument("--remove", action="store_true", help="delete the stack; table and bucket stay")
+    parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
+    args = parser.parse_args(argv)
+    try:
+        run(args, package=args.package)
+    except DeploymentError as err:
         print(f"error: {err}", file=sys.stderr)
         return 1
     return 0
