@@ -71,7 +71,9 @@ class Nodes:
         total, down, group_total = 0, 0, None
         if isinstance(listed, Known):
             total = len(listed.value.nodes)
-            down = sum(fault_of_node(one.state, one.flags) is FaultClass.NODE_LOST for one in listed.value.nodes)
+            down = sum(
+                fault_of_node(one.state, one.flags, one.reason) is FaultClass.NODE_LOST for one in listed.value.nodes
+            )
             found = next((one for one in listed.value.nodes if one.name == node), None)
             facts = Known(found)
             group = repair.group or (found.group if found is not None else None)
