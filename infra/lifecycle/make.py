@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from infra.lifecycle import FOLDER, POLICY, ROOT, SETTINGS, LifecycleError, Place, pins, write
+from infra.lifecycle import FOLDER, POLICY, ROOT, SETTINGS, LifecycleError, Place, locked, write
 from infra.lifecycle.own_wheel import own_wheel
 
 _STACK_ID: Final = re.compile(r"arn:(?P<partition>[a-z-]+):cloudformation:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):")
@@ -60,11 +60,12 @@ def _of_stack(stack: str, region: str | None) -> dict[str, str]:
 
 def _wheels(scratch: Path) -> list[Path]:
     """Our own wheel, and those of what the agent needs. Raises: LifecycleError."""
-    versions = pins((ROOT / "requirements-dev.txt").read_text(encoding="utf-8"))
+    held = scratch / "requirements.txt"
+    held.write_text(locked((ROOT / "requirements-dev.txt").read_text(encoding="utf-8")), encoding="utf-8")
     own_wheel(scratch)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]
     command += ["download", "--no-deps", "--only-binary=:all:", "--dest", str(scratch)]
-    command += [f"{name}=={version}" for name, version in versions.items()]
+    command += ["--require-hashes", "--requirement", str(held)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LifecycleError(f"pip download failed: {done.stderr.strip()[-500:]}")
