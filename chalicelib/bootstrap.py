@@ -566,6 +566,10 @@ class Service:
         """Make what `function` uses, now."""
         for part in _PARTS.get(function, ("ingress",)):
             getattr(self, part)
+        if function == "recover":
+            from chalicelib.recovery import entry
+
+            entry.warm_up()
 
 
 class Clients:
@@ -574,6 +578,11 @@ class Clients:
     def __init__(self, session: Any) -> None:
         self._session = session
         self._made: dict[str, Any] = {}
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The services that have been asked for."""
+        return tuple(self._made)
 
     def __call__(self, name: str) -> Any:
         """The client of one AWS service."""
@@ -754,7 +763,9 @@ def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:
 def _session(region: str) -> Any:
     import boto3
 
-    return boto3.session.Session(region_name=region)
+    # The default one, so that the durable SDK's own client comes from it and loads no models of its own.
+    boto3.setup_default_session(region_name=region)
+    return boto3.DEFAULT_SESSION
 
 
 def _client_config() -> Any:

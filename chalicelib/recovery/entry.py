@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
+from aws_durable_execution_sdk_python.lambda_service import LambdaClient
 
 from chalicelib.recovery.workflow import Reporter, run_recovery
 from chalicelib.services.look import Look
@@ -22,3 +23,8 @@ def durable_recovery(look: Look, perform: Perform, report: Reporter) -> Callable
         return run_recovery(event, context, look=look, perform=perform, report=report)
 
     return recover
+
+
+def warm_up() -> None:
+    """Make the SDK's own client, which it keeps: at Lambda's init, and not while the first Incident waits."""
+    LambdaClient.initialize_client()
