@@ -8,7 +8,7 @@ PYTEST_WORKERS ?= 2
 SLURM ?= 26.05 24.11 22.05
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove check bench package deploy undeploy clean format help
+.PHONY: demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -24,10 +24,11 @@ $(VENV)/.ready: requirements-dev.txt requirements.txt pyproject.toml
 # PyTorch first: DeepSpeed is built from source and looks at the PyTorch that is there. `-c` keeps the versions of the
 # service's own tools, which stand in the same environment. pip's long log is shown only where it failed.
 $(VENV)/.frameworks: $(VENV)/.ready requirements-frameworks.txt
-	{ $(BIN)/python -m pip install --disable-pip-version-check -c requirements-dev.txt \
+	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements-dev.txt >$(VENV)/pins.txt
+	{ $(BIN)/python -m pip install --disable-pip-version-check -c $(VENV)/pins.txt \
 		"$$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements-frameworks.txt)" && \
 	  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(BIN)/python -m pip install --disable-pip-version-check \
-		--no-build-isolation -c requirements-dev.txt -r requirements-frameworks.txt; \
+		--no-build-isolation -c $(VENV)/pins.txt -r requirements-frameworks.txt; \
 	} >$(VENV)/frameworks.log 2>&1 || { cat $(VENV)/frameworks.log >&2; exit 1; }
 	touch $@
 
@@ -66,6 +67,22 @@ e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident w
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
 	REKINDLE_CRASH=all $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal \
 		tests/recovery/test_crash_anywhere.py tests/recovery/test_calls_disturbed.py $(ARGS)
+
+# uv resolves for every platform and writes the hash of every file; what is pinned stays as it is unless its list changed.
+LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock"
+lock: build/lock/bin/uv  ## requirements*.txt from requirements*.in: pins and hashes (needs a package index)
+	$(LOCK) requirements-dev.in -o requirements-dev.txt
+	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements-dev.txt >build/lock/pins.txt
+	$(LOCK) requirements.in -c build/lock/pins.txt -o requirements.txt
+	$(LOCK) requirements-pure.in --no-deps -o requirements-pure.txt
+
+audit: build/lock/bin/uv  ## known vulnerabilities of what is pinned (needs PyPI's vulnerability data)
+	build/lock/bin/pip-audit --disable-pip --require-hashes -r requirements-dev.txt
+
+build/lock/bin/uv:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install -q --disable-pip-version-check uv==0.13.9 pip-audit==2.10.1
 
 prove: $(VENV)/.ready  ## 10,000 Incidents in a world that lies, and a judge that knows (ARGS='--incidents 100000 --seed 7 --jobs 2')
 	$(BIN)/python -m simulation $(ARGS)

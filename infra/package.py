@@ -66,7 +66,7 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> None:
             (project / "requirements.txt").write_text("", encoding="utf-8")
         merge = project / "merge.json"
         merge.write_text(json.dumps(merge_template()), encoding="utf-8")
-        env = _environment(project, root, offline=offline)
+        env = _environment(project, offline=offline)
         if not offline:
             _install_pure(project, env=env)
         _chalice(project, packed, merge=merge, env=env)
@@ -90,7 +90,7 @@ def _copy(root: Path, project: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def _environment(project: Path, root: Path, *, offline: bool) -> dict[str, str]:
+def _environment(project: Path, *, offline: bool) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     env["AWS_DEFAULT_REGION"] = "us-east-1"  # Chalice wants one to name service principals; none is called
     env["AWS_EC2_METADATA_DISABLED"] = "true"
@@ -100,8 +100,7 @@ def _environment(project: Path, root: Path, *, offline: bool) -> dict[str, str]:
     if offline:
         env["PIP_NO_INDEX"] = "1"
     else:
-        # requirements.txt names what we use; this fixes what those need in turn.
-        env["PIP_CONSTRAINT"] = str(root / "requirements-dev.txt")
+        env["PIP_REQUIRE_HASHES"] = "1"  # nothing comes into the bundle that the two lists do not hold the hash of
     return env
 
 

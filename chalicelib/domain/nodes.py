@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.lemons import HardwareRecord
+from rekindle.headnode import node_states
 from rekindle.headnode.documents import NodeFacts
-from rekindle.headnode.orders import REASON_PREFIX
+from rekindle.headnode.node_states import ACTION, Says, Standing, that_say
 from rekindle.wire import Reader
 
 
@@ -94,11 +95,12 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The HyperPod cluster. `roles` by group; a group that does not say its role is left out."""
+    """The HyperPod cluster. `roles` by group; a group that does not say its role is left out. `name`: its own."""
 
     status: str
     recovery: NodeRecovery = NodeRecovery.UNKNOWN
     roles: Mapping[str, GroupRole] | None = None
+    name: str = ""
 
     def role(self, group: str) -> GroupRole:
         """What the group is for."""
@@ -107,13 +109,15 @@ class ClusterView:
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
         roles = {group: role.value for group, role in (self.roles or {}).items()}
-        return {"status": self.status, "recovery": self.recovery.value, "roles": roles}
+        return {"status": self.status, "recovery": self.recovery.value, "roles": roles, "name": self.name}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> ClusterView:
         """Inverse of `to_wire`."""
         roles = {group: GroupRole(role) for group, role in wire["roles"].items()}
-        return cls(status=wire["status"], recovery=NodeRecovery(wire["recovery"]), roles=roles)
+        return cls(
+            status=wire["status"], recovery=NodeRecovery(wire["recovery"]), roles=roles, name=wire.get("name", "")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,17 +266,11 @@ def _maybe_from_wire(wire: Mapping[str, Any], read: Any) -> Maybe[Any]:
 
 # ---- what Slurm's words mean -----------------------------------------------------------------------------------------
 
-# As the agent writes them (rekindle/agent/slurm/nodes.py). Source: sinfo(1), NODE STATE CODES, 22.05 to 25.11.
-_IN_SERVICE: Final = frozenset({"idle", "mixed", "allocated"})
-_DRAIN: Final = frozenset({"drain"})
-_HARMLESS: Final = frozenset({"planned", "cloud", "dynamic_norm", "dynamic_future", "reserved", "completing"})
-_SILENT: Final = frozenset({"not_responding"})
-_REBOOTS: Final = frozenset({"reboot_issued", "reboot_requested"})
-ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent writes (aws-facts §1.13)
-
-# Reasons that slurmctld itself gives a node that it has set down; any other is a person's or another program's.
-# Source: SchedMD/slurm, src/slurmctld/{ping_nodes,node_mgr,job_mgr}.c
-SLURM_REASONS: Final = ("Not responding", "Node unexpectedly rebooted", "Low ", "gres/", "Reboot", "Scheduler health")
+_IN_SERVICE: Final = that_say(Says.WORKS)
+_HARMLESS: Final = that_say(Says.NOTHING)
+_DRAIN: Final = that_say(Says.DRAINED)
+_SILENT: Final = that_say(Says.SILENT)
+_REBOOTS: Final = that_say(Says.REBOOT)
 
 
 def is_drained(facts: NodeFacts) -> bool:
@@ -282,7 +280,7 @@ def is_drained(facts: NodeFacts) -> bool:
 
 def is_ours(facts: NodeFacts) -> bool:
     """The drain is one of ours: only such a one is ever undone."""
-    return is_drained(facts) and facts.reason.startswith(REASON_PREFIX)
+    return is_drained(facts) and node_states.is_ours(facts.reason)
 
 
 def is_marked(facts: NodeFacts) -> bool:
@@ -292,14 +290,7 @@ def is_marked(facts: NodeFacts) -> bool:
 
 def held_by(facts: NodeFacts) -> str | None:
     """Whose hand is on it, where it is neither ours, nor Slurm's own, nor HyperPod's."""
-    is_down = facts.state == "down" or "fail" in facts.flags
-    if is_ours(facts) or is_marked(facts) or not (is_drained(facts) or is_down):
-        return None
-    if facts.reason.startswith(REASON_PREFIX):
-        return None  # our reason from before it went down
-    if not is_drained(facts) and (not facts.reason or facts.reason.startswith(SLURM_REASONS)):
-        return None
-    return facts.reason or "no reason given"
+    return node_states.held_by(facts.state, facts.flags, facts.reason)
 
 
 def is_empty(facts: NodeFacts) -> bool:
@@ -310,6 +301,11 @@ def is_empty(facts: NodeFacts) -> bool:
 def is_rebooting(facts: NodeFacts) -> bool:
     """Slurm is asked to reboot it, or waits for that."""
     return bool(_REBOOTS & set(facts.flags))
+
+
+def is_away(facts: NodeFacts) -> bool:
+    """On purpose: in maintenance, down in a reservation, powered down, or not part of the cluster yet."""
+    return node_states.standing_of(facts.state, facts.flags, facts.reason) is Standing.AWAY
 
 
 def is_silent(facts: NodeFacts) -> bool:

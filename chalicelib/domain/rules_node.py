@@ -29,6 +29,7 @@ from chalicelib.domain.node_memory import (
     note,
     remember,
     repair_of,
+    slurm_state,
     state_of_the_node,
     story_of,
     tell_once,
@@ -45,6 +46,7 @@ from chalicelib.domain.nodes import (
     NodeRecovery,
     Platform,
     held_by,
+    is_away,
     is_marked,
     is_rebooting,
     is_silent,
@@ -113,6 +115,8 @@ def others_at_work(look: Look) -> str | None:
         return f"HyperPod has marked it: {facts.reason}"
     if facts is not None and is_rebooting(facts):
         return "Slurm is about to reboot it"
+    if facts is not None and is_away(facts):
+        return f"it is away on purpose: {slurm_state(facts)}"
     return None
 
 

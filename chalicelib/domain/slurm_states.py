@@ -14,6 +14,7 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.slurm import SlurmView
 from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
+from rekindle.headnode.node_states import Standing, standing_of
 
 STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
     SlurmState.PENDING: AttemptStatus.STARTING,
@@ -49,11 +50,10 @@ WORDS: Final[Mapping[AttemptStatus, str]] = {
     AttemptStatus.GONE: "Gone",
 }
 
-# A node that Slurm cannot use any more. Draining is somebody's decision, and mere news; `fail` is a repair asked for;
-# a node that does not respond is down soon, or well again.
-# Source: sinfo, NODE STATE CODES.
-_LOST: Final = frozenset({"down", "error"})
-_FAILING: Final = frozenset({"fail", "failing", "invalid", "inval"})
+_FAULTS: Final[Mapping[Standing, FaultClass]] = {
+    Standing.LOST: FaultClass.NODE_LOST,
+    Standing.BROKEN: FaultClass.NODE_HARDWARE,
+}
 
 
 def status_of(state: SlurmState) -> AttemptStatus:
@@ -167,11 +167,6 @@ def is_own_restart(doc: AttemptDoc) -> bool:
     return doc.successor is not None and doc.requeued_by is not EndedBy.AGENT
 
 
-def fault_of_node(state: str, flags: tuple[str, ...]) -> FaultClass | None:
-    """None for a node that works, or that somebody has merely drained."""
-    words = {state.lower().rstrip("*~#!%$@^-"), *(flag.lower() for flag in flags)}
-    if words & {"power_down", "powered_down", "powering_down", "planned", "maint", "reboot_issued", "reboot"}:
-        return None  # away on purpose
-    if words & _FAILING:
-        return FaultClass.NODE_HARDWARE
-    return FaultClass.NODE_LOST if words & _LOST else None
+def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> FaultClass | None:
+    """None for a node that works, is away on purpose, or was taken out by somebody."""
+    return _FAULTS.get(standing_of(state, flags, reason))

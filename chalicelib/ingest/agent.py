@@ -141,7 +141,7 @@ def _slurm_node(detail: Fields) -> Signal:
     reason = detail.optional_text("reason", limit=_MAX_TEXT)
     instance_id = detail.optional_text("instance_id", limit=32, pattern=INSTANCE_ID)
     group = detail.optional_text("group", limit=63)
-    fault = fault_of_node(state, flags)
+    fault = fault_of_node(state, flags, reason or "")
     words = "+".join((state, *flags))
     return Signal(
         kind=SignalKind.NODE_STATE,

@@ -160,7 +160,7 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
 
     Without a time in its key: a node that stays as it is is one fact, whenever it is seen.
     """
-    fault = fault_of_node(facts.state, facts.flags)
+    fault = fault_of_node(facts.state, facts.flags, facts.reason)
     if fault is None:
         return None
     words = "+".join((facts.state, *sorted(facts.flags)))

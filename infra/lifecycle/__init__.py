@@ -103,6 +103,16 @@ def pins(text: str) -> dict[str, str]:
     return {name: found[name] for name in NEEDED}
 
 
+def locked(text: str) -> str:
+    """The lines of requirements-dev.txt on what the agent needs, with hashes. Raises: LifecycleError."""
+    blocks = re.findall(r"^(?:[A-Za-z0-9._-]+)==[^\n]*(?:\n[ ]+--hash=[^\n]*)+", text, re.MULTILINE)
+    found = {block.split("==", 1)[0]: block for block in blocks}
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise LifecycleError(f"requirements-dev.txt holds no hash of {', '.join(missing)}: make lock")
+    return "".join(f"{found[name]}\n" for name in NEEDED)
+
+
 def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Path]) -> str:
     """requirements.txt. With wheels every line carries its hash; without, `package` is what pip can find by itself."""
     if not wheels:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from infra.lifecycle import FOLDER, POLICY, ROOT, SETTINGS, LifecycleError, Place, pins, write
+from infra.lifecycle import FOLDER, POLICY, ROOT, SETTINGS, LifecycleError, Place, locked, write
 from rekindle.wire import MailboxError
 
 _STACK_ID: Final = re.compile(r"arn:(?P<partition>[a-z-]+):cloudformation:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):")
@@ -74,9 +74,10 @@ def _of_stack(stack: str, region: str | None) -> dict[str, str]:
 
 def _wheels(scratch: Path) -> list[Path]:
     """The project's own wheel, and those of what the agent needs. Raises: LifecycleError."""
-    versions = pins((ROOT / "requirements-dev.txt").read_text(encoding="utf-8"))
+    held = scratch / "requirements.txt"
+    held.write_text(locked((ROOT / "requirements-dev.txt").read_text(encoding="utf-8")), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]
-    wanted = [f"{name}=={version}" for name, version in versions.items()]
+    wanted = ["--require-hashes", "--requirement", str(held)]
     source = scratch / "source"  # a copy: building in place would leave its own folder behind, and pack what lies in it
     for name in ("pyproject.toml", "README.md"):
         source.mkdir(exist_ok=True)

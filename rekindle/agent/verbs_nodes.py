@@ -5,19 +5,23 @@ Nobody else's reason is ever undone or written over: not HyperPod's, not an oper
 
 from __future__ import annotations
 
-from typing import Final
-
 from rekindle.agent.ports import NodeNow, Slurm
-from rekindle.agent.verbs import Result, Turn, done, refused
+from rekindle.agent.verbs import NotYet, Result, Turn, done, refused
 from rekindle.headnode.documents import NodeFacts
-from rekindle.headnode.orders import REASON_PREFIX, Order, Repair
-
-OUT_OF_SERVICE: Final = frozenset({"drain", "drained", "draining", "fail", "failing", "failg"})
-FAILED: Final = frozenset({"fail", "failing", "failg"})
-REBOOTING: Final = frozenset({"reboot", "reboot_requested", "reboot_issued", "reboot^", "reboot@"})
-# What slurmctld itself writes: nobody's decision, so it may be written over.
-# Source: SchedMD/slurm src/slurmctld/{node_mgr,ping_nodes,agent}.c at 22.05.
-SLURMS_OWN: Final = ("Not responding", "Node unexpectedly rebooted", "none")
+from rekindle.headnode.node_states import (
+    Says,
+    Standing,
+    Writer,
+    held_by,
+    is_ours,
+    mark_in,
+    parts_of,
+    said_by,
+    standing_of,
+    words_of,
+    writer_of,
+)
+from rekindle.headnode.orders import REASON_PREFIX, Order
 
 
 class NodeHands:
@@ -25,29 +29,34 @@ class NodeHands:
         self._slurm = slurm
 
     def drain(self, turn: Turn) -> Result:
+        """Jobs that are on it go on. What slurmctld drained by itself gets our reason, so that it can be given back."""
         node = self._node(turn.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if is_out_of_service(facts):
+        other = _held_by(facts)
+        if _says(facts, Says.DRAINED, Says.FAILING):
             if is_ours(facts.reason):
                 return turn.there(f"{facts.name} is out of service, by us: {facts.reason}")
-            return turn.there(f"{facts.name} is out of service, not by us: {facts.reason or 'no reason given'}")
-        if is_somebody_elses(facts.reason) and facts.state == "down":
-            return turn.there(f"{facts.name} is down, and not by us: {facts.reason}")
+            if not _is_slurms_alone(facts.reason):
+                return turn.there(f"{facts.name} is out of service, not by us: {facts.reason or 'no reason given'}")
+        elif other is not None:
+            return turn.there(f"{facts.name} is down, and not by us: {other}")
         turn.begin()
         self._slurm.drain(facts.name, reason_of(turn.order))
-        return done(f"{facts.name} was taken out of service")
+        return done(f"{facts.name} was taken out of service{_with_jobs(facts)}")
 
     def resume(self, turn: Turn) -> Result:
         node = self._node(turn.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if not is_out_of_service(facts) and facts.state != "down":
+        if not _says(facts, Says.DRAINED, Says.FAILING, Says.DOWN):
             return turn.there(f"{facts.name} is in service: {facts.state}")
         if not is_ours(facts.reason):
             return refused(f"{facts.name} was not taken out by us: {facts.reason or 'no reason given'}")
+        if _says(facts, Says.INVALID):
+            return refused(f"{facts.name} has less than slurm.conf says, so slurmctld keeps it out: {facts.reason}")
         turn.begin()
         self._slurm.resume(facts.name)
         return done(f"{facts.name} is back in service")
@@ -59,12 +68,16 @@ class NodeHands:
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if facts.reason == repair.value and is_failed(facts):
+        marked = mark_in(facts.reason)
+        if marked is repair and _says(facts, Says.FAILING):
             return turn.there(f"{facts.name} is marked {repair}")
-        if facts.reason in {one.value for one in Repair}:
-            return refused(f"{facts.name} is marked {facts.reason}, which is not undone while it may be under way")
-        if is_somebody_elses(facts.reason) and (is_out_of_service(facts) or facts.state == "down"):
-            return refused(f"{facts.name} was taken out by somebody else: {facts.reason}")
+        if marked is not None:
+            return refused(f"{facts.name} is marked {marked}, which is not undone while it may be under way")
+        not_ours = _not_ours(facts)
+        if not_ours:
+            return refused(not_ours)
+        if facts.jobs:  # HyperPod may act on the mark at once
+            raise NotYet(f"{facts.name} is not marked yet{_with_jobs(facts)}")
         turn.begin()
         self._slurm.mark(facts.name, repair)
         return done(f"{facts.name} was marked {repair}")
@@ -74,12 +87,13 @@ class NodeHands:
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if has(facts, REBOOTING):
+        if _says(facts, Says.REBOOT):
             return turn.there(f"{facts.name} is being rebooted")
         if turn.begun_at and node.booted_at and node.booted_at > turn.begun_at:
             return done(f"{facts.name} booted at {node.booted_at:%H:%M:%S}")
-        if is_out_of_service(facts) and is_somebody_elses(facts.reason):
-            return refused(f"{facts.name} was taken out by somebody else: {facts.reason}")
+        not_ours = _not_ours(facts)
+        if not_ours:
+            return refused(not_ours)
         turn.begin()
         self._slurm.reboot(facts.name, reason_of(turn.order))
         return done(f"{facts.name} reboots as soon as no job is on it")
@@ -95,22 +109,29 @@ def reason_of(order: Order) -> str:
     return f"{REASON_PREFIX}{order.incident_id or order.token}"
 
 
-def is_ours(reason: str) -> bool:
-    return reason.startswith(REASON_PREFIX)
+def _held_by(facts: NodeFacts) -> str | None:
+    return held_by(facts.state, facts.flags, facts.reason)
 
 
-def is_somebody_elses(reason: str) -> bool:
-    """A reason that a person, HyperPod or a health check has written."""
-    return bool(reason) and not is_ours(reason) and not reason.startswith(SLURMS_OWN)
+def _not_ours(facts: NodeFacts) -> str:
+    """Why the node is not repaired by us; "" where nothing speaks against it."""
+    other = _held_by(facts)
+    if other is not None:
+        return f"{facts.name} was taken out by somebody else: {other}"
+    if standing_of(facts.state, facts.flags, facts.reason) is Standing.AWAY:
+        return f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}"
+    return ""
 
 
-def has(facts: NodeFacts, words: frozenset[str]) -> bool:
-    return bool({facts.state, *facts.flags} & words)
+def _is_slurms_alone(reason: str) -> bool:
+    writers = {writer_of(part) for part in parts_of(reason)}
+    return bool(writers) and writers <= {Writer.SLURM, Writer.HARDWARE}
 
 
-def is_out_of_service(facts: NodeFacts) -> bool:
-    return has(facts, OUT_OF_SERVICE)
+def _says(facts: NodeFacts, *says: Says) -> bool:
+    return bool(said_by(words_of(facts.state, facts.flags)) & set(says))
 
 
-def is_failed(facts: NodeFacts) -> bool:
-    return has(facts, FAILED)
+def _with_jobs(facts: NodeFacts) -> str:
+    listed = ", ".join(str(job) for job in facts.jobs[:8])
+    return f"; jobs {listed} go on there until they end" if facts.jobs else ""

@@ -58,8 +58,17 @@ class Gate:
 
     @property
     def cookie(self) -> str:
-        """The cookie's name; cookies know no ports, so that two consoles need two names."""
+        """The cookie's name: two consoles have two."""
         return f"rekindle_console_{self.port}"
+
+    @property
+    def base(self) -> str:
+        """What every page's path begins with, and the only path that a browser sends the cookie to.
+
+        Cookies know no ports: under `/` a browser would hand the key to whatever else listens on this machine's
+        loopback. Nobody else can name this path: it is drawn from the session, and is told to no other origin.
+        """
+        return "/c-" + hmac.new(self.session.encode(), b"path", hashlib.sha256).hexdigest()[:32]
 
     @property
     def csrf(self) -> str:
@@ -74,11 +83,15 @@ class Gate:
     @property
     def set_cookie(self) -> str:
         """For this browser session only; not for scripts, and not sent with what other sites ask for."""
-        return f"{self.cookie}={self.session}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{self.cookie}={self.session}; Path={self.base}/; HttpOnly; SameSite=Strict"
 
     def opens(self, path: str) -> bool:
         """The path is the printed link's."""
         return path.startswith(OPEN) and _same(path.removeprefix(OPEN), self.token)
+
+    def inside(self, path: str) -> str:
+        """The page that a path is of: `/jobs` for our own `/c-…/jobs`, and for the bare one that a program asks for."""
+        return path.removeprefix(self.base) if path.startswith(f"{self.base}/") else path
 
     def check_host(self, hosts: list[str]) -> Refusal | None:
         """Exactly one Host header, and it is ours."""

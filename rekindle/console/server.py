@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             return _refused(refusal)
         parts = urlsplit(self.path)
         if self.command == "GET" and self.server.opens(parts.path):
-            return Answer(status=303, headers={"Location": "/", "Set-Cookie": gate.set_cookie})
+            return Answer(status=303, headers={"Location": f"{gate.base}/", "Set-Cookie": gate.set_cookie})
         refusal = gate.check_session(self.headers.get_all("Cookie") or [], self.headers.get("Authorization") or "")
         if refusal is None and self.command == "POST":
             refusal = gate.check_order(
@@ -157,7 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
             return _refused(refusal)
         query = dict(parse_qsl(parts.query, max_num_fields=MAX_FIELDS))
         return self.server.site.answer(
-            Asked(method="POST" if self.command == "POST" else "GET", path=parts.path, query=query, form=form)
+            Asked(
+                method="POST" if self.command == "POST" else "GET", path=gate.inside(parts.path), query=query, form=form
+            )
         )
 
     def _form(self) -> tuple[dict[str, str], Refusal | None]:

@@ -89,7 +89,7 @@ class Site:
         self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="console-read")
         self.kept = Kept(self.one, self._pool, now)
         self._notes: OrderedDict[str, Note] = OrderedDict()
-        self._templates = _environment()
+        self._templates = _environment(gate.base)
 
     def close(self) -> None:
         """Ask no more."""
@@ -155,6 +155,7 @@ class Site:
         self._notes[key] = note
         while len(self._notes) > MAX_NOTES:
             self._notes.popitem(last=False)
+        where = f"{self.gate.base}{where}"
         return Answer(status=303, headers={"Location": f"{where}{'&' if '?' in where else '?'}note={key}"})
 
 
@@ -180,8 +181,11 @@ def static(name: str) -> bytes:
     return resources.files("rekindle.console").joinpath("static", name).read_bytes()
 
 
-def _environment() -> Environment:
-    """Everything is escaped, nothing is silently empty, and every text is cleaned on its way out."""
+def _environment(base: str) -> Environment:
+    """Everything is escaped, nothing is silently empty, and every text is cleaned on its way out.
+
+    `base`: what our own links begin with (Gate.base).
+    """
     environment = Environment(
         loader=PackageLoader("rekindle.console"),
         autoescape=True,
@@ -199,7 +203,8 @@ def _environment() -> Environment:
         "short_step": short_step,
         "windows": windows,
         "span": span,
-        "link": path,
+        "base": base,
+        "link": lambda *parts: f"{base}{path(*parts)}",
         "facts": figures.facts,
         "measures": figures.measures,
         "has_rows": figures.has_rows,

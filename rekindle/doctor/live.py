@@ -12,10 +12,11 @@ from rekindle.doctor.findings import Finding, counted, error, listed, quoted, un
 from rekindle.doctor.ids import Id
 from rekindle.doctor.subject import Subject
 from rekindle.headnode.documents import SILENT_AFTER, AgentDoc, NodesDoc
+from rekindle.headnode.node_states import Says, Standing, standing_of, that_say, words_of
 
 _BROKEN: Final = ("Failed", "RollingBack", "Deleting")
 _BROKEN_GROUP: Final = ("Failed", "Degraded", "Deleting")
-_OUT: Final = ("drain", "drained", "draining", "fail", "failing", "down", "no_respond", "not_responding", "error")
+_OUT: Final = that_say(Says.DRAINED, Says.FAILING, Says.DOWN, Says.SILENT, Says.INVALID)
 
 
 def cluster_findings(subject: Subject, nodes: list[NodeFacts] | Unread) -> Iterator[Finding]:
@@ -125,8 +126,8 @@ def agent_findings(
             pass
     if isinstance(nodes, NodesDoc):
         for node in nodes.nodes:
-            bad = [word for word in (node.state, *node.flags) if word.lower() in _OUT]
-            if bad:
+            bad = sorted(_OUT & words_of(node.state, node.flags))
+            if bad and standing_of(node.state, node.flags, node.reason) is not Standing.AWAY:
                 said = f": {quoted(node.reason, 160)}" if node.reason else ""
                 yield warning(Id.AGENT_NODES, f"{label}:{node.name}", f"Slurm has it as {listed(bad)}{said}")
     elif isinstance(nodes, Unread):

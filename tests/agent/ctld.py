@@ -49,8 +49,10 @@ class Ctld:
         self.running_steps[doc.slurm_job] = steps
         return doc
 
-    def put_node(self, name: str, state: str = "idle", *flags: str, reason: str = "") -> None:
-        self.nodes[name] = NodeNow(facts=NodeFacts(name=name, state=state, flags=flags, reason=reason))
+    def put_node(
+        self, name: str, state: str = "idle", *flags: str, reason: str = "", jobs: tuple[int, ...] = ()
+    ) -> None:
+        self.nodes[name] = NodeNow(facts=NodeFacts(name=name, state=state, flags=flags, reason=reason, jobs=jobs))
 
     # ---- reads
 

@@ -18,6 +18,7 @@ DONE, ALREADY, REFUSED, FAILED = Outcome.DONE, Outcome.ALREADY, Outcome.REFUSED,
 S = SlurmState
 FOUR: dict[str, Any] = {"node_count": 4, "min_nodes": 2}
 OURS, THEIRS = "rekindle:inc-9", "NHC: check_hw_ib failed"
+GPUS_LOST, DRAINED = "gres/gpu count reported lower than configured (7 < 8)", "drain n1 rekindle:inc-1"
 
 
 def about_job(**changes: Any) -> dict[str, Any]:
@@ -215,6 +216,26 @@ NODES: list[tuple[str, Verb, Node | None, Outcome, list[str]]] = [
     ("drain downed by others", Verb.DRAIN, ("down", (), THEIRS), ALREADY, []),
     ("drain failing", Verb.DRAIN, ("mixed", ("fail",), "Action:Replace"), ALREADY, []),
     ("drain unknown", Verb.DRAIN, None, REFUSED, []),
+    (
+        "drain what slurmctld drained for its GPUs",
+        Verb.DRAIN,
+        ("idle", ("drain", "invalid_reg"), GPUS_LOST),
+        DONE,
+        ["drain n1 rekindle:inc-1"],
+    ),
+    ("drain drained by others, then down", Verb.DRAIN, ("down", ("drain",), f"{THEIRS} : Not responding"), ALREADY, []),
+    ("drain down with a reason from before", Verb.DRAIN, ("down", (), f"{THEIRS} : Not responding"), DONE, [DRAINED]),
+    ("resume ours, rebooted", Verb.RESUME, ("down", ("drain",), f"{OURS} : reboot complete"), DONE, ["resume n1"]),
+    ("resume ours, GPUs lost", Verb.RESUME, ("idle", ("drain", "invalid_reg"), OURS), REFUSED, []),
+    ("resume ours, then theirs", Verb.RESUME, ("idle", ("drain",), f"{OURS} : keep it out, bob"), REFUSED, []),
+    ("mark downed by others", Verb.MARK, ("down", (), THEIRS), REFUSED, []),
+    ("mark marked and silent", Verb.MARK, ("down", ("fail",), "Action:Replace : Not responding"), ALREADY, []),
+    ("mark in maintenance", Verb.MARK, ("down", ("maintenance", "reserved"), "Not responding"), REFUSED, []),
+    ("mark powered down", Verb.MARK, ("idle", ("cloud", "powered_down"), ""), REFUSED, []),
+    ("reboot downed by others", Verb.REBOOT, ("down", (), THEIRS), REFUSED, []),
+    ("reboot failed by others", Verb.REBOOT, ("idle", ("fail",), THEIRS), REFUSED, []),
+    ("reboot in maintenance", Verb.REBOOT, ("idle", ("maintenance", "reserved"), ""), REFUSED, []),
+    ("reboot silent", Verb.REBOOT, ("down", (), "Not responding"), DONE, ["reboot n1 rekindle:inc-1"]),
     ("resume ours", Verb.RESUME, ("idle", ("drain",), OURS), DONE, ["resume n1"]),
     ("resume ours, down", Verb.RESUME, ("down", ("drain",), OURS), DONE, ["resume n1"]),
     ("resume in service", Verb.RESUME, ("idle", (), ""), ALREADY, []),
@@ -245,6 +266,24 @@ def test_orders_about_nodes(
     answer = world.obey(world.order(verb, node="n1", repair=repair, incident_id="inc-1"))
     assert (answer.outcome, world.ctld.commands) == (outcome, commands), answer.detail
     assert answer.node == "n1"
+
+
+def test_a_node_with_other_peoples_jobs_is_marked_when_they_have_ended(world: World) -> None:
+    world.ctld.put_node("n1", "mixed", "drain", reason=OURS, jobs=(12, 13))
+    order = world.order(Verb.MARK, node="n1", repair=Repair.REPLACE)
+    world.agent.desk.take(order.to_json().decode())
+    for _ in range(5):
+        assert world.agent.desk.work() is not None
+        world.clock.forward(2)
+    assert world.ctld.commands == []
+    world.ctld.put_node("n1", "idle", "drain", reason=OURS)
+    assert world.obey(order).outcome is DONE
+    assert world.ctld.commands == ["mark n1 Action:Replace"]
+
+
+def test_whose_jobs_go_on_on_a_drained_node_is_told(world: World) -> None:
+    world.ctld.put_node("n1", "mixed", jobs=(12, 13))
+    assert "jobs 12, 13 go on" in world.obey(world.order(Verb.DRAIN, node="n1")).detail
 
 
 def test_somebody_elses_reason_is_told(world: World) -> None:

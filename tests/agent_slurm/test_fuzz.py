@@ -14,6 +14,7 @@ from rekindle.agent.slurm import capture, comment, jobs, nodemap, nodes, options
 from rekindle.agent.slurm.docs import Shown, base_of, doc_of
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts
+from rekindle.headnode.node_states import read_state
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW = datetime(2026, 11, 21, 16, 7, tzinfo=UTC)
@@ -49,7 +50,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "nodes": nodes.parse_nodes,
     "settings": nodes.parse_settings,
     "state": jobs.state_of,
-    "node state": nodes.state_of,
+    "node state": read_state,
     "hosts": text.hosts,
     "moment": text.moment,
     "seconds": text.seconds,

@@ -7,9 +7,10 @@ import pytest
 
 from rekindle.agent.slurm import jobs, text
 from rekindle.agent.slurm.jobs import format_of, parse_detail, parse_jobs, parse_steps, plain_dependency, repointed
-from rekindle.agent.slurm.nodes import parse_nodes, parse_settings, state_of
+from rekindle.agent.slurm.nodes import parse_nodes, parse_settings
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import SlurmState
+from rekindle.headnode.node_states import read_state
 
 RECORDED = Path(__file__).parent / "recorded"
 MARK = "0123456789ab"
@@ -163,6 +164,21 @@ def test_nodes_of_all_versions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("bob: bad fan [root@1795277195]", "bob: bad fan"),
+        ("  [root@1795277195]", ""),  # a blank one, which 24.11 shows beyond a resume
+        ("bob: see wiki[a@b] [root@1795277195]", "bob: see wiki[a@b]"),
+        ("bob: see wiki[a@b]", "bob: see wiki[a@b]"),
+        ("Not responding [slurm@1795277195] ReservationName=root_1", "Not responding"),
+    ],
+)
+def test_a_nodes_reason_is_read_without_its_writer(written: str, reason: str) -> None:
+    (node,) = parse_nodes(f"NodeName=n1 CoresPerSocket=1 State=DOWN NodeAddr=n1 Reason={written}")
+    assert node.reason == reason
+
+
+@pytest.mark.parametrize(
     ("written", "state", "flags"),
     [
         ("DOWN*", "down", ("not_responding",)),
@@ -176,13 +192,13 @@ def test_nodes_of_all_versions() -> None:
         ("idle@", "idle", ("reboot_requested",)),
         ("idle^", "idle", ("reboot_issued",)),
         ("failg*", "allocated", ("fail", "not_responding")),
-        ("MIXED+CLOUD+INVALID_REG", "mixed", ("cloud", "invalid_registration")),
+        ("MIXED+CLOUD+INVALID_REG", "mixed", ("cloud", "invalid_reg")),
         ("", "unknown", ()),
         ("+++", "unknown", ()),
     ],
 )
 def test_node_states_and_their_flags(written: str, state: str, flags: tuple[str, ...]) -> None:
-    assert state_of(written) == (state, flags)
+    assert read_state(written) == (state, flags)
 
 
 def test_the_configuration() -> None:

@@ -466,7 +466,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
         ["scontrol", "update", "jobid=7", "numnodes=1-2", "numcpus=96"],
         ["scontrol", "update", "jobid=9", "dependency=afterok:70,singleton"],
         ["scontrol", "update", "nodename=node1", "state=drain", "reason=rekindle:inc 1; rm -rf /"],
-        ["scontrol", "update", "nodename=node1", "state=resume"],
+        ["scontrol", "update", "nodename=node1", "state=resume", "reason= "],
         ["scontrol", "update", "nodename=node1", "state=fail", "reason=Action:Replace"],
         ["scontrol", "reboot", "ASAP", "reason=rekindle:inc-1", "node1"],
     ]

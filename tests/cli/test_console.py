@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
@@ -103,6 +105,28 @@ def test_it_serves_until_ctrl_c(service: FakeService) -> None:
         assert (code, "Traceback" in err) == (130, False)
         with socket.socket() as wire:
             assert wire.connect_ex(("127.0.0.1", console.port)) != 0
+
+
+@pytest.mark.process
+def test_the_cookie_is_for_the_consoles_own_pages_and_for_no_other_server_of_the_machine(service: FakeService) -> None:
+    with shown(service, "--no-browser") as console:
+        jar = CookieJar(DefaultCookiePolicy(rfc2965=False, netscape=True))
+        opener = build_opener(HTTPCookieProcessor(jar))
+        with opener.open(console.link, timeout=PATIENCE_S) as answer:  # follows the redirect, as a browser does
+            page, home = answer.read().decode(), answer.geturl()
+        assert "<h1>Fleet</h1>" in page
+        [cookie] = jar
+        assert urlsplit(home).path == cookie.path != "/"
+        links = set(re.findall(r'(?:href|src|action)="(/[^"]*)"', page))
+        assert len(links) > 8
+        assert all(link.startswith(cookie.path) for link in links), links
+        for link in links:
+            if link.startswith(f"{cookie.path}static"):
+                with opener.open(f"http://127.0.0.1:{console.port}{link}", timeout=PATIENCE_S) as answer:
+                    assert answer.status == 200
+        neighbour = Request("http://127.0.0.1:1/jobs")
+        jar.add_cookie_header(neighbour)
+        assert not neighbour.has_header("Cookie")
 
 
 @pytest.mark.process

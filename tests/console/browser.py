@@ -56,7 +56,7 @@ class Browser:
             self.go(console, path)
 
     def go(self, console: Console, path: str) -> None:
-        self.driver.get(f"http://127.0.0.1:{console.gate.port}{path}")
+        self.driver.get(f"http://127.0.0.1:{console.gate.port}{console.gate.base}{path}")
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait for it. An element that is exchanged under our eyes, or a page that is left, is looked at again."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
 from rekindle.console.gate import SECURITY_HEADERS
+from tests.console.browser import Browser
 from tests.console.world import Visitor, World
 
 PAGES = ("/", "/jobs", "/incidents", "/approvals", "/ledger", "/nodes", "/policies", "/metrics", "/static/console.css")
@@ -45,8 +48,8 @@ def test_without_the_key_there_is_nothing_to_see(visitor: Visitor, page: str) ->
 def test_the_link_gives_the_key_and_a_wrong_one_gives_nothing(visitor: Visitor) -> None:
     gate = visitor.console.gate
     got = visitor.get(f"/open/{gate.token}", Cookie=None)
-    assert (got.status, got.headers["location"]) == (303, "/")
-    assert got.headers["set-cookie"] == f"{gate.cookie}={gate.session}; Path=/; HttpOnly; SameSite=Strict"
+    assert (got.status, got.headers["location"]) == (303, f"{gate.base}/")
+    assert got.headers["set-cookie"] == f"{gate.cookie}={gate.session}; Path={gate.base}/; HttpOnly; SameSite=Strict"
     for wrong in ("", gate.token[:-1], f"{gate.token}x", gate.session, f"{gate.token}/"):
         got = visitor.get(f"/open/{wrong}", Cookie=None)
         assert (got.status, "set-cookie" in got.headers) == (403, False)
@@ -175,3 +178,35 @@ def test_a_console_that_only_looks_shows_no_form_and_takes_no_order(world: World
         got = visitor.order("/pause", paused="yes")
         assert "look only" in visitor.get(got.headers["location"]).body
     assert world.service.registry.is_paused() is False
+
+
+def test_the_key_goes_to_no_other_server_of_this_machine(visitor: Visitor, browser: Browser) -> None:
+    """Cookies know no ports: a browser that is led to another local server must have nothing of ours to hand over."""
+    heard: list[str] = []
+
+    class Neighbour(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(f"{self.path} {self.headers['Cookie']} {self.headers['Referer']}")
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<title>neighbour</title>")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Neighbour) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        browser.open(visitor.console, "/jobs")
+        assert "Jobs" in browser.text()
+        gate = visitor.console.gate
+        assert gate.session in {one["value"] for one in browser.driver.get_cookies()}  # it is kept, for our own path
+        for path in ("/", "/jobs", "/open/x"):
+            browser.run(f"location.assign('http://127.0.0.1:{server.server_address[1]}{path}')")
+            browser.until(lambda: browser.driver.title == "neighbour", "the other server's page")
+            browser.driver.back()
+            browser.until(lambda: "Jobs" in browser.text(), "our own page")
+        server.shutdown()
+    assert len(heard) >= 3
+    for one in heard:
+        assert gate.session not in one
+        assert gate.base not in one

@@ -96,7 +96,7 @@ def test_everything_but_the_refresh_works_without_script(world: World, browser: 
         browser.one('[data-live="open"] tbody th a').click()
         browser.until(lambda: browser.one("h1").text.startswith("inc-llama"), "the Incident")
         assert not browser.one("#live").is_displayed()
-        browser.one('a[href="/jobs"]').click()
+        browser.one('a[href$="/jobs"]').click()
         browser.until(lambda: browser.one('input[name="q"]'), "the search").send_keys("00003", Keys.ENTER)
         browser.until(lambda: len(browser.all("tbody tr")) == 1, "the one Job")
     finally:

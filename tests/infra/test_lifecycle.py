@@ -20,7 +20,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from infra.lifecycle import HERE, LifecycleError, Place, pins, policy, requirements, settings, write
+from infra.lifecycle import HERE, NEEDED, LifecycleError, Place, locked, pins, policy, requirements, settings, write
 from infra.lifecycle.__main__ import main
 from rekindle.agent.settings import Settings
 from rekindle.headnode.names import cluster_prefix, order_key, queue_name
@@ -363,6 +363,17 @@ def test_with_wheels_every_line_has_its_hash_and_without_the_versions_are_those_
     assert re.fullmatch(r"python_dateutil==2\.9\.0\.post0 --hash=sha256:[0-9a-f]{64}", line)
     with pytest.raises(LifecycleError, match="boto3"):
         pins("six==1.0\n")
+
+
+def test_what_the_folder_carries_is_downloaded_by_its_hashes() -> None:
+    text = (ROOT / "requirements-dev.txt").read_text()
+    lines = locked(text).splitlines()
+    named = [line for line in lines if not line.startswith(" ")]
+    assert [line.split("==")[0] for line in named] == list(NEEDED)
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", line) for line in lines if line.startswith(" "))
+    assert len(lines) >= 2 * len(NEEDED)
+    with pytest.raises(LifecycleError, match="no hash of boto3"):
+        locked(re.sub(r"^(boto3==[^ ]+)[^\n]*\n([ ]+--hash[^\n]*\n)+", r"\1\n", text, flags=re.MULTILINE))
 
 
 def test_with_wheels_nothing_comes_from_the_network(node: Node) -> None:

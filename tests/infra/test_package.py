@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,12 +95,55 @@ def test_the_shell_s_own_settings_do_not_reach_the_package(
     assert (tmp_path / "out" / TEMPLATE).read_bytes() == (package / TEMPLATE).read_bytes()
 
 
-def test_what_is_packed_as_pure_wheels_is_what_the_tests_run_with() -> None:
-    pinned = set((ROOT / "requirements-dev.txt").read_text(encoding="utf-8").split())
-    lines = (ROOT / PURE).read_text(encoding="utf-8").splitlines()
-    packed = {line for line in lines if line and not line.startswith("#")}
-    assert "apprise" in {line.partition("==")[0] for line in packed}
-    assert packed <= pinned
+def _locked(name: str) -> dict[str, frozenset[str]]:
+    """Package and version -> the hashes that its files may have."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^([^\s#][^\n]*?==[^\s;]+)([^\n]*(?:\n[ ]+--hash=[^\n]+)*)", text, re.MULTILINE)
+    return {pin: frozenset(re.findall(r"sha256:[0-9a-f]{64}", rest)) for pin, rest in blocks}
+
+
+def test_what_is_downloaded_is_held_to_hashes_and_is_what_the_tests_run_with() -> None:
+    everything = _locked("requirements-dev.txt")
+    for name in ("requirements.txt", PURE):
+        packed = _locked(name)
+        assert packed
+        assert packed.keys() <= everything.keys()
+        for pin, hashes in packed.items():
+            assert hashes, f"{name}: {pin} has no hash"
+            assert hashes == everything[pin], f"{name}: {pin} has other hashes than requirements-dev.txt"
+    assert all(everything.values())
+
+
+@pytest.mark.parametrize("name", ["requirements-dev", "requirements", "requirements-pure"])
+def test_a_lock_holds_what_its_list_asks_for(name: str) -> None:
+    asked = re.findall(
+        r"^([A-Za-z0-9._-]+)(?:\[[a-z]+\])?==(\S+)", (ROOT / f"{name}.in").read_text(encoding="utf-8"), re.M
+    )
+    locked = {pin.lower().replace("_", "-") for pin in _locked(f"{name}.txt")}
+    assert asked
+    assert {f"{package}=={version}".lower().replace("_", "-") for package, version in asked} <= locked
+
+
+def test_a_file_with_another_hash_is_refused_by_its_package(tmp_path: Path) -> None:
+    """Nothing is reached over the network: the file lies in a folder, as a mirror would serve it."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    forged = wheels / "tzdata-2026.6-py2.py3-none-any.whl"
+    with zipfile.ZipFile(forged, "w") as archive:
+        archive.writestr("tzdata/__init__.py", "raise SystemExit('forged')")
+        archive.writestr("tzdata-2026.6.dist-info/METADATA", "Metadata-Version: 2.1\nName: tzdata\nVersion: 2026.6\n")
+        archive.writestr("tzdata-2026.6.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py2-none-any\nTag: py3-none-any\n")
+        archive.writestr("tzdata-2026.6.dist-info/RECORD", "")
+    only = "tzdata==2026.6"
+    (tmp_path / "requirements.txt").write_text(
+        f"{only} {' '.join(f'--hash={one}' for one in sorted(_locked(PURE)[only]))}\n", encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "pip", "download", "--no-index", "--find-links", str(wheels), "--no-deps"]
+    command += ["--dest", str(tmp_path / "out"), "--requirement", str(tmp_path / "requirements.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "tzdata==2026.6" in done.stderr
+    assert "HASHES" in done.stderr.upper()
 
 
 @pytest.fixture

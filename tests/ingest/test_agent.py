@@ -95,26 +95,47 @@ def test_every_answer_is_read(verb: Verb, outcome: Outcome) -> None:
     assert signal.evidence["incident_id"] == "inc-1"
 
 
+LOST, BROKEN = FaultClass.NODE_LOST, FaultClass.NODE_HARDWARE
+GPUS, MEMORY = "gres/gpu count reported lower than configured (7 < 8)", "Low RealMemory (reported:9 < 99.00% of 20)"
+
+
 @pytest.mark.parametrize(
-    ("state", "flags", "fault"),
+    ("state", "flags", "reason", "fault"),
     [
-        ("idle", (), None),
-        ("allocated", ("not_responding",), None),
-        ("mixed", ("drain",), None),
-        ("down", ("not_responding",), FaultClass.NODE_LOST),
-        ("down*", (), FaultClass.NODE_LOST),
-        ("idle", ("fail",), FaultClass.NODE_HARDWARE),
-        ("down", ("drain", "fail"), FaultClass.NODE_HARDWARE),
-        ("down", ("reboot_issued",), None),
-        ("idle", ("powered_down",), None),
-        ("unknown", (), None),
+        ("idle", (), "", None),
+        ("allocated", ("not_responding",), "", None),
+        ("mixed", ("drain",), "bob: bad fan", None),
+        ("down", ("not_responding",), "Not responding", LOST),
+        ("down*", (), "", LOST),
+        ("down", (), "Action:Replace", LOST),
+        ("down", (), "bob: bad fan", None),
+        ("down", ("drain",), "bob: bad fan : Not responding", None),
+        ("down", (), "bob: bad fan : Not responding", LOST),  # the drain was lifted, and its reason stayed
+        ("down", ("drain",), "rekindle:inc-1 : Not responding", LOST),
+        ("idle", ("fail",), "x y", BROKEN),
+        ("down", ("drain", "fail"), "x y", BROKEN),
+        ("down", ("reboot_issued",), "rekindle:inc-1 : reboot issued", None),
+        ("idle", ("drain", "invalid_reg"), GPUS, BROKEN),
+        ("mixed", ("drain", "invalid_registration"), MEMORY, BROKEN),  # as older agents wrote it
+        ("idle", ("drain", "invalid_reg"), "rekindle:inc-1", None),
+        ("idle", ("drain",), GPUS, None),  # they are back, and only the drain is left
+        ("idle", ("drain", "invalid_reg"), "Low TmpDisk", None),
+        ("down", ("maintenance", "reserved", "not_responding"), "Not responding", None),
+        ("down", ("reserved", "not_responding"), "Not responding", None),
+        ("down", ("cloud", "powered_down"), "ResumeTimeout reached", None),
+        ("idle", ("cloud", "powering_up"), "", None),
+        ("idle", ("powered_down",), "", None),
+        ("down", ("cloud", "planned"), "Not responding", LOST),
+        ("future", (), "", None),
+        ("unknown", (), "", None),
+        ("new_word", ("newer",), "", None),
     ],
 )
 def test_a_node_s_state_says_what_is_wrong_with_it(
-    state: str, flags: tuple[str, ...], fault: FaultClass | None
+    state: str, flags: tuple[str, ...], reason: str, fault: FaultClass | None
 ) -> None:
-    assert fault_of_node(state, flags) is fault
-    facts = NodeFacts(name="gpu-1", state=state, flags=flags, reason="x y", instance_id="i-0a1b2c3d4e5f60718")
+    assert fault_of_node(state, flags, reason) is fault
+    facts = NodeFacts(name="gpu-1", state=state, flags=flags, reason=reason, instance_id="i-0a1b2c3d4e5f60718")
     signal = _said(agent.NODE, node_news("pretrain", facts, START))
     assert (signal.kind, signal.node, signal.fault) == (SignalKind.NODE_STATE, "gpu-1", fault)
     assert signal.evidence["instance_id"] == "i-0a1b2c3d4e5f60718"

@@ -40,20 +40,18 @@ class HeadNode:
             published=board.get,
             owners=owners,
         )
-        self.hands = JobHands(
-            Commands(
-                cluster="lab",
-                runner=runner,
-                reads=reads,
-                node_map=node_map,
-                settings=self.watch.current_settings,
-                now=lambda: datetime.now(UTC),
-                owners=owners,
-                followed=self.watch.followed,
-                start=self.watch.start,
-            ),
-            None,  # type: ignore[arg-type]  # nothing is submitted
+        self.commands = Commands(
+            cluster="lab",
+            runner=runner,
+            reads=reads,
+            node_map=node_map,
+            settings=self.watch.current_settings,
+            now=lambda: datetime.now(UTC),
+            owners=owners,
+            followed=self.watch.followed,
+            start=self.watch.start,
         )
+        self.hands = JobHands(self.commands, None)  # type: ignore[arg-type]  # nothing is submitted
 
     def look(self) -> Reading:
         reading = self.watch.read(datetime.now(UTC))

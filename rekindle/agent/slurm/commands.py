@@ -251,7 +251,8 @@ class Commands:
         self._update_node(node, "state=drain", f"reason={_reason(reason)}")
 
     def resume(self, node: str) -> None:
-        self._update_node(node, "state=resume")
+        """With a blank as its reason: versions before 25 keep one beyond `resume`, and refuse an empty one."""
+        self._update_node(node, "state=resume", "reason= ")
 
     def mark(self, node: str, repair: Repair) -> None:
         self._update_node(node, "state=fail", f"reason={repair.value}")

@@ -15,10 +15,10 @@ from rekindle.agent.slurm.jobs import ENDED, state_of
 from rekindle.agent.slurm.nodes import Node
 from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.headnode.names import SlurmAttempt
+from rekindle.headnode.node_states import Says, that_say
 
 MAX_FORERUNNERS: Final = 50  # starts before the first look that get a document each
-_LOST: Final = frozenset({"down", "error"})
-_LOST_FLAGS: Final = frozenset({"not_responding", "fail", "reboot_issued", "invalid_registration", "powering_down"})
+_LOST: Final = that_say(Says.DOWN, Says.SILENT, Says.FAILING, Says.INVALID) | {"reboot_issued", "powering_down"}
 # States whose end is worth reading the output for.
 FAILED: Final = frozenset(
     {SlurmState.FAILED, SlurmState.NODE_FAIL, SlurmState.OUT_OF_MEMORY, SlurmState.BOOT_FAIL, SlurmState.TIMEOUT}
@@ -117,9 +117,7 @@ def requeued_by(
 def lost_nodes(doc: AttemptDoc, nodes: Mapping[str, Node]) -> tuple[str, ...]:
     """Which of a start's nodes are down or do not answer now."""
     found = (nodes.get(name) for name in doc.nodes)
-    return tuple(
-        node.name for node in found if node is not None and (node.state in _LOST or _LOST_FLAGS & set(node.flags))
-    )
+    return tuple(node.name for node in found if node is not None and _LOST & {node.state, *node.flags})
 
 
 def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:

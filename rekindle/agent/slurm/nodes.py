@@ -7,65 +7,26 @@ in all versions: sinfo's `%T` folds them into one word (`drained`, `fail*`), dif
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from rekindle.agent.slurm import text
 from rekindle.agent.slurm.run import Unreadable
+from rekindle.headnode.node_states import read_state
 from rekindle.headnode.orders import check_node
 from rekindle.wire import MailboxError
 
-# What one character behind a state means. Source: sinfo(1), NODE STATE CODES.
-SUFFIXES: Final[Mapping[str, str]] = {
-    "*": "not_responding",
-    "~": "powered_down",
-    "#": "powering_up",
-    "!": "power_down",
-    "%": "powering_down",
-    "$": "maintenance",
-    "@": "reboot_requested",
-    "^": "reboot_issued",
-    "-": "planned",
-    "+": "",
-}
-# Words that fold a base state and a flag into one (sinfo %T, old scontrol). Source: slurm_protocol_defs.c.
-_FOLDED: Final[Mapping[str, tuple[str, str]]] = {
-    "drained": ("idle", "drain"),
-    "draining": ("allocated", "drain"),
-    "drng": ("allocated", "drain"),
-    "failing": ("allocated", "fail"),
-    "failg": ("allocated", "fail"),
-    "fail": ("idle", "fail"),
-    "maint": ("idle", "maintenance"),
-    "reserved": ("idle", "reserved"),
-    "completing": ("idle", "completing"),
-    "planned": ("idle", "planned"),
-    "reboot": ("idle", "reboot_requested"),
-    "no_respond": ("down", "not_responding"),
-    "powered_down": ("idle", "powered_down"),
-    "powering_down": ("idle", "powering_down"),
-    "powering_up": ("idle", "powering_up"),
-}
-_BASES: Final = frozenset({"idle", "allocated", "mixed", "down", "error", "future", "unknown", "inval", "blocked"})
-_ALIASES: Final = {"alloc": "allocated", "mix": "mixed", "unk": "unknown", "maint": "maintenance", "invalid": "inval"}
-_FLAG_ALIASES: Final = {
-    "invalid_reg": "invalid_registration",
-    "invalid": "invalid_registration",
-    "noresp": "not_responding",
-    "no_respond": "not_responding",
-    "maint": "maintenance",
-    "reboot": "reboot_requested",
-    "resv": "reserved",
-}
-_BY: Final = re.compile(r"^(?P<reason>.*?)(?: \[[^\[\]]*@[^\[\]]*\])?$", re.DOTALL)
+_BY: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[[^\[\]]*@[^\[\]]*\])?$", re.DOTALL)
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. `state` and `flags` in lower case; `instance_id` where slurmd was told it (`InstanceId=`, 24.05+)."""
+    """One node. `state` and `flags` in the words of `node_states`.
+
+    `instance_id` where slurmd was told it (`InstanceId=`, 24.05+).
+    """
 
     name: str
     state: str
@@ -77,29 +38,6 @@ class Node:
     extra: str = ""
     booted: datetime | None = None
     version: str = ""
-
-
-def state_of(written: str) -> tuple[str, tuple[str, ...]]:
-    """`IDLE+DRAIN`, `DOWN*`, `MIXED+FAIL+NOT_RESPONDING`, `drained~` -> the base state and its flags. Total."""
-    flags: list[str] = []
-    words = [word for word in written.strip().lower().split("+") if word.strip()]
-    base = ""
-    for word in words:
-        bare = word.strip()
-        while bare and bare[-1] in SUFFIXES:
-            flags.append(SUFFIXES[bare[-1]])
-            bare = bare[:-1]
-        bare = bare.replace(" ", "_")[:64]
-        if not base:
-            base = _ALIASES.get(bare, bare)
-            if base in _FOLDED:
-                base, flag = _FOLDED[base]
-                flags.insert(0, flag)
-            elif base not in _BASES:
-                base = "unknown"
-        elif bare:
-            flags.append(_FLAG_ALIASES.get(bare, bare))
-    return base or "unknown", tuple(dict.fromkeys(flag for flag in flags if flag))
 
 
 def parse_nodes(output: str) -> tuple[Node, ...]:
@@ -121,7 +59,7 @@ def _node(line: str) -> Node | None:
         name = check_node(at.get("NodeName"))
     except MailboxError:
         return None
-    state, flags = state_of(at.get("State", ""))
+    state, flags = read_state(at.get("State", ""))
     by = _BY.match(at.get("Reason", ""))
     instance = at.get("InstanceId", "")
     return Node(

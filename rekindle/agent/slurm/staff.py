@@ -12,13 +12,13 @@ from rekindle.agent.slurm.nodemap import Resources, gpus_of, serial_of
 from rekindle.agent.slurm.nodes import Node
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import NodeFacts
+from rekindle.headnode.node_states import Says, that_say
 from rekindle.wire import WIRE_VERSION
 
 MAX_NODES: Final = 10_000
-_GOOD: Final = frozenset({"idle", "allocated", "mixed"})
-# Flags that come and go with the work itself.
-_USUAL: Final = frozenset({"cloud", "dynamic_norm", "dynamic_future", "completing", "planned", "reserved", "perfctrs"})
-_POWER: Final = frozenset({"powered_down", "powering_up", "powering_down", "power_down", "power_up"})
+_GOOD: Final = that_say(Says.WORKS)
+_USUAL: Final = that_say(Says.NOTHING)  # flags that come and go with the work itself
+_ASLEEP: Final = frozenset({"powered_down", "powering_up", "powering_down", "power_down", "power_up"})
 
 
 def facts_of(nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources) -> tuple[NodeFacts, ...]:
@@ -54,7 +54,7 @@ def facts_of(nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources) -
 
 def is_bad(node: NodeFacts) -> bool:
     """A state that somebody may want to know of: anything but ready, at work, or asleep to save power."""
-    return node.state not in _GOOD or bool(set(node.flags) - _USUAL - _POWER)
+    return node.state not in _GOOD or bool(set(node.flags) - _USUAL - _ASLEEP)
 
 
 def is_news(node: NodeFacts, before: NodeFacts | None, *, is_first: bool) -> bool:
