@@ -91,10 +91,8 @@ def _measure(python: str, task: Path) -> None:
         ours, plain = middle[name] - middle["bare"], middle[f"plain {name}"] - middle["bare"]
         memory_mb = memory[name if name != "app" else "api_handler"]["lambda_memory_size"]
         on_lambda = middle[name] * max(1.0, CORE_MB / memory_mb)
-        told = " ".join(clients[name])
-        print(
-            f"{label:18} {ours * 1000:6.0f} {plain * 1000:6.0f} {ours / plain:6.2f} {memory_mb:6d} {on_lambda:8.2f}   {told}"
-        )
+        figures = f"{ours * 1000:6.0f} {plain * 1000:6.0f} {ours / plain:6.2f} {memory_mb:6d} {on_lambda:8.2f}"
+        print(f"{label:18} {figures}   {' '.join(clients[name])}")
     print(f"goal of the ratio: {GOAL} or less; Slack waits three seconds for the API's answer")
 
 

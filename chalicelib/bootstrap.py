@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.chat_threads import DynamoChatThreads
     from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
     from chalicelib.adapters.clusters import SageMakerClusters
+    from chalicelib.adapters.deadline import Patience
     from chalicelib.adapters.deliveries import DynamoDeliveryLog, SqsDeliveries
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.headnodes import S3HeadNodes
@@ -263,6 +264,7 @@ class Service:
             makers=self.makers,
             clock=self.clock,
             report=self.observability.record,
+            left_s=self.clients.deadline.left_s,
         )
 
     @cached_property
@@ -566,18 +568,18 @@ class Service:
         """Make what `function` uses, now."""
         for part in _PARTS.get(function, ("ingress",)):
             getattr(self, part)
-        if function == "recover":
-            from chalicelib.recovery import entry
-
-            entry.warm_up()
 
 
 class Clients:
     """One client per AWS service, all from one Session: a Session each would cost about 100 ms more (style §5)."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, *, patience: Patience | None = None) -> None:
+        from chalicelib.adapters.deadline import Deadline, patience_of
+
         self._session = session
+        self._patience = patience or patience_of("")
         self._made: dict[str, Any] = {}
+        self.deadline = Deadline()
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -587,7 +589,8 @@ class Clients:
     def __call__(self, name: str) -> Any:
         """The client of one AWS service."""
         if name not in self._made:
-            self._made[name] = self._session.client(name, config=_client_config())
+            client = self._session.client(name, config=self._patience.config())
+            self._made[name] = self.deadline.guard(client, self._patience)
         return self._made[name]
 
 
@@ -598,7 +601,10 @@ def build(environ: Mapping[str, str], *, clock: Clock | None = None, session: An
         BadSettings: names every missing variable at once.
     """
     settings = Settings.from_env(environ)
-    return Service(settings, clock=clock or SystemClock(), clients=Clients(session or _session(settings.region)))
+    from chalicelib.adapters.deadline import patience_of
+
+    clients = Clients(session or _session(settings.region), patience=patience_of(_function(environ)))
+    return Service(settings, clock=clock or SystemClock(), clients=clients)
 
 
 def _store(settings: Settings, clients: Clients) -> DynamoIncidentStore:
@@ -763,16 +769,12 @@ def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:
 def _session(region: str) -> Any:
     import boto3
 
-    # The default one, so that the durable SDK's own client comes from it and loads no models of its own.
-    boto3.setup_default_session(region_name=region)
-    return boto3.DEFAULT_SESSION
+    return boto3.session.Session(region_name=region)
 
 
-def _client_config() -> Any:
-    from botocore.config import Config
-
-    # Standard retries inside one call; the durable steps retry beyond them. Timeouts far below the function's own.
-    return Config(connect_timeout=3, read_timeout=20, retries={"mode": "standard", "max_attempts": 3})
+def _function(environ: Mapping[str, str]) -> str:
+    """Whose process this is, empty outside Lambda, which sets _HANDLER: `app.<function>`."""
+    return environ.get("_HANDLER", "").rpartition(".")[2]
 
 
 _installed: Service | None = None
@@ -795,4 +797,4 @@ def service() -> Service:
 def warm_up() -> None:
     """Make this function's parts at Lambda's init phase; elsewhere (packaging, tests) nothing is read at import."""
     if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
-        service().prepare(os.environ.get("_HANDLER", "").rpartition(".")[2])  # Lambda sets _HANDLER: app.<function>
+        service().prepare(_function(os.environ))
