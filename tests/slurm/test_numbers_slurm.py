@@ -30,13 +30,14 @@ class HeadNode:
         reads = Reads(runner, lambda: datetime.now(UTC))
         owners, node_map = Owners("lab", board.get), NodeMap("/nonexistent")
         self.board = board
+        self.watch_roster = Roster()
         self.watch = Watch(
             cluster="lab",
             reads=reads,
             node_map=node_map,
             memory=Kept(),
             deeds=Journal(),
-            roster=Roster(),
+            roster=self.watch_roster,
             published=board.get,
             owners=owners,
         )

@@ -31,6 +31,7 @@ from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.agent.slurm.turn import Turn
+from rekindle.agent.slurm.workers import UserFiles
 from rekindle.headnode.documents import AttemptDoc, NodeFacts, NodesDoc
 from rekindle.headnode.names import attempt_key
 from rekindle.wire import WIRE_VERSION, MailboxError
@@ -57,6 +58,7 @@ class Watch:
         roster: Roster,
         published: Callable[[str], bytes | None],
         owners: Owners,
+        files: UserFiles | None = None,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
@@ -64,7 +66,13 @@ class Watch:
         self._reads = reads
         self._published = published
         self._ways = Ways(
-            cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, start=self._written, owners=owners
+            cluster=cluster,
+            reads=reads,
+            node_map=node_map,
+            deeds=deeds,
+            start=self._written,
+            owners=owners,
+            files=files or UserFiles(),
         )
         self._roster = roster
         self._settings: tuple[datetime, Settings] | None = None
