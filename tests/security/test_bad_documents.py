@@ -23,6 +23,7 @@ NOT_READERS = (
     "rekindle.folders.",
     "rekindle.agent.aws.",
     "rekindle.agent.slurm.apart.",
+    "rekindle.agent.slurm.messages.bring",
     "rekindle.agent.slurm.jobs.parse_steps",  # its separators are ours
     "rekindle.agent.slurm.userfs.write",
     "rekindle.agent.slurm.userfs.folder",
