@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from infra.merge import RUNTIME
+from infra.functions import RUNTIME
 from infra.package import BUNDLE, PackagingError, build, find_compiler
 
 RUNS = 7

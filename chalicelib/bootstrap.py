@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from chalicelib.api.routes import Api
     from chalicelib.api.slack import SlackHooks
     from chalicelib.domain.channels import ChannelConfig
+    from chalicelib.domain.incidents import Incident
+    from chalicelib.domain.ledger import IncidentLedger
     from chalicelib.egress.deliver import Deliver
     from chalicelib.egress.fan_out import FanOut
     from chalicelib.ingress import Ingress
@@ -218,6 +220,8 @@ class Service:
             incidents=self.store,
             clock=self.clock,
             can_press=given.can_press,
+            ledger=self.ledger_of_one,
+            console_url=given.console_url,
         )
 
     @cached_property
@@ -504,6 +508,12 @@ class Service:
             prices=self.prices,
             clock=self.clock,
         )
+
+    def ledger_of_one(self, incident: Incident) -> IncidentLedger:
+        """What one Incident took and cost; for functions that see neither platforms nor mailboxes."""
+        from chalicelib.services.ledgers import of_one
+
+        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
 
     @cached_property
     def prices(self) -> SsmPrices:

@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from infra.merge import RUNTIME, merge_template
+import rekindle
+from infra.functions import RUNTIME
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle/service` of a wheel
+PACKAGE: Final = Path(rekindle.__file__).resolve().parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"
 PURE: Final = "requirements-pure.txt"  # packages of which only the wheel for any platform may be taken (ADR 0030)
@@ -31,6 +33,7 @@ NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies
 SHARED: Final = (
     "__init__.py",
     "checkpoints",
+    "compat.py",
     "detectors",
     "headnode",
     "keys.py",
@@ -61,6 +64,8 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> bool:
     Raises:
         PackagingError: Chalice failed, or the bundle would not run on Lambda.
     """
+    from infra.merge import merge_template  # only here: it needs PyYAML, which `rekindle` itself does without
+
     with tempfile.TemporaryDirectory(prefix="rekindle-package-") as scratch:
         project, packed = Path(scratch, "project"), Path(scratch, "packed")
         _copy(root, project)
@@ -83,11 +88,13 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> bool:
 
 def _copy(root: Path, project: Path) -> None:
     skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
-    places = [(name, name) for name in NEEDED] + [(f"rekindle/{name}", f"vendor/rekindle/{name}") for name in SHARED]
-    for name, place in places:
-        source, target = root / name, project / place
+    package = root / "rekindle" if (root / "rekindle").is_dir() else PACKAGE
+    places = [(root / name, name) for name in NEEDED]
+    places += [(package / name, f"vendor/rekindle/{name}") for name in SHARED]
+    for source, place in places:
+        target = project / place
         if not source.exists():
-            raise PackagingError(f"{name} is missing: run this from a whole checkout")
+            raise PackagingError(f"{source} is missing: run this from a whole checkout, or install rekindle anew")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=skipped)

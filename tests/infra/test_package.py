@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.merge import RUNTIME
+from infra.functions import RUNTIME
 from infra.package import (
     BUNDLE,
     NEEDED,
