@@ -8,7 +8,7 @@ PYTEST_WORKERS ?= 2
 SLURM ?= 26.05 24.11 22.05
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -95,6 +95,7 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, cfn-lint on the bu
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 --cache-dir .mypy_cache/oldest -p rekindle
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.package --offline --out build/check
 	$(BIN)/cfn-lint build/check/sam.json
@@ -120,6 +121,9 @@ undeploy: $(VENV)/.ready  ## remove the stack; tables and bucket stay, and are n
 smoke: $(VENV)/.ready  ## fail one cheap training job in your account on purpose and watch it come back (STAGE=dev ARGS='--region eu-west-1')
 	$(BIN)/python -m infra.smoke --stage $(STAGE) $(ARGS)
 
+release: $(VENV)/.ready  ## sdist and wheel in dist/, checked in an empty environment (TAG=v0.1.0 must be the version)
+	$(BIN)/python -m infra.release --out dist $(if $(TAG),--tag $(TAG))
+
 clean:           ## remove everything the targets made
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

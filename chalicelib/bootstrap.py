@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from chalicelib.api.routes import Api
     from chalicelib.api.slack import SlackHooks
     from chalicelib.domain.channels import ChannelConfig
+    from chalicelib.domain.incidents import Incident
+    from chalicelib.domain.ledger import IncidentLedger
     from chalicelib.egress.deliver import Deliver
     from chalicelib.egress.fan_out import FanOut
     from chalicelib.ingress import Ingress
@@ -218,6 +220,8 @@ class Service:
             incidents=self.store,
             clock=self.clock,
             can_press=given.can_press,
+            ledger=self.ledger_of_one,
+            console_url=given.console_url,
         )
 
     @cached_property
@@ -505,6 +509,12 @@ class Service:
             clock=self.clock,
         )
 
+    def ledger_of_one(self, incident: Incident) -> IncidentLedger:
+        """What one Incident took and cost; for functions that see neither platforms nor mailboxes."""
+        from chalicelib.services.ledgers import of_one
+
+        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
+
     @cached_property
     def prices(self) -> SsmPrices:
         """What hours of instances cost."""
@@ -580,6 +590,11 @@ class Clients:
         self._patience = patience or patience_of("")
         self._made: dict[str, Any] = {}
         self.deadline = Deadline()
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The services that have been asked for."""
+        return tuple(self._made)
 
     def __call__(self, name: str) -> Any:
         """The client of one AWS service."""

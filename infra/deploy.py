@@ -1,4 +1,4 @@
-"""Deploy or remove the stack: `python -m infra.deploy --stage STAGE [--remove]`.
+"""Deploy or remove the stack: `rekindle deploy` (infra.commands), `python -m infra.deploy --stage STAGE [--remove]`.
 
 Before anything is created, infra/preflight.py looks for what would stop it. Deploying twice changes nothing; a second
 run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them
@@ -292,31 +292,48 @@ def _parse_parameter(text: str) -> tuple[str, str]:
     return key, value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line. 0 when done, 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy or remove the stack.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What `run` reads of a command line, but for the package and --remove."""
     parser.add_argument("--stage", default="prod", help="prod makes the stack `rekindle`, any other `rekindle-<stage>`")
-    parser.add_argument("--remove", action="store_true", help="delete the stack; table and bucket stay")
     parser.add_argument("--region", help="AWS Region; the profile's when not given")
-    parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
     parser.add_argument("--bucket", help="bucket for the bundle; one is made when not given")
     parser.add_argument(
         "--parameter", type=_parse_parameter, action="append", default=[], help="NAME=VALUE, may be repeated"
     )
-    args = parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace, *, package: Path) -> None:
+    """Deploy what lies in `package`, or remove the stack where `args.remove` says so; prints what came of it.
+
+    Raises:
+        DeploymentError: it stopped; the message says why and what to do.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
         if args.remove:
             _tell_removed(deployment, deployment.remove())
-        else:
-            parameters = dict(args.parameter)
-            _preflight(deployment, args.package, parameters)
-            outputs = deployment.deploy(args.package, parameters=parameters, bucket=args.bucket)
-            for key, value in sorted(outputs.items()):
-                print(f"{key:20} {value}")
-    except (DeploymentError, SessionError, BotoCoreError, ClientError) as err:
+            return
+        parameters = dict(args.parameter)
+        _preflight(deployment, package, parameters)
+        outputs = deployment.deploy(package, parameters=parameters, bucket=args.bucket)
+    except (SessionError, BotoCoreError, ClientError) as err:
+        raise DeploymentError(str(err)) from err
+    for key, value in sorted(outputs.items()):
+        print(f"{key:20} {value}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line. 0 when done, 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy or remove the stack.")
+    add_options(parser)
+    parser.add_argument("--remove", action="store_true", help="delete the stack; table and bucket stay")
+    parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
+    args = parser.parse_args(argv)
+    try:
+        run(args, package=args.package)
+    except DeploymentError as err:
         print(f"error: {err}", file=sys.stderr)
         return 1
     return 0

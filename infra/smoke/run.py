@@ -167,8 +167,8 @@ class Smoke:
 
     def _alarms(self) -> None:
         watch, stack = self.place.client("cloudwatch"), self.place.stack
-        pages = watch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{stack}-", StateValue="ALARM")
-        rings = [one["AlarmName"] for page in pages for one in page["MetricAlarms"]]
+        pages = watch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{stack}-")
+        rings = [one["AlarmName"] for page in pages for one in page["MetricAlarms"] if one["StateValue"] == "ALARM"]
         foreign = [name for name in rings if not name.startswith((f"{stack}-job-", f"{stack}-jobs-"))]
         self._check("no alarm of the stack rings", not foreign, f"these ring: {', '.join(foreign)} (docs/runbook)")
 
