@@ -619,6 +619,10 @@ class ClusterNodes(Protocol):
         """Its state, and what its groups are for; None: there is no such cluster."""
         ...
 
+    def alias(self, arn: str) -> str:
+        """What the cluster's owner says that its head nodes call it, by the tag `rekindle:cluster`; "" without one."""
+        ...
+
     def instance(
         self, cluster: str, *, node: str, instance_id: str | None, logical_id: str | None
     ) -> InstanceView | None:

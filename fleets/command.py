@@ -90,7 +90,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the drawn failures (default: 0)")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--plot", metavar="FILE.svg", help="draw it")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, extra="local")
 
 
 def number(low: float, high: float, unit: str) -> Callable[[str], float]:

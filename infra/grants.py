@@ -247,7 +247,7 @@ GRANTS: Final = (
         sid="Prices",
         actions=("ssm:GetParameter",),
         resource=_arn("ssm", "parameter/${AWS::StackName}/prices"),
-        only_for=("api_handler",),
+        only_for=("api_handler", "deliver"),
     ),
     Grant(
         sid="Quarantine",

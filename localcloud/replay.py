@@ -40,7 +40,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--against", type=Path, metavar="FILE", help="another policy, to be compared with the first")
     parser.add_argument("--gpus", type=_gpus, metavar="N", help="with --against: how big runs of unknown size are")
     parser.add_argument("--json", action="store_true", help="one object per event and line; with --against one object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, extra="local")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -45,6 +45,13 @@ from rekindle.mailbox import (
 )
 from rekindle.reports import ReportKind
 
+_BEATS_WITH_IT = (
+    "Rekindle Stall",
+    "Rekindle Non-Finite Loss",
+    "Rekindle Loss Spike",
+    "Rekindle Loss Divergence",
+    "Rekindle Loss Recovered",
+)
 _PAYLOAD = b"weights"  # what a simulated checkpoint holds; its size is what a verifier compares
 _DONE_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{text}"'
 
@@ -476,6 +483,8 @@ class Simulated:
     def _push(self, run: Run, detail_type: str, more: dict[str, Any]) -> None:
         if run.bus is None or not run.script.has_monitor:
             return
+        if detail_type in _BEATS_WITH_IT and run.is_live:
+            self._write_beat(run)  # as the monitor does (rekindle/monitor/mail.py, beat_soon)
         detail = {
             "v": 1,
             "job_id": run.job_id,

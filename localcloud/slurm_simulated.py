@@ -197,6 +197,7 @@ class SlurmSimulated:
 
     def _say_stalled(self, run: SimRun) -> None:
         attempt = run.attempt
+        self._beat(run)  # as the monitor does with what it tells
         self._client("events").put_events(
             Entries=[
                 {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from rekindle.compat import StrEnum
 from rekindle.wire import FOLDER, MAX_STEP, MailboxError, check_id, is_id
 
 _KEY: Final = re.compile(

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from rekindle.compat import Self, StrEnum
 from rekindle.keys import (
     Key,
     KeyKind,

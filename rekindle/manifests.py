@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
+from rekindle.compat import Self, StrEnum
 from rekindle.keys import hashes_key, manifest_key
 from rekindle.wire import MAX_PATH_CHARS, MAX_RANK, MailboxError, Message, Place, Reader
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from rekindle.compat import Self
 from rekindle.wire import MAX_PATH_CHARS, MAX_STEP, MailboxError, Message, Place, Reader, check_id, parse_json
 
 MAX_WINDOWS: Final = 1000

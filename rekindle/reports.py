@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
+from rekindle.compat import Self, StrEnum
 from rekindle.wire import FOLDER, MAX_RANK, MailboxError, Message, Reader, check_id, is_id
 
 MAX_REPORT_STACKS_CHARS: Final = 16 * 1024  # the main thread's forty frames, and a few others', fit four times

@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, ClassVar, Final, Self, TypeVar
+from datetime import datetime
+from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import unquote, urlsplit
+
+from rekindle.compat import UTC, Self, StrEnum, from_iso
 
 WIRE_VERSION: Final = 1
 FOLDER: Final = "rekindle"
@@ -229,7 +230,7 @@ class Reader:
         if not isinstance(value, str) or len(value) > 64:
             raise self.fail(name, "must be an ISO-8601 time")
         try:
-            parsed = datetime.fromisoformat(value)
+            parsed = from_iso(value)
             if parsed.tzinfo is None:
                 raise self.fail(name, "must carry a UTC offset")
             return parsed.astimezone(UTC)

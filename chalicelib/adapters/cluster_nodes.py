@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from chalicelib.adapters.clusters import tags_of
 from chalicelib.adapters.errors import AwsRefusal, call
 from chalicelib.domain.actions import ActionResult, Done
 from chalicelib.domain.errors import Permanent
 from chalicelib.domain.nodes import ClusterView, GroupRole, InstanceState, InstanceView, NodeRecovery
 
 BATCH: Final = 25  # Source: botocore, BatchReplaceClusterNodes and BatchRebootClusterNodes, NodeIds
+TAG_CLUSTER: Final = "rekindle:cluster"  # on a HyperPod cluster whose head nodes go by another name than its own
 CHECKS: Final = ("InstanceStress", "InstanceConnectivity")
 _ABSENT: Final = ("ResourceNotFound", "ResourceNotFoundException")
 # ValidationException and ConflictException are in no model of these calls, and come all the same (aws-facts §3.1).
@@ -61,7 +63,12 @@ class SageMakerClusterNodes:
             status=str(answer.get("ClusterStatus") or ""),
             recovery=NodeRecovery(recovery) if is_known else NodeRecovery.UNKNOWN,
             roles=roles,
+            name=str(answer.get("ClusterName") or ""),
         )
+
+    def alias(self, arn: str) -> str:
+        """See ports.ClusterNodes."""
+        return tags_of(self._client, arn).get(TAG_CLUSTER, "")
 
     def instance(
         self, cluster: str, *, node: str, instance_id: str | None, logical_id: str | None

@@ -76,7 +76,7 @@ KINDS: Final[Mapping[ChannelKind, Fields]] = {
     ),
     # `channel` is Slack's own id of a channel (C…); the app's token and signing secret are secrets (docs/slack.md).
     ChannelKind.SLACK: Fields(
-        texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False},
+        texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False, "console_url": False},
         lists={"users": False, "groups": False, "channels": False},
         wants=(Told.NEWS, Told.APPROVAL, Told.CHANGE),
     ),

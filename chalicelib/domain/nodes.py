@@ -95,11 +95,12 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The HyperPod cluster. `roles` by group; a group that does not say its role is left out."""
+    """The HyperPod cluster. `roles` by group; a group that does not say its role is left out. `name`: its own."""
 
     status: str
     recovery: NodeRecovery = NodeRecovery.UNKNOWN
     roles: Mapping[str, GroupRole] | None = None
+    name: str = ""
 
     def role(self, group: str) -> GroupRole:
         """What the group is for."""
@@ -108,13 +109,15 @@ class ClusterView:
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
         roles = {group: role.value for group, role in (self.roles or {}).items()}
-        return {"status": self.status, "recovery": self.recovery.value, "roles": roles}
+        return {"status": self.status, "recovery": self.recovery.value, "roles": roles, "name": self.name}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> ClusterView:
         """Inverse of `to_wire`."""
         roles = {group: GroupRole(role) for group, role in wire["roles"].items()}
-        return cls(status=wire["status"], recovery=NodeRecovery(wire["recovery"]), roles=roles)
+        return cls(
+            status=wire["status"], recovery=NodeRecovery(wire["recovery"]), roles=roles, name=wire.get("name", "")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,16 @@ lost, the lease is left to run out, and then the message is looked for before it
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
 from chalicelib.domain.actions import Severity
-from chalicelib.domain.errors import DependencyUnavailable, Retryable, UnknownEntity, VersionConflict
+from chalicelib.domain.errors import DependencyUnavailable, RecoveryError, Retryable, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident
+from chalicelib.domain.ledger import IncidentLedger
 from chalicelib.domain.threads import Post, Said, Thread, Weather
 from chalicelib.notify.channel import ComeAgain
 from chalicelib.notify.slack_api import Doubtful, Refused, SlackApi
@@ -23,6 +25,8 @@ from chalicelib.notify.slack_blocks import Message, incident_message, reply_mess
 from chalicelib.notify.slack_digest import digest_message
 from chalicelib.notify.words import is_late
 from chalicelib.ports import Clock, Looked, Notice, NoticeKind
+
+log = logging.getLogger(__name__)
 
 LEASE: Final = timedelta(seconds=90)  # longer than a delivery may take, and than Slack's history lags behind a post
 DIGEST_EVERY: Final = timedelta(seconds=10)
@@ -97,6 +101,8 @@ class SlackChannel:
     incidents: Reads
     clock: Clock
     can_press: bool
+    ledger: Callable[[Incident], IncidentLedger] | None = None
+    console_url: str = ""
 
     def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  the protocol's
         """See notify.channel.Channel. `attempt` is not needed: what was posted is on record, or is looked for."""
@@ -155,7 +161,7 @@ class SlackChannel:
                 visit.keep(thread.with_reply(root.of, root))
                 return
         incident = self.incidents.load(thread.key).incident
-        message = incident_message(incident, said=thread.said, can_press=self.can_press)
+        message = self._message(incident, thread.said)
         self._post_root(visit, message, token)
         thread = replace(visit.thread, shown=incident.version, shown_at=self.clock.now())
         visit.thread = thread.with_reply(token, thread.root)
@@ -184,7 +190,7 @@ class SlackChannel:
             return incident
         if incident.version <= thread.shown and thread.posted(_short(notice.token)) is not None:
             return incident
-        message = incident_message(incident, said=thread.said, can_press=self.can_press)
+        message = self._message(incident, thread.said)
         try:
             self._update(visit, message)
         except Refused as err:
@@ -196,6 +202,18 @@ class SlackChannel:
             return incident
         visit.keep(replace(visit.thread, shown=incident.version, shown_at=read_at))
         return incident
+
+    def _message(self, incident: Incident, said: Said | None) -> Message:
+        """The Incident as it stands; of one that is over, what it took and cost."""
+        ledger = None
+        if self.ledger is not None and not incident.is_open:
+            try:
+                ledger = self.ledger(incident)
+            except RecoveryError as err:  # the notice itself must arrive
+                log.warning("the ledger of %s cannot be read: %s", incident.incident_id, err)
+        return incident_message(
+            incident, said=said, can_press=self.can_press, ledger=ledger, console_url=self.console_url
+        )
 
     def _update(self, visit: _Visit, message: Message) -> None:
         thread = visit.thread

@@ -17,7 +17,9 @@ from typing import Any, Final
 from chalicelib.domain.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
+from chalicelib.domain.ledger import IncidentLedger
 from chalicelib.domain.threads import Said
+from chalicelib.notify.slack_figures import figures, in_words, link
 from chalicelib.notify.slack_text import Element, code, escape, markup, moment, plain, verbatim
 
 MAX_BLOCKS: Final = 50
@@ -104,8 +106,18 @@ def sign_of(incident: Incident) -> str:
     return _SIGN.get(incident.phase, _OPEN_SIGN)
 
 
-def incident_message(incident: Incident, *, said: Said | None, can_press: bool) -> Message:
-    """The Incident's one message. Without `can_press` it has no buttons, but says how to answer."""
+def incident_message(
+    incident: Incident,
+    *,
+    said: Said | None,
+    can_press: bool,
+    ledger: IncidentLedger | None = None,
+    console_url: str = "",
+) -> Message:
+    """The Incident's one message. Without `can_press` it has no buttons, but says how to answer.
+
+    `ledger`: what a closed Incident took and cost. `console_url`: where the user serves a console, if anywhere.
+    """
     pending = tuple(item for item in incident.approvals if item.is_pending) if incident.is_open else ()
     blocks: list[Element] = [
         {"type": "header", "text": plain(headline(incident), MAX_HEADER_CHARS)},
@@ -117,10 +129,14 @@ def incident_message(incident: Incident, *, said: Said | None, can_press: bool) 
     blocks += [_answered(item) for item in incident.approvals[-MAX_APPROVALS:] if item.answer is not None]
     if can_press and incident.is_open:
         blocks.append(_order_buttons(incident))
+    if ledger is not None:
+        blocks += figures(ledger)
     blocks += _paste(said)
-    blocks.append(_footer(incident))
+    blocks.append(_footer(incident, console_url))
     what = f" It needs an answer: may Rekindle {pending[0].what}?" if pending else ""
-    text = escape(f"{headline(incident)}. {HAPPENING[incident.phase]}{what}", MAX_NOTIFICATION_CHARS)
+    counted = in_words(ledger) if ledger is not None else ""
+    figured = f" {counted[0].upper()}{counted[1:]}." if counted else ""
+    text = escape(f"{headline(incident)}. {HAPPENING[incident.phase]}{figured}{what}", MAX_NOTIFICATION_CHARS)
     return Message(text=text, blocks=fitted(blocks))
 
 
@@ -307,9 +323,12 @@ def _paste_lines(paste: Sequence[tuple[str, str]]) -> list[Element]:
     return [_section_of_ours("\n".join(lines))] if lines else []
 
 
-def _footer(incident: Incident) -> Element:
-    show = code(f"rekindle show {incident.incident_id}", 120)
-    return _context(markup(f"{show}  ·  change {incident.version}"))
+def _footer(incident: Incident, console_url: str) -> Element:
+    """Where the whole story is; of a closed Incident the post-mortem too."""
+    parts = [link(console_url, incident.incident_id), code(f"rekindle show {incident.incident_id}", 120)]
+    if not incident.is_open:
+        parts.append(code(f"rekindle postmortem {incident.incident_id}", 120))
+    return _context(markup("  ·  ".join([*(part for part in parts if part), f"change {incident.version}"])))
 
 
 def _section(words: str, limit: int) -> Element:

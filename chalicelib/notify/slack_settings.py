@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.errors import InvalidSettings
 from chalicelib.notify.slack_api_url import SLACK, checked_url
+from chalicelib.notify.slack_figures import CONSOLE
 
 # Source: docs.slack.dev, conversations: public and private channels C…, older private ones G…, direct messages D….
 _CONVERSATION: Final = re.compile(r"[CGD][A-Z0-9]{5,24}\Z")
@@ -19,13 +20,17 @@ _GROUP: Final = re.compile(r"S[A-Z0-9]{5,24}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackSettings:
-    """Where it speaks, and who may press its buttons: these users, these groups' members, anybody in these channels."""
+    """Where it speaks, and who may press its buttons: these users, these groups' members, anybody in these channels.
+
+    `console_url`: where the user serves a console, if anywhere.
+    """
 
     name: str
     conversation: str
     token_name: str
     signing_name: str
     api_url: str
+    console_url: str
     users: frozenset[str]
     groups: tuple[str, ...]
     channels: frozenset[str]
@@ -59,12 +64,15 @@ def slack_settings(config: ChannelConfig) -> SlackSettings:
         api_url = checked_url(config.text("api_url") or SLACK)
     except InvalidSettings as err:
         raise InvalidSettings(f"{at}.{err.field}", err.problem) from err
+    if config.text("console_url") and not CONSOLE.match(config.text("console_url")):
+        raise InvalidSettings(f"{at}.console_url", "must be the https address of a console, without a query")
     return SlackSettings(
         name=config.name,
         conversation=config.text("channel"),
         token_name=config.text("token_secret"),
         signing_name=config.text("signing_secret"),
         api_url=api_url,
+        console_url=config.text("console_url"),
         users=frozenset(config.lists.get("users", ())),
         groups=config.lists.get("groups", ()),
         channels=frozenset(config.lists.get("channels", ())),

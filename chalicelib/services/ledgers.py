@@ -28,6 +28,17 @@ _OF_NO_RUN: Final = JobSize(gpus=Unknown("it is about no run"))
 _NOBODYS: Final = JobSize(gpus=Unknown("its Job is not registered"))
 
 
+def of_one(incident: Incident, *, registry: JobRegistry, prices: PriceList, clock: Clock) -> IncidentLedger:
+    """The ledger of an Incident in hand."""
+    size = _OF_NO_RUN
+    if incident.job_id is not None:
+        try:
+            size = registry.get(incident.job_id).size
+        except UnknownEntity:
+            size = _NOBODYS
+    return ledger_of(incident, size=size, prices=prices.load(), now=clock.now())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledgers:
     """Every answer is JSON; a quantity that cannot be told is `{"unknown": why}`."""
@@ -45,7 +56,7 @@ class Ledgers:
 
     def of(self, incident: Incident) -> IncidentLedger:
         """The ledger of an Incident in hand."""
-        return self._ledger(incident, self._size(incident.job_id), self.prices.load())
+        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
 
     def postmortem(self, incident_id: str) -> str:
         """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
@@ -140,14 +151,6 @@ class Ledgers:
 
     def _ledger(self, incident: Incident, size: JobSize, prices: Prices) -> IncidentLedger:
         return ledger_of(incident, size=size, prices=prices, now=self.clock.now())
-
-    def _size(self, job_id: str | None) -> JobSize:
-        if job_id is None:
-            return _OF_NO_RUN
-        try:
-            return self.registry.get(job_id).size
-        except UnknownEntity:
-            return _NOBODYS
 
     def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
         """From the heartbeat; the step time of the newest Incident where that tells none."""

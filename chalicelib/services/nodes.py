@@ -84,8 +84,8 @@ class Nodes:
         pod: Maybe[ClusterView | None] = Known(None)
         instance: Maybe[InstanceView | None] = Unknown("plain Slurm has no instances of HyperPod")
         if platform is not Platform.SLURM:
-            pod = self._cluster(self._reference(cluster))
-            instance = self._instance(incident, facts)
+            pod = self._cluster(cluster)
+            instance = Unknown(pod.why) if isinstance(pod, Unknown) else self._instance(incident, facts)
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         return Known(
             NodeView(
@@ -124,15 +124,33 @@ class Nodes:
         return self.lemons.records(marks) if marks else Unknown("nothing tells which hardware this is")
 
     def _reference(self, cluster: str) -> str:
-        """What HyperPod calls the cluster: its ARN, where the agent has told one; the agent's name may be another."""
+        """What HyperPod is asked by: the ARN, where the agent has told one; the agent's name may be another."""
         agent = self.head_nodes.agent(cluster)
         return agent.value.cluster_arn or cluster if isinstance(agent, Known) else cluster
 
-    def _cluster(self, reference: str) -> Maybe[ClusterView | None]:
+    def _own(self, cluster: str) -> tuple[str, ClusterView | None]:
+        """HyperPod's cluster whose head nodes go by `cluster`, and what it is asked by.
+
+        The ARN is the head node's word. A head node that named its neighbour's would have the neighbour's nodes
+        repaired, so the named cluster itself must bear it out: by its own name, or by its owner's tag.
+
+        Raises:
+            Permanent: the cluster that the agent names is not known to be this one.
+        """
+        reference = self._reference(cluster)
+        pod = self.cluster_nodes.cluster(reference)
+        if pod is None or reference == cluster or cluster in (pod.name, self.cluster_nodes.alias(reference)):
+            return reference, pod
+        raise Permanent(
+            f"cluster_arn: the head node of {cluster} says that it is HyperPod's cluster {pod.name}, which does not"
+            f" say so itself: tag that cluster rekindle:cluster={cluster} if it is"
+        )
+
+    def _cluster(self, cluster: str) -> Maybe[ClusterView | None]:
         try:
-            return Known(self.cluster_nodes.cluster(reference))
+            return Known(self._own(cluster)[1])
         except RecoveryError as err:
-            return Unknown(str(err)[:200])
+            return Unknown(str(err)[:300])
 
     def _instance(self, incident: Incident, facts: Maybe[NodeFacts | None]) -> Maybe[InstanceView | None]:
         repair = incident.repair or NodeRepair()
@@ -251,7 +269,7 @@ class Nodes:
 
     def _repair(self, action: RebootNode | ReplaceNode, incident: Incident) -> ActionResult:
         """Look first: these calls take no token, and an instance that is gone must not be repaired a second time."""
-        reference = self._reference(action.cluster)
+        reference, pod = self._own(action.cluster)
         seen = self.cluster_nodes.instance(
             reference,
             node=action.node,
@@ -264,7 +282,6 @@ class Nodes:
             return _result(action, Done.ALREADY, f"{action.instance_id} was replaced already, by {seen.instance_id}")
         if seen.state not in _WORKABLE:
             return _result(action, Done.ALREADY, f"{seen.instance_id} is {seen.state} already")
-        pod = self.cluster_nodes.cluster(reference)
         if pod is not None and pod.role(seen.group) in _ROLES:
             return _result(action, Done.REFUSED, f"{seen.group} is a {pod.role(seen.group)} group: never repaired")
         if isinstance(action, ReplaceNode):
@@ -279,7 +296,7 @@ class Nodes:
             return _result(action, Done.ALREADY, "asked for before")
         try:
             return self.cluster_nodes.check(
-                self._reference(action.cluster), group=action.group, instance_ids=[action.instance_id]
+                self._own(action.cluster)[0], group=action.group, instance_ids=[action.instance_id]
             )
         except NotAuthorized as err:
             return _result(action, Done.REFUSED, str(err)[:400])

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs Rekindle's agent on a Slurm head node, and tells every node the cluster's name.
 #
-# HyperPod: put the folder that `python -m infra.lifecycle` makes beside on_create.sh, and call this at its end, on every
+# HyperPod: put the folder that `rekindle slurm-agent install` makes beside on_create.sh, and call this at its end, on every
 # node (docs/hyperpod-slurm.md). It is safe to run again, and is run again whenever HyperPod makes the node anew.
 # ParallelCluster, plain Slurm: run it by hand, as root, on the head node.
 #
@@ -99,9 +99,9 @@ find_role() {
 
 find_python() {
     local candidate
-    for candidate in "${REKINDLE_PYTHON:-}" python3.13 python3.12 python3.11 python3; do
+    for candidate in "${REKINDLE_PYTHON:-}" python3.13 python3.12 python3.11 python3.10 python3; do
         [ -n "$candidate" ] || continue
-        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
             python=$(command -v "$candidate")
             return
         fi
@@ -109,7 +109,7 @@ find_python() {
     return 1
 }
 
-install_python() { # HyperPod's images bring an older one; Ubuntu 22.04 and Amazon Linux 2023 have 3.11 beside it
+install_python() { # Ubuntu 22.04 brings 3.10; Ubuntu 20.04 and Amazon Linux 2023 bring an older one, 3.11 lies beside it
     if command -v apt-get >/dev/null; then
         DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -q -o DPkg::Lock::Timeout=120 update &&
             DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -q -y -o DPkg::Lock::Timeout=120 \
@@ -122,7 +122,7 @@ install_python() { # HyperPod's images bring an older one; Ubuntu 22.04 and Amaz
 # One environment per content of the bundle: an update makes another one, and is in force when `current` points to it.
 install_package() {
     local digest home requirements=$here/requirements.txt
-    [ -r "$requirements" ] || fail "there is no $requirements: make the folder with python -m infra.lifecycle"
+    [ -r "$requirements" ] || fail "there is no $requirements: make the folder with rekindle slurm-agent install"
     digest=$({ cat "$requirements"; cd "$here" && ls wheels 2>/dev/null; "$python" --version; } | sha256sum | cut -c1-16)
     home=$root/opt/rekindle/$digest
     if [ ! -e "$home/.complete" ]; then
@@ -193,10 +193,10 @@ main() {
         say "not the head node: only the cluster's name (${cluster:-unknown}) was left here"
         return
     fi
-    [ -r "$env_file" ] || fail "there is no $env_file: make the folder with python -m infra.lifecycle"
+    [ -r "$env_file" ] || fail "there is no $env_file: make the folder with rekindle slurm-agent install"
     grep -q '^REKINDLE_BUCKET=.' "$env_file" || fail "$env_file: REKINDLE_BUCKET is missing"
     find_python || { install_python && find_python; } ||
-        fail "no Python of 3.11 or newer with venv: install one and name it in REKINDLE_PYTHON"
+        fail "no Python of 3.10 or newer with venv: install one and name it in REKINDLE_PYTHON"
     install_package
     {
         grep -v '^REKINDLE_CLUSTER=' "$env_file"

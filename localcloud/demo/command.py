@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from localcloud.demo.director import Director
+from localcloud.demo.options import parser
 from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
 from localcloud.demo.stage import (
@@ -38,8 +39,6 @@ from rekindle.cli.client import Client
 from rekindle.console.server import running
 
 ALL = (Fault.KILL, Fault.FREEZE, Fault.NAN)  # and a planned restart, where there is time
-DEFAULT_SEED = 7
-MAX_SEED = 2**31 - 1
 MARK = ".rekindle-demo"  # in every folder that a demo has made, so that no other folder is ever cleared
 LARGE_PARTS = ("data", "jobs", "trace")  # what nothing needs afterwards
 # The folder itself is the cloud's store, where `rekindle` looks when no other service is named.
@@ -48,7 +47,11 @@ PARTS = (*LARGE_PARTS, "report.json", "recovery.svg", "service.log")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    return play(parser().parse_args(arguments))
+
+
+def play(options: argparse.Namespace) -> int:
+    """Run the demo with the options of `localcloud.demo.options`; returns the exit status."""
     faults, extra = (ALL, Fault.CHECKPOINT) if options.fault == "all" else ((Fault(options.fault),), None)
     out = Path(options.out).resolve()
     with contextlib.ExitStack() as held:
@@ -81,30 +84,6 @@ def _run(out: Path, faults: tuple[Fault, ...], extra: Fault | None, options: arg
     if result.ok and not options.keep:
         _remove(out / name for name in LARGE_PARTS)
     return 0 if result.ok else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m localcloud.demo",
-        description="A real training run on the embedded cloud is killed, frozen and poisoned. It comes back.",
-    )
-    choices = [*(fault.value for fault in Fault), "all"]
-    parser.add_argument(
-        "--fault", choices=choices, default="all", help="which fault; all: kill, freeze and nan in turn"
-    )
-    parser.add_argument("--seed", type=_seed, default=DEFAULT_SEED, help="of the model and of the order of the data")
-    parser.add_argument("--json", action="store_true", help="print the report on standard output, the rest on stderr")
-    parser.add_argument("--keep", action="store_true", help="keep data, worker logs and the trace of every step")
-    parser.add_argument(
-        "--out", default="build/demo", help="folder for report.json and the rest (default: %(default)s)"
-    )
-    return parser
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEED)) and int(text) <= MAX_SEED):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to {MAX_SEED}")
-    return int(text)
 
 
 def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: int, stream: TextIO) -> Result:

@@ -7,12 +7,20 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from localcloud.demo.report import Result
-from localcloud.demo.story import TITLES, Recovery, StepSeen
+from localcloud.demo.story import TITLES, Fault, Recovery, StepSeen
 
 Place = Callable[[float], float]  # from a value to a coordinate
 WIDTH, HEIGHT = 1120, 460
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 128, 44
 # Readable on white and on dark: GitHub shows the same file on both.
+# Past participles for the title: what was done to this run, in the order in which it was done.
+_DONE = {
+    Fault.KILL: "killed",
+    Fault.FREEZE: "frozen",
+    Fault.NAN: "poisoned",
+    Fault.SPIKE: "led astray",
+    Fault.CHECKPOINT: "restarted",
+}
 INK, FAINT, FAULT, BACK, PATHS = "#57606a", "#8c959f", "#cf222e", "#1a7f37", ("#0969da", "#8250df")
 
 
@@ -31,8 +39,9 @@ def draw(steps: Sequence[StepSeen], result: Result) -> str:
     def y(loss: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / ((high - low) or 1.0)
 
-    parts = _axes(end_s, low, high, x, y)
-    for index, name in enumerate(dict.fromkeys(step.attempt for step in steps)):
+    parts = [f'<text x="{LEFT}" y="24" font-size="17" fill="{INK}" font-weight="600">{escape(_title(result))}</text>']
+    parts += _axes(end_s, low, high, x, y)
+    for index, name in enumerate(dict.fromkeys(step.attempt for step in sorted(steps, key=lambda step: step.at))):
         own = [step for step in finite if step.attempt == name]
         points = " ".join(f"{x((s.at - began).total_seconds()):.1f},{y(s.loss):.1f}" for s in own)
         parts.append(
@@ -45,11 +54,16 @@ def draw(steps: Sequence[StepSeen], result: Result) -> str:
     return _svg("\n".join(parts))
 
 
+def _title(result: Result) -> str:
+    """What was done to the run, and whether it came back from all of it."""
+    done = ", ".join(dict.fromkeys(_DONE[recovery.fault] for recovery in result.recoveries)) or "left alone"
+    has_recovered = result.recoveries and all(recovery.mttr_s is not None for recovery in result.recoveries)
+    return f"One training run, two workers: {done}.{' It comes back by itself.' if has_recovered else ''}"
+
+
 def _axes(end_s: float, low: float, high: float, x: Place, y: Place) -> list[str]:
     floor = HEIGHT - BOTTOM
     parts = [
-        f'<text x="{LEFT}" y="24" font-size="17" fill="{INK}" font-weight="600">One training run, two workers: '
-        "killed, frozen, poisoned, restarted. It comes back by itself.</text>",
         f'<line x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}" stroke="{FAINT}"/>',
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="{INK}">seconds</text>',
         f'<text x="12" y="{TOP - 6}" fill="{INK}">loss</text>',

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from rekindle.agent.aws import AwsError, Clients, is_no_queue, text_of
@@ -17,6 +17,7 @@ from rekindle.agent.ports import Deeds, Ground, Memory, SlurmError, Watcher
 from rekindle.agent.process import Build
 from rekindle.agent.publisher import SOURCE
 from rekindle.agent.settings import Settings
+from rekindle.compat import UTC
 from rekindle.headnode.names import cluster_prefix, queue_name
 
 COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
+
+from rekindle.compat import UTC
 
 TOLERATED: Final = timedelta(seconds=5)  # a Date has whole seconds, and its answer was under way
 TOLD: Final = timedelta(seconds=60)

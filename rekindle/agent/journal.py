@@ -10,10 +10,10 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
 from rekindle.agent.store import Store, count
+from rekindle.compat import StrEnum, from_iso
 from rekindle.headnode.names import parse_attempt
 from rekindle.headnode.orders import Answer, Order, Outcome, Verb
 from rekindle.wire import MailboxError
@@ -209,10 +209,10 @@ def _entry(
             body=body,
             state=State(state),
             tries=tries,
-            taken_at=datetime.fromisoformat(taken),
-            begun_at=datetime.fromisoformat(begun) if begun else None,
-            tried_at=datetime.fromisoformat(tried) if tried else None,
-            due_at=datetime.fromisoformat(due),
+            taken_at=from_iso(taken),
+            begun_at=from_iso(begun) if begun else None,
+            tried_at=from_iso(tried) if tried else None,
+            due_at=from_iso(due),
             answer=Answer.from_json(answer) if answer else None,
         )
     except ValueError:  # MailboxError is one

@@ -19,6 +19,7 @@ from typing import Final
 
 from rekindle.agent.ports import News, NewsType, Reading
 from rekindle.agent.store import Store, count, counted
+from rekindle.compat import from_iso
 from rekindle.headnode.names import answer_key
 from rekindle.headnode.orders import Answer
 
@@ -140,7 +141,7 @@ class Outbox:
             Waiting(
                 seq=seq,
                 type=NewsType(kind),
-                at=datetime.fromisoformat(at),
+                at=from_iso(at),
                 detail=detail,
                 token=token,
                 tries=tries,

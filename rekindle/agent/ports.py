@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol
 
+from rekindle.compat import StrEnum
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts
 from rekindle.headnode.orders import Order, Repair, Signal
 

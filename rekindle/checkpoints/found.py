@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from rekindle.compat import StrEnum
 
 Read = Callable[[str, int, int], bytes | None]
 """(path, start, length) -> at most that many bytes from there; None where the file cannot be read. Must not raise."""

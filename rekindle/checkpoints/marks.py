@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from rekindle.compat import from_iso
 from rekindle.mailbox import FOLDER, MAX_PATH_CHARS, WIRE_VERSION, MailboxError, Place
 
 MAX_MARK_BYTES: Final = 16 * 1024
@@ -111,7 +112,7 @@ def _text(wire: dict[str, Any], name: str, limit: int) -> str:
 
 def _moment(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text)
+        moment = from_iso(text)
     except ValueError as err:
         raise MailboxError("at", "must be an ISO 8601 time with its zone") from err
     if moment.tzinfo is None:

@@ -12,7 +12,7 @@ import getpass
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_pref
 from rekindle.cli.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
 from rekindle.cli.reading import out, out_json
 from rekindle.cli.table import Column, Style, clean, render
+from rekindle.compat import UTC
 from rekindle.folders import listing_of, reader_of, times_of
 from rekindle.hashing import verify_hashes
 from rekindle.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix

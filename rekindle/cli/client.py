@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
-
-import urllib3
 
 from rekindle.cli.errors import CliError, CommandFailed, Misused, NotFound, ServiceFailed, TryAgain, Unreachable
 from rekindle.cli.table import clean
+
+if TYPE_CHECKING:
+    import urllib3
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 35.0  # API Gateway itself gives up after 29 s (its integration timeout), so an answer comes before
@@ -104,6 +105,8 @@ def signer(url: str) -> Sign | None:
 
 def pool(*, connections: int = 1) -> urllib3.PoolManager:
     """Connections that are kept open between requests."""
+    import urllib3  # only here: commands on local files need nothing but Python
+
     timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
     return urllib3.PoolManager(timeout=timeout, retries=False, maxsize=connections)
 
@@ -128,6 +131,8 @@ class Client:
     def _call(
         self, method: str, route: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> dict[str, Any]:
+        import urllib3
+
         address = self.url + route
         data = b"" if body is None else json.dumps(body).encode()
         sent = {"Accept": "application/json", **headers}

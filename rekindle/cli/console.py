@@ -31,7 +31,7 @@ def register(commands: Any) -> None:
         "reads /metrics sends it as a bearer token (default: a random one each time)",
     )
     add_options(parser)
-    parser.set_defaults(run=console)
+    parser.set_defaults(run=console, extra="console")
 
 
 def console(args: argparse.Namespace) -> int:

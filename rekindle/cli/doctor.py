@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rekindle.cli.client import Client, is_loopback
 from rekindle.cli.errors import CliError, Exit, Misused, NotFound, Unreachable
 from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import DEFAULT_STACK, add_options, connected
+from rekindle.compat import UTC
 from rekindle.doctor.account import Account
 from rekindle.doctor.examine import Given, examine
 from rekindle.doctor.findings import Finding, Severity, counted, has_errors

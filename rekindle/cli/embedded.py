@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rekindle.cli.errors import Unreachable
+from rekindle.cli.service_files import service_root
 from rekindle.cli.table import clean
 
 START_LIMIT_S = 90.0  # importing moto and reading a store takes a few seconds; a loaded machine needs many more
@@ -34,10 +35,11 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
         raise Unreachable(f"{store}: no such store (make demo leaves one in build/demo)")
     if not (store / FACTS).exists() and any(store.iterdir()):
         raise Unreachable(f"{store}: is no store, it holds no {FACTS}")  # nothing is written among other files
-    spec = importlib.util.find_spec("localcloud")
-    if spec is None or not spec.submodule_search_locations:
+    root = service_root()
+    if root is None or importlib.util.find_spec("moto") is None:
         raise Unreachable("the embedded cloud is not installed: pip install 'rekindle[local]', or name an --api")
-    command = [sys.executable, "-m", "localcloud", "serve", "--store", str(store.resolve()), "--attached"]
+    # -P: the folder in which the reader stands may hold an app.py of its own.
+    command = [sys.executable, "-P", "-m", "localcloud", "serve", "--store", str(store.resolve()), "--attached"]
     if only_look:
         command.append("--still")
     with tempfile.TemporaryFile() as errors:
@@ -46,7 +48,7 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
             stdin=subprocess.PIPE,  # it ends when this is closed, even if we are killed
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=_environ(Path(next(iter(spec.submodule_search_locations))).parent),
+            env=_environ(root),
         )
         try:
             yield _ready(process, errors)

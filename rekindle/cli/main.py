@@ -12,12 +12,15 @@ from typing import Any
 from rekindle.cli import checkpoints, classify, commands, completion, console, detect, doctor, run
 from rekindle.cli.errors import MEANINGS, CliError, CommandFailed, Exit
 from rekindle.cli.parsing import Parser
+from rekindle.cli.service_files import MIN_PYTHON, make_importable
 from rekindle.cli.table import clean
 from rekindle.cli.target import add_options
 from rekindle.cli.watching import watched
 
 COMMANDS = "rekindle.commands"  # entry points of packages that bring commands of their own
 
+# A module of ours that is missing is a fault of ours, never an extra that was not installed.
+_OURS = frozenset({"rekindle", "chalicelib", "localcloud", "fleets", "infra", "simulation", "app"})
 _EPILOG = "\n".join(["exit codes:", *(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())])
 
 
@@ -34,6 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     except CliError as err:
         print(f"rekindle: {err}", file=sys.stderr)
         return int(err.code)
+    except ModuleNotFoundError as err:
+        if (err.name or "").partition(".")[0] in _OURS:
+            raise
+        extra = getattr(args, "extra", "cli")
+        print(f"rekindle: this command needs {err.name}: pip install 'rekindle[{extra}]'", file=sys.stderr)
+        return int(Exit.USAGE)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
@@ -67,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.register(known)
     run.register(known)
     completion.register(known, build_parser)
+    make_importable()
     for entry in {entry.name: entry for entry in entry_points(group=COMMANDS)}.values():
         _add_foreign(known, entry)
     return parser
@@ -80,17 +90,21 @@ def _version() -> str:
 
 
 def _add_foreign(known: Any, entry: EntryPoint) -> None:
-    """A command of another package; one whose package is not installed whole says so when it is called."""
-    try:
-        register = entry.load()
-    except (ImportError, AttributeError) as err:
-        missing = f"`rekindle {entry.name}` is not installed whole ({clean(err)}): pip install 'rekindle[local]'"
-        # No character begins an option here, so that whatever was typed reaches the refusal.
-        stub = known.add_parser(entry.name, help="not installed", add_help=False, prefix_chars="\0")
-        stub.add_argument("rest", nargs="*")
-        stub.set_defaults(run=_refusal(missing))
-        return
-    register(known)
+    """A command of another package; one that cannot run here says so when it is called."""
+    if sys.version_info < MIN_PYTHON:
+        missing = f"`rekindle {entry.name}` needs Python {'.'.join(map(str, MIN_PYTHON))} or newer"
+    else:
+        try:
+            register = entry.load()
+        except (ImportError, AttributeError) as err:
+            missing = f"`rekindle {entry.name}` is not installed whole ({clean(err)}): pip install 'rekindle[local]'"
+        else:
+            register(known)
+            return
+    # No character begins an option here, so that whatever was typed reaches the refusal.
+    stub = known.add_parser(entry.name, help="not installed", add_help=False, prefix_chars="\0")
+    stub.add_argument("rest", nargs="*")
+    stub.set_defaults(run=_refusal(missing))
 
 
 def _refusal(why: str) -> Callable[[argparse.Namespace], int]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.cli.target import add_options
 from rekindle.cli.watching import EVERY_S, MAX_EVERY_S, MIN_EVERY_S
+from rekindle.compat import UTC, from_iso
 
 Runs = Callable[[argparse.Namespace], int]
 
@@ -123,7 +124,7 @@ def since(text: str) -> str:
     if not (text.isascii() and _MOMENT.fullmatch(text)):
         raise argparse.ArgumentTypeError(said)
     try:
-        datetime.fromisoformat(text)
+        from_iso(text)
     except ValueError:
         raise argparse.ArgumentTypeError(said) from None
     return text

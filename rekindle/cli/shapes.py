@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
+
+from rekindle.compat import UTC, from_iso
 
 NOTHING = "-"
 
@@ -60,7 +62,7 @@ def moment(body: Any, *names: str) -> datetime | None:
     """An aware UTC time, None where there is none that can be read."""
     value = member(body, *names)
     try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        at = from_iso(value) if isinstance(value, str) else None
         return at.astimezone(UTC) if at is not None and at.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None

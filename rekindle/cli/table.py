@@ -11,7 +11,9 @@ import shutil
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TextIO
+from typing import TextIO
+
+from rekindle.compat import Self
 
 _RESET = "\x1b[0m"
 _CODES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m"}

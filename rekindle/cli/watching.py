@@ -13,12 +13,13 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TextIO
 
 from rekindle.cli.errors import Exit, ServiceFailed, TryAgain, Unreachable
 from rekindle.cli.table import clean
 from rekindle.cli.target import connected
+from rekindle.compat import UTC
 
 EVERY_S: Final = 5.0
 MIN_EVERY_S: Final = 0.2

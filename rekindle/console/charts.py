@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from typing import Final
 
+from rekindle.compat import UTC, StrEnum
 from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
 from rekindle.console.strokes import Axis, Point, can_be_drawn, unbroken
 

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from rekindle.cli.client import Client, pool
+from rekindle.compat import UTC
 from rekindle.console.gate import OPEN, SECURITY_HEADERS, Gate, Refusal
 from rekindle.console.reads import MAX_AT_ONCE
 from rekindle.console.site import TEXT, Answer, Asked, Site

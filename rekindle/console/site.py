@@ -178,7 +178,7 @@ def route(pattern: str) -> re.Pattern[str]:
 @cache
 def static(name: str) -> bytes:
     """One of the files in STATIC."""
-    return resources.files("rekindle.console").joinpath("static", name).read_bytes()
+    return resources.files("rekindle.console").joinpath("static").joinpath(name).read_bytes()
 
 
 def _environment(base: str) -> Environment:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 from typing import Final
+
+from rekindle.compat import StrEnum
 
 BEYOND: Final = 1e200  # CloudWatch holds no number beyond 2**360 (2.3e108)
 GAP: Final = 5  # times the usual distance in time: nothing was measured in between, and no line is drawn

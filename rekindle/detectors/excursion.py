@@ -10,9 +10,9 @@ The rules count steps where a row stands for few of them; a row of `COARSE_STEPS
 
 from __future__ import annotations
 
-from enum import StrEnum
 from math import inf
 
+from rekindle.compat import StrEnum
 from rekindle.detectors.scale import LEARNED, LossScale
 
 COARSE_STEPS = 30  # steps per row from which a row hides the shape of a spike

@@ -8,9 +8,10 @@ other. Those are watched: what would be an `act` is a `watch`. A value that is n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+from rekindle.compat import StrEnum
 
 
 class LossKind(StrEnum):

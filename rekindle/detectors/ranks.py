@@ -15,9 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
+from rekindle.compat import StrEnum
 from rekindle.detectors.frames import Frame, training_frames, waits_in
 from rekindle.reports import RankReport, ReportKind
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
+from rekindle.compat import UTC
 from rekindle.doctor.facts import AccountFacts, Missing, PlanFacts, SubnetFacts, TypeFacts, Unread
 from rekindle.doctor.findings import Finding, error, listed, quoted, unknown, warning
 from rekindle.doctor.ids import Id

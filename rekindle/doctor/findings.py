@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from rekindle.compat import StrEnum
 from rekindle.doctor.ids import Id
 
 MAX_PER_CHECK: Final = 200  # findings of one kind; a cluster has at most 100 groups, and a person reads none of more

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from rekindle.compat import from_iso
 from rekindle.doctor.account import Account
 from rekindle.doctor.facts import Found, Missing, PlanFacts, Unread
 from rekindle.doctor.gather import read_plan
@@ -104,7 +105,7 @@ def _saves(account: Account, mailbox: str) -> Found[tuple[datetime, ...]]:
 
 def _at(text: object) -> datetime | None:
     try:
-        at = datetime.fromisoformat(text) if isinstance(text, str) else None
+        at = from_iso(text) if isinstance(text, str) else None
     except ValueError:
         return None
     return at if at is not None and at.tzinfo is not None else None

@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from rekindle.compat import from_iso
 from rekindle.doctor.capacity import SOON, shown
 from rekindle.doctor.facts import NOT_ASKED, Found, Missing, PlanFacts, Unread
 from rekindle.doctor.findings import Finding, counted, error, quoted, unknown, warning
@@ -186,7 +187,7 @@ def hard_failures(incidents: Sequence[Mapping[str, object]]) -> tuple[datetime, 
         at = one.get("opened_at")
         if one.get("fault") in HARD and isinstance(at, str):
             try:
-                found.append(datetime.fromisoformat(at))
+                found.append(from_iso(at))
             except ValueError:
                 continue
     return tuple(sorted(found))

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from rekindle.compat import StrEnum
 from rekindle.doctor.ids import Id
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
+from rekindle.compat import Self, StrEnum
 from rekindle.headnode.names import check_cluster, is_slurm
 from rekindle.headnode.orders import MAX_SLURM_JOB, check_node
 from rekindle.wire import MAX_STEP, MailboxError, Message, Reader

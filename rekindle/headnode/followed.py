@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
+from rekindle.compat import Self
 from rekindle.headnode.names import check_cluster, cluster_prefix, is_slurm
 from rekindle.wire import Message, Reader
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from rekindle.compat import StrEnum
 from rekindle.headnode.orders import REASON_PREFIX, Repair
 
 ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent writes (aws-facts §1.13)

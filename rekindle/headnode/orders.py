@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from rekindle.compat import Self, StrEnum
 from rekindle.headnode.names import check_cluster, is_slurm
 from rekindle.wire import MailboxError, Message, Reader, check_id
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
+from rekindle.compat import Self
 from rekindle.integrations.gang import rank_and_world
 from rekindle.mailbox import ResumePlan
 from rekindle.monitor.trouble import logger

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+
+from rekindle.compat import Self
 
 
 class Wish(IntEnum):

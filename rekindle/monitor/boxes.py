@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from rekindle.compat import UTC
 from rekindle.mailbox import MAX_MANIFEST_BYTES, Place
 from rekindle.monitor.aws import MAX_LISTED, Clients
 from rekindle.store_clock import age_s

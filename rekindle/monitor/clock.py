@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
+
+from rekindle.compat import UTC
 
 
 class Clock(Protocol):

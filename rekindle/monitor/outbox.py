@@ -7,10 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import islice
 from typing import Any
 
+from rekindle.compat import StrEnum
 from rekindle.monitor.aws import Clients
 from rekindle.monitor.clock import Clock
 from rekindle.monitor.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches

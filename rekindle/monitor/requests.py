@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from enum import StrEnum
 
+from rekindle.compat import StrEnum
 from rekindle.mailbox import CheckpointRequest, Fence
 
 # "Cannot" leaves this much before the deadline: the service stops waiting then, and how long a request lay unread is

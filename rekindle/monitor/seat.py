@@ -18,8 +18,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
+from rekindle.compat import Self
 from rekindle.detectors import Health
 from rekindle.detectors.nonfinite import classify
 from rekindle.mailbox import LossState

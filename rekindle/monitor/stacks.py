@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import FrameType
+from types import CodeType, FrameType
 
 MAX_FRAMES = 40  # the innermost ones: where it hangs is at the end of the stack
 OWN_PREFIX = "rekindle-"  # our own threads' names; they are no news
@@ -35,10 +35,16 @@ def stack_of(thread_id: int) -> str:
     return "" if frame is None else f"Thread MainThread:\n{_format(frame)}"
 
 
+def _name(code: CodeType) -> str:
+    if sys.version_info >= (3, 11):
+        return code.co_qualname
+    return code.co_name
+
+
 def _format(frame: FrameType | None) -> str:
     lines: list[str] = []
     while frame is not None and len(lines) < MAX_FRAMES:
         code = frame.f_code
-        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_qualname}')
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {_name(code)}')
         frame = frame.f_back
     return "\n".join(reversed(lines)) + "\n"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from rekindle.compat import StrEnum
 
 
 class FaultClass(StrEnum):

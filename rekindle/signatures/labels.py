@@ -7,8 +7,9 @@ of those of a higher one, whatever the clocks say; inside one class the earliest
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
+from rekindle.compat import StrEnum
 from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.responses import FirstResponse
 

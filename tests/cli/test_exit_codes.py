@@ -66,6 +66,11 @@ ALONE: dict[str, tuple[str, ...] | None] = {
     "console": ("--token-file", "no-such"),
     "doctor": None,  # 1 where it finds an error, whatever it is
     "doctor cluster": None,
+    "demo": None,
+    "deploy": None,
+    "undeploy": None,
+    "slurm-agent install": None,
+    "slack-app": None,
 }
 
 

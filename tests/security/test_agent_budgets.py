@@ -22,6 +22,8 @@ from rekindle.mailbox import OUTSIDE, Beat, LossState, Manifest, ManifestFile, R
 from tests.agent_slurm.conftest import START, Kept
 from tests.security.bad_documents import DOCUMENTS, WORDS
 
+pytestmark = pytest.mark.long
+
 GOOD = "slurm.ml.7"
 BAD = "slurm.ml.8"
 

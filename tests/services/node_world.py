@@ -67,6 +67,8 @@ class Site:
     role: GroupRole = GroupRole.COMPUTE
     is_plain: bool = False
     down: Exception | None = None  # what HyperPod's API answers to everything
+    named: str = CLUSTER  # by HyperPod
+    tagged: str = ""  # by the cluster's owner: what its head nodes call it
     lost_answer: bool = False  # the next call takes effect, and its answer is lost
     next_failure: str = ""
     orders: dict[str, Order] = field(default_factory=dict)
@@ -157,7 +159,11 @@ class Site:
 
     def cluster(self, cluster: str) -> ClusterView | None:
         self._fail()
-        return ClusterView(status="InService", recovery=self.recovery, roles={"gpu": self.role})
+        return ClusterView(status="InService", recovery=self.recovery, roles={"gpu": self.role}, name=self.named)
+
+    def alias(self, arn: str) -> str:
+        assert arn == ARN
+        return self.tagged
 
     def instance(
         self, cluster: str, *, node: str, instance_id: str | None, logical_id: str | None
@@ -247,7 +253,7 @@ class NodeWorld:
         self.announcer = FakeAnnouncer()
         self.policy = policy
         self.ledger = FakeLemons()
-        heads = Nodes(
+        self.nodes = heads = Nodes(
             head_nodes=self.site,
             cluster_nodes=self.site,
             store=self.store,

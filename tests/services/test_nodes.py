@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chalicelib.domain.errors import Permanent
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase
-from chalicelib.domain.node_repair import Allowed
+from chalicelib.domain.node_actions import ReplaceNode
+from chalicelib.domain.node_repair import Allowed, Route
 from chalicelib.domain.nodes import NodeRecovery
 from chalicelib.domain.signals import SignalKind
 from tests.domain.node_looks import with_policy
-from tests.services.node_world import DENIED, THROTTLED, NodeWorld
+from tests.services.node_world import CLUSTER, DENIED, THROTTLED, NodeWorld
 
 NODE = "ip-10-1-0-0"
 MINUTE = timedelta(minutes=1)
@@ -56,6 +58,43 @@ def test_the_same_fault_after_a_closed_incident_begins_a_rung_higher() -> None:
     world.settle()
     assert [what for what, _ in world.site.calls] == ["reboot", "replace"]
     assert world.incident(second).phase is Phase.RECOVERED
+
+
+@pytest.mark.parametrize("rung", ["reboot", "replace"])
+def test_a_head_node_that_names_another_cluster_has_none_of_its_nodes_repaired(rung: str) -> None:
+    """The ARN in the agent's document is its own word: whoever holds its role could name a neighbour's."""
+    world = NodeWorld()
+    world.site.named = "the-neighbour"
+    incident_id = world.report(recommended=rung)
+    world.settle()
+    assert world.site.calls == []
+    assert world.incident(incident_id).phase is not Phase.RECOVERED
+    said = " ".join(line.text for line in world.store.timeline(incident_id)) + str(
+        [line.facts for line in world.store.timeline(incident_id)]
+    )
+    assert "rekindle:cluster=" in said
+    assert "the-neighbour" in said
+
+
+def test_a_cluster_whose_owner_names_its_head_nodes_is_repaired_under_that_name() -> None:
+    world = NodeWorld()
+    world.site.named, world.site.tagged = "pod-7", CLUSTER
+    world.report(recommended="replace")
+    world.settle()
+    assert [what for what, _ in world.site.calls] == ["replace"]
+
+
+def test_an_agent_that_changes_its_word_between_a_look_and_an_act_repairs_nothing() -> None:
+    world = NodeWorld()
+    incident = world.incident(world.report(recommended="replace"))
+    machine = world.site.machines[NODE]
+    action = ReplaceNode(
+        cluster=CLUSTER, node=NODE, instance_id=machine.instance_id, route=Route.API, number=1, why="Xid 79"
+    )
+    world.site.named = "the-neighbour"
+    with pytest.raises(Permanent, match="cluster_arn"):
+        world.nodes.act(action, incident)
+    assert world.site.calls == []
 
 
 def test_nobodys_job_is_ended_for_a_repair() -> None:

@@ -17,10 +17,10 @@ import resource
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import IO, Any, Final
 
 from rekindle.agent.slurm import cause, found, messages, userfs
+from rekindle.compat import from_iso
 
 CPU_S: Final = 20  # of a child that has given up root's rights
 MEMORY_BYTES: Final = 2 * 1024**3
@@ -40,7 +40,7 @@ def _checkpoints(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> 
     mailbox, place = asked["mailbox"], asked["place"]
     with userfs.as_user(uid, gid):
         manifests = found.manifests_in(mailbox) if mailbox is not None else {}
-        doc = found.judge(asked["job_id"], place, manifests, datetime.fromisoformat(asked["now"]), mailbox=mailbox)
+        doc = found.judge(asked["job_id"], place, manifests, from_iso(asked["now"]), mailbox=mailbox)
     return json.loads(doc.to_json())
 
 

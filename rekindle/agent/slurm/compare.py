@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
 from rekindle.agent.slurm import text
@@ -16,6 +15,7 @@ from rekindle.agent.slurm.jobs import Job
 from rekindle.agent.slurm.line import SPANK
 from rekindle.agent.slurm.options import expand
 from rekindle.agent.slurm.run import Unreadable
+from rekindle.compat import StrEnum
 from rekindle.headnode.documents import SlurmState
 
 MAX_VALUE_CHARS: Final = 8192

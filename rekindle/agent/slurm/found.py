@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
 from rekindle.agent.slurm import userfs
 from rekindle.checkpoints.found import Found
 from rekindle.checkpoints.marks import FORENSIC, is_forensic
+from rekindle.compat import UTC
 from rekindle.folders import discover_in, manifest_problems, path_of
 from rekindle.headnode.documents import FoundCheckpoint, FoundDoc
 from rekindle.mailbox import (

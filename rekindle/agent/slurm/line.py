@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Final
+
+from rekindle.compat import StrEnum
 
 MAX_LINE_CHARS: Final = 128 * 1024
 SPANK: Final = "_SLURM_SPANK_OPTION_"  # Source: slurm src/common/plugstack.c, SPANK_OPTION_ENV_PREFIX

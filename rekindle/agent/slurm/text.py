@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from rekindle.agent.slurm.run import Unreadable
+from rekindle.compat import UTC, from_iso
 
 MAX_HOSTS: Final = 20_000
 MAX_EPOCH: Final = 32_503_680_000  # the year 3000
@@ -51,7 +52,7 @@ def moment(text: str | None) -> datetime | None:
         if found.isascii() and found.isdigit():
             seconds = int(found) if len(found) < 12 else MAX_EPOCH
             return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < MAX_EPOCH else None
-        return datetime.fromisoformat(found).astimezone(UTC)
+        return from_iso(found).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -1,0 +1,115 @@
+"""`rekindle deploy`, `undeploy`, `slack-app`: the stack in an account, from a checkout or from a wheel alone.
+
+This module is loaded by every `rekindle` command (its entry point names it), so it imports what it needs only to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from rekindle.cli.errors import CommandFailed, Misused, Unreachable
+
+_DEPLOY: Final = """\
+Build the bundle and the template, and create or update the stack through a change set. The AWS credentials and the
+Region are those of the usual settings (AWS_PROFILE, AWS_REGION). docs/deploy.md lists the parameters, the rights that
+are needed, what the stack costs, and how it is removed."""
+_UNDEPLOY: Final = "Delete the stack. The table and the mailbox bucket stay, and are named."
+_SLACK: Final = "Print the Slack app's manifest with the addresses of the API (output ApiUrl), to be pasted into Slack."
+
+
+def register(subparsers: Any) -> None:
+    """Add the commands to the `rekindle` parser."""
+    from infra.deploy import add_options
+
+    deploy = _added(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
+    add_options(deploy)
+    deploy.add_argument("--package", type=Path, metavar="DIR", help="a built package (default: one is built)")
+    deploy.add_argument(
+        "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
+    )
+    deploy.set_defaults(run=_deploy, remove=False, extra="deploy")
+    undeploy = _added(subparsers, "undeploy", "remove the stack; table and bucket stay", _UNDEPLOY)
+    add_options(undeploy)
+    undeploy.set_defaults(run=_undeploy, remove=True, extra="cli")
+    slack = _added(subparsers, "slack-app", "the Slack app's manifest for this deployment", _SLACK)
+    slack.add_argument("api", metavar="API-ADDRESS", help="https://<id>.execute-api.<region>.amazonaws.com/api")
+    slack.set_defaults(run=_slack)
+
+
+def _added(subparsers: Any, name: str, summary: str, description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def _deploy(args: argparse.Namespace) -> int:
+    if args.build_only is not None:
+        if args.package is not None:
+            raise Misused("--build-only and --package exclude each other")
+        _build(args.build_only)
+        print(f"{args.build_only}: sam.json and deployment.zip")
+        return 0
+    _check(args)
+    if args.package is not None:
+        return _run(args, args.package)
+    with tempfile.TemporaryDirectory(prefix="rekindle-deploy-") as scratch:
+        _build(Path(scratch))
+        return _run(args, Path(scratch))
+
+
+def _undeploy(args: argparse.Namespace) -> int:
+    _check(args)
+    return _run(args, Path())
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What is wrong is told before a package is built."""
+    from infra.deploy import DeploymentError, stack_name
+    from infra.session import SessionError, open_session
+
+    try:
+        stack_name(args.stage)
+    except DeploymentError as err:
+        raise Misused(f"--stage: {err}") from err
+    try:
+        open_session(args.region)
+    except SessionError as err:
+        raise Unreachable(str(err)) from err
+
+
+def _build(out: Path) -> None:
+    from infra.package import PackagingError, build
+
+    try:
+        build(out)
+    except PackagingError as err:
+        raise CommandFailed(str(err)) from err
+
+
+def _run(args: argparse.Namespace, package: Path) -> int:
+    from infra.deploy import DeploymentError, run
+
+    try:
+        run(args, package=package)
+    except DeploymentError as err:
+        raise CommandFailed(str(err)) from err
+    return 0
+
+
+def _slack(args: argparse.Namespace) -> int:
+    from infra.slack.__main__ import manifest
+
+    try:
+        print(json.dumps(manifest(args.api), indent=2))
+    except ValueError as err:
+        raise Misused(f"API-ADDRESS: {err}") from err
+    return 0

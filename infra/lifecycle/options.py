@@ -1,0 +1,17 @@
+"""The options of `rekindle slurm-agent install` and of `python -m infra.lifecycle`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cluster", required=True, help="the HyperPod cluster's name, or Slurm's ClusterName")
+    parser.add_argument("--stack", default="rekindle", help="the service's stack (rekindle)")
+    parser.add_argument("--out", type=Path, default=Path("build/lifecycle"), help="where to write (build/lifecycle)")
+    by_hand = parser.add_argument_group("where the service is; by default the stack is asked")
+    for name in ("bucket", "bus", "region", "account", "partition"):
+        by_hand.add_argument(f"--{name}")
+    parser.add_argument("--no-wheels", action="store_true", help="leave the packages to pip on the node: see --package")
+    parser.add_argument("--package", help="with --no-wheels: what pip installs, such as a wheel's https or file URL")
