@@ -8,13 +8,14 @@ PYTEST_WORKERS ?= 2
 SLURM ?= 26.05 24.11 22.05
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy clean format help
+.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
 
 $(VENV)/.ready: requirements-dev.txt requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and none was found: install it, or name it: make PYTHON=/path/to/python3.13" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv or pip: install them (Debian: apt-get install python3-venv python3-pip)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -109,11 +110,16 @@ bench: $(VENV)/.ready  ## counts and ratios: import time, storm, overhead, durab
 package: $(VENV)/.ready  ## the deployable template and bundle in build/package
 	$(BIN)/python -m infra.package --out build/package
 
-deploy: package  ## create or update the stack in your account (STAGE=prod)
-	$(BIN)/python -m infra.deploy --stage $(STAGE)
+deploy: $(VENV)/.ready  ## create or update the stack in your account (STAGE=prod ARGS='--parameter NAME=VALUE'); looks first for what would stop it
+	$(BIN)/python -m infra.preflight --stage $(STAGE)
+	$(BIN)/python -m infra.package --out build/package
+	$(BIN)/python -m infra.deploy --stage $(STAGE) $(ARGS)
 
-undeploy: $(VENV)/.ready  ## remove the stack; tables and bucket stay, and are named
+undeploy: $(VENV)/.ready  ## remove the stack; tables and bucket stay, and are named with all that is left
 	$(BIN)/python -m infra.deploy --stage $(STAGE) --remove
+
+smoke: $(VENV)/.ready  ## fail one cheap training job in your account on purpose and watch it come back (STAGE=dev ARGS='--region eu-west-1')
+	$(BIN)/python -m infra.smoke --stage $(STAGE) $(ARGS)
 
 release: $(VENV)/.ready  ## sdist and wheel in dist/, checked in an empty environment (TAG=v0.1.0 must be the version)
 	$(BIN)/python -m infra.release --out dist $(if $(TAG),--tag $(TAG))

@@ -97,7 +97,8 @@ def recover(event: Any, context: Any) -> Any:
     from chalicelib.recovery.entry import durable_recovery
 
     ready = service()
-    return durable_recovery(ready.look, ready.perform, ready.observability.record)(event, context)
+    keeper = ready.clients("lambda")
+    return durable_recovery(ready.look, ready.perform, ready.observability.record, client=keeper)(event, context)
 
 
 def _answer(operation: str, **names: str) -> Response:
@@ -125,6 +126,13 @@ def _slack(operation: str) -> Response:
     raw = body if isinstance(body, bytes) else str(body or "").encode()
     answer = service().slack_hooks.answer(operation, dict(request.headers), raw)
     return Response(body=answer.text() if answer.body else "", status_code=answer.status, headers=dict(answer.headers))
+
+
+@app.middleware("all")
+def within_its_time(event: Any, get_response: Any) -> Any:
+    """No call of AWS is begun that would outlast the function."""
+    service().clients.deadline.begin(getattr(event, "lambda_context", None) or event.context)
+    return get_response(event)
 
 
 @app.middleware("http")

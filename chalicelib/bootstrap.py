@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.chat_threads import DynamoChatThreads
     from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
     from chalicelib.adapters.clusters import SageMakerClusters
+    from chalicelib.adapters.deadline import Patience
     from chalicelib.adapters.deliveries import DynamoDeliveryLog, SqsDeliveries
     from chalicelib.adapters.durable import LambdaExecutions
     from chalicelib.adapters.headnodes import S3HeadNodes
@@ -268,6 +269,7 @@ class Service:
             makers=self.makers,
             clock=self.clock,
             report=self.observability.record,
+            left_s=self.clients.deadline.left_s,
         )
 
     @cached_property
@@ -589,14 +591,24 @@ class Service:
 class Clients:
     """One client per AWS service, all from one Session: a Session each would cost about 100 ms more (style §5)."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, *, patience: Patience | None = None) -> None:
+        from chalicelib.adapters.deadline import Deadline, patience_of
+
         self._session = session
+        self._patience = patience or patience_of("")
         self._made: dict[str, Any] = {}
+        self.deadline = Deadline()
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The services that have been asked for."""
+        return tuple(self._made)
 
     def __call__(self, name: str) -> Any:
         """The client of one AWS service."""
         if name not in self._made:
-            self._made[name] = self._session.client(name, config=_client_config())
+            client = self._session.client(name, config=self._patience.config())
+            self._made[name] = self.deadline.guard(client, self._patience)
         return self._made[name]
 
 
@@ -607,7 +619,10 @@ def build(environ: Mapping[str, str], *, clock: Clock | None = None, session: An
         BadSettings: names every missing variable at once.
     """
     settings = Settings.from_env(environ)
-    return Service(settings, clock=clock or SystemClock(), clients=Clients(session or _session(settings.region)))
+    from chalicelib.adapters.deadline import patience_of
+
+    clients = Clients(session or _session(settings.region), patience=patience_of(_function(environ)))
+    return Service(settings, clock=clock or SystemClock(), clients=clients)
 
 
 def _store(settings: Settings, clients: Clients) -> DynamoIncidentStore:
@@ -790,11 +805,9 @@ def _session(region: str) -> Any:
     return boto3.session.Session(region_name=region)
 
 
-def _client_config() -> Any:
-    from botocore.config import Config
-
-    # Standard retries inside one call; the durable steps retry beyond them. Timeouts far below the function's own.
-    return Config(connect_timeout=3, read_timeout=20, retries={"mode": "standard", "max_attempts": 3})
+def _function(environ: Mapping[str, str]) -> str:
+    """Whose process this is, empty outside Lambda, which sets _HANDLER: `app.<function>`."""
+    return environ.get("_HANDLER", "").rpartition(".")[2]
 
 
 _installed: Service | None = None
@@ -817,4 +830,4 @@ def service() -> Service:
 def warm_up() -> None:
     """Make this function's parts at Lambda's init phase; elsewhere (packaging, tests) nothing is read at import."""
     if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
-        service().prepare(os.environ.get("_HANDLER", "").rpartition(".")[2])  # Lambda sets _HANDLER: app.<function>
+        service().prepare(_function(os.environ))

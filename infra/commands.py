@@ -73,15 +73,16 @@ def _undeploy(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """What is wrong is told before a package is built."""
-    from infra.deploy import DeploymentError, session_of, stack_name
+    from infra.deploy import DeploymentError, stack_name
+    from infra.session import SessionError, open_session
 
     try:
         stack_name(args.stage)
     except DeploymentError as err:
         raise Misused(f"--stage: {err}") from err
     try:
-        session_of(args.region)
-    except DeploymentError as err:
+        open_session(args.region)
+    except SessionError as err:
         raise Unreachable(str(err)) from err
 
 

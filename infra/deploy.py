@@ -1,7 +1,8 @@
 """Deploy or remove the stack: `rekindle deploy` (infra.commands), `python -m infra.deploy --stage STAGE [--remove]`.
 
-Deploying twice changes nothing; a second run after a change shows and applies the change. Removing leaves the table and
-the mailbox bucket in place, says so, and the next deployment takes them up again.
+Before anything is created, infra/preflight.py looks for what would stop it. Deploying twice changes nothing; a second
+run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them
+and whatever else stays (infra/leftovers.py), and the next deployment takes them up again.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import json
 import re
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from infra.asking import Asked, Finding
+from infra.leftovers import forbids, left
 from infra.package import BUNDLE, ROOT, TEMPLATE
+from infra.preflight import STILLBORN, ask, look, tell
+from infra.session import SessionError, open_session
 
 NAME: Final = "rekindle"
 STAGES: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
-# A stack in one of these has never worked, and CloudFormation refuses to update it.
-_STILLBORN: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
 _NO_CHANGES: Final = ("didn't contain changes", "No updates are to be performed")
 _BEGINNINGS: Final = frozenset({"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS"})
 # What CloudFormation writes beside every resource that another one's failure has ended.
@@ -65,31 +68,46 @@ class Deployment:
         bucket = bucket or self._artefact_bucket()
         url = self._upload(package, bucket)
         status = self._status()
-        if status in _STILLBORN:
+        if status in STILLBORN:
             raise DeploymentError(f"{self.stack} is {status}: remove it first (--remove), then deploy again")
         is_new = status in (None, "REVIEW_IN_PROGRESS")
-        if self._change(url, parameters, is_new=is_new):
+        declared = json.loads((package / TEMPLATE).read_text(encoding="utf-8")).get("Parameters", {})
+        if self._change(url, self._parameters(parameters, is_new=is_new, declared=declared.keys()), is_new=is_new):
             self._wait("stack_create_complete" if is_new else "stack_update_complete")
         return self.outputs()
 
     def remove(self) -> tuple[str, ...]:
-        """Delete the stack; returns the physical names of what stays. Removing what is not there is no error.
+        """Delete the stack; returns the physical names of what it keeps. Removing what is not there is no error.
 
         Raises:
-            DeploymentError: CloudFormation could not delete everything else.
+            DeploymentError: something of others hangs on the stack, so that nothing was deleted; or CloudFormation
+                could not delete everything else.
         """
-        if self._status() is None:
+        status = self._status()
+        if status is None:
             return ()
+        if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS":
+            raise DeploymentError(f"{self.stack} is {status}: wait until that has ended, then remove it again")
+        if found := tuple(forbids(self._asked())):
+            lines = "\n".join(f"  {one}" for one in found)
+            raise DeploymentError(f"{self.stack} is not removed: it would stop half way.\n{lines}")
         cloud = self._cloud()
         kept = self._kept()
         cloud.delete_stack(StackName=self.stack)
         self._wait("stack_delete_complete")
         return kept
 
+    def leftovers(self) -> tuple[Finding, ...]:
+        """What is still there beside what the stack kept, once it is removed."""
+        return left(self._asked())
+
     def outputs(self) -> dict[str, str]:
         """What the stack tells people."""
         stack = self._cloud().describe_stacks(StackName=self.stack)["Stacks"][0]
         return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+    def _asked(self) -> Asked:
+        return ask(self.session, self.stack, package=None, parameters={})
 
     def _cloud(self) -> Any:
         return self.session.client("cloudformation")
@@ -108,6 +126,8 @@ class Deployment:
 
     def _kept(self) -> tuple[str, ...]:
         """What the template retains, by physical name. A function's versions go with the function all the same."""
+        if self._status() == "REVIEW_IN_PROGRESS":  # a change set that was never executed: nothing was made
+            return ()
         cloud = self._cloud()
         body = cloud.get_template(StackName=self.stack, TemplateStage="Processed")["TemplateBody"]
         template = json.loads(body) if isinstance(body, str) else body
@@ -119,7 +139,9 @@ class Deployment:
             f"{found['ResourceType']} {found['PhysicalResourceId']}"
             for page in pages
             for found in page["StackResourceSummaries"]
-            if found["LogicalResourceId"] in retained and found["ResourceType"] != "AWS::Lambda::Version"
+            if found["LogicalResourceId"] in retained
+            and found["ResourceType"] != "AWS::Lambda::Version"
+            and found.get("PhysicalResourceId")  # else it never came to be: a creation that failed before it
         )
 
     def _artefact_bucket(self) -> str:
@@ -187,7 +209,7 @@ class Deployment:
         }
         return re.sub(r"\$\{([A-Za-z:]+)\}", lambda found: known[found[1]], text)
 
-    def _change(self, url: str, parameters: Mapping[str, str], *, is_new: bool) -> bool:
+    def _change(self, url: str, parameters: list[dict[str, Any]], *, is_new: bool) -> bool:
         """Make and execute a change set. False when there is nothing to change."""
         from botocore.exceptions import WaiterError
 
@@ -199,7 +221,7 @@ class Deployment:
             "ChangeSetType": "CREATE" if is_new else "UPDATE",
             "TemplateURL": url,
             "Capabilities": list(CAPABILITIES),
-            "Parameters": self._parameters(parameters, is_new=is_new),
+            "Parameters": parameters,
             "Tags": [{"Key": "rekindle:stack", "Value": self.stack}],
         }
         if is_new:
@@ -218,15 +240,18 @@ class Deployment:
         cloud.execute_change_set(StackName=self.stack, ChangeSetName=name)
         return True
 
-    def _parameters(self, given: Mapping[str, str], *, is_new: bool) -> list[dict[str, Any]]:
-        """What was chosen once stays chosen until it is given anew."""
+    def _parameters(self, given: Mapping[str, str], *, is_new: bool, declared: Collection[str]) -> list[dict[str, Any]]:
+        """What was chosen once stays chosen until it is given anew; one that the template has no more is left out."""
         wanted: list[dict[str, Any]] = [
             {"ParameterKey": key, "ParameterValue": value} for key, value in sorted(given.items())
         ]
         if not is_new:
             stack = self._cloud().describe_stacks(StackName=self.stack)["Stacks"][0]
             earlier = {parameter["ParameterKey"] for parameter in stack.get("Parameters", [])}
-            wanted += [{"ParameterKey": key, "UsePreviousValue": True} for key in sorted(earlier - given.keys())]
+            wanted += [
+                {"ParameterKey": key, "UsePreviousValue": True}
+                for key in sorted((earlier & set(declared)) - given.keys())
+            ]
         return wanted
 
     def _wait(self, waiter: str) -> None:
@@ -260,26 +285,6 @@ class Deployment:
             yield from page["StackEvents"]
 
 
-def session_of(region: str | None) -> Any:
-    """A session that can work, or one error that says what is missing."""
-    import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        session = boto3.session.Session(region_name=region)
-    except BotoCoreError as err:
-        raise DeploymentError(f"AWS settings cannot be read: {err}") from err
-    if session.region_name is None:
-        raise DeploymentError("no AWS Region: give --region, or set AWS_REGION or a profile's region")
-    if session.get_credentials() is None:
-        raise DeploymentError("no AWS credentials: run `aws configure` or `aws sso login`, or set AWS_PROFILE")
-    try:
-        session.client("sts").get_caller_identity()
-    except (BotoCoreError, ClientError) as err:
-        raise DeploymentError(f"AWS does not accept these credentials: {err}") from err
-    return session
-
-
 def _parse_parameter(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
@@ -306,12 +311,14 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        deployment = Deployment(stack=stack_name(args.stage), session=session_of(args.region))
+        deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
         if args.remove:
-            _tell_removed(deployment.stack, deployment.remove())
+            _tell_removed(deployment, deployment.remove())
             return
-        outputs = deployment.deploy(package, parameters=dict(args.parameter), bucket=args.bucket)
-    except (BotoCoreError, ClientError) as err:
+        parameters = dict(args.parameter)
+        _preflight(deployment, package, parameters)
+        outputs = deployment.deploy(package, parameters=parameters, bucket=args.bucket)
+    except (SessionError, BotoCoreError, ClientError) as err:
         raise DeploymentError(str(err)) from err
     for key, value in sorted(outputs.items()):
         print(f"{key:20} {value}")
@@ -332,12 +339,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tell_removed(stack: str, kept: tuple[str, ...]) -> None:
-    print(f"{stack} is removed.")
+def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, str]) -> None:
+    for name in (TEMPLATE, BUNDLE):
+        if not (package / name).is_file():
+            raise DeploymentError(f"{package / name} is missing: run `make package` first")
+    if not tell(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
+        raise DeploymentError("nothing was created: mend what is named above, then deploy again")
+
+
+def _tell_removed(deployment: Deployment, kept: tuple[str, ...]) -> None:
+    print(f"{deployment.stack} is removed.")
     for name in kept:
         print(f"kept: {name}")
     if kept:
         print("The next deployment takes these up again. How to delete them for good: docs/deploy.md")
+    for one in deployment.leftovers():
+        print(f"left: {one.what} -> {one.remedy}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from infra.functions import (
     DELIVERY_ATTEMPTS,
     FUNCTIONS,
     INFRA,
+    RUNTIME,
     SHORTEST_AGE_S,
     Function,
     Trigger,
@@ -29,7 +30,6 @@ from infra.grants import SHARED, shared_policies
 
 PARTS: Final = ("parameters", "storage", "messaging", "alarms", "outputs")
 
-RUNTIME: Final = "python3.13"  # Chalice would write the packing interpreter's; the bundle is pure Python (DESIGN §3)
 # The longest training job lasts 28 days (botocore, MaxRuntimeInSeconds); an Incident may span most of it. Both figures
 # can only be set when the function is created: renaming it is the migration (style guide §4.2).
 EXECUTION_TIMEOUT_S: Final = 31 * 24 * 3600

@@ -1,8 +1,9 @@
 """Build the deployable package: `python -m infra.package [--offline] --out DIR` writes `sam.json` and `deployment.zip`.
 
 Chalice runs in a clean copy that holds nothing but what belongs into the bundle. The result is the same byte for byte
-on every rebuild: the zip is written anew in a fixed order with fixed dates, and dependencies come at the versions that
-requirements-dev.txt pins. `--offline` leaves the dependencies out: the same template, without network, for the tests.
+on every rebuild: the zip is written anew in a fixed order with fixed dates, and dependencies come at the versions and
+with the hashes that requirements.txt and requirements-pure.txt hold. Where the functions' version of Python is on this
+machine, every module's bytecode goes along. `--offline` leaves both out: the same template, without network, for tests.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import rekindle
+from infra.functions import RUNTIME
 
 ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle/service` of a wheel
 PACKAGE: Final = Path(rekindle.__file__).resolve().parent
@@ -45,6 +47,7 @@ SHARED: Final = (
 )
 # Lambda's limit on the unzipped package. Source: Lambda guide, gettingstarted-limits.
 MAX_UNZIPPED_BYTES: Final = 250 * 1024 * 1024
+_ON_LAMBDA: Final = "/var/task"  # Source: Lambda guide, "Define Lambda function handler in Python"
 _COMPILED: Final = (".so", ".pyd", ".dylib", ".dll")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip can hold
 # Settings of the person's own shell must not reach the build; pip's own (index, proxy, certificates) must.
@@ -55,8 +58,8 @@ class PackagingError(Exception):
     """The package cannot be built; the message says what to do."""
 
 
-def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> None:
-    """Write the template and the bundle of the project at `root` into `out`.
+def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> bool:
+    """Write the template and the bundle of the project at `root` into `out`; True where the bundle holds bytecode.
 
     Raises:
         PackagingError: Chalice failed, or the bundle would not run on Lambda.
@@ -75,9 +78,12 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> None:
             _install_pure(project, env=env)
         _chalice(project, packed, merge=merge, env=env)
         out.mkdir(parents=True, exist_ok=True)
-        _rewrite_bundle(packed / BUNDLE, out / BUNDLE)
+        compiler = None if offline else find_compiler(env)
+        bytecode = _compiled(packed / BUNDLE, Path(scratch, "compiled"), python=compiler, env=env) if compiler else {}
+        _rewrite_bundle(packed / BUNDLE, out / BUNDLE, bytecode=bytecode)
         template = json.loads((packed / TEMPLATE).read_text(encoding="utf-8"))
         (out / TEMPLATE).write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        return bool(bytecode)
 
 
 def _copy(root: Path, project: Path) -> None:
@@ -133,16 +139,59 @@ def _chalice(project: Path, packed: Path, *, merge: Path, env: Mapping[str, str]
         raise PackagingError(f"dependencies are missing; is a package index reachable?\n{said}")
 
 
-def _rewrite_bundle(source: Path, target: Path) -> None:
-    """The same files in a fixed order, with fixed dates and modes: two builds give the same bytes."""
+def find_compiler(env: Mapping[str, str]) -> str | None:
+    """A Python of the version that the functions run under; None where this machine has none.
+
+    Only that version reads the bytecode. The functions' own folder is read-only, so that without bytecode each cold
+    start compiles every module again.
+    """
+    for candidate in (sys.executable, shutil.which(RUNTIME, path=env.get("PATH"))):
+        if candidate is None:
+            continue
+        command = [
+            candidate,
+            "-I",
+            "-c",
+            "import sys; print(f'python{sys.version_info.major}.{sys.version_info.minor}')",
+        ]
+        done = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
+        if done.returncode == 0 and done.stdout.strip() == RUNTIME:
+            return candidate
+    return None
+
+
+def _compiled(bundle: Path, scratch: Path, *, python: str, env: Mapping[str, str]) -> dict[str, bytes]:
+    """Bytecode for every module of the bundle, by its name in the bundle.
+
+    Unchecked: neither dates nor hashes of sources are compared at a cold start. Source: PEP 552. Tracebacks name the
+    files as they lie on Lambda. A fixed hash seed gives the same bytes for the same source.
+    """
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extractall(scratch)
+    command = [python, "-s", "-P", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    command += ["-s", str(scratch), "-p", _ON_LAMBDA, str(scratch)]
+    # Packages carry templates that are no modules of this Python: compileall says so by its exit status, and goes on.
+    own = {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"PYTHONHASHSEED": "0"}
+    subprocess.run(command, env=own, capture_output=True, check=False)
+    made = {path.relative_to(scratch).as_posix(): path.read_bytes() for path in scratch.rglob("__pycache__/*.pyc")}
+    if not any(name.startswith("__pycache__/app.") for name in made):
+        raise PackagingError(f"{python} compiles no bytecode; is it a whole installation?")
+    return made
+
+
+def _rewrite_bundle(source: Path, target: Path, *, bytecode: Mapping[str, bytes] | None = None) -> None:
+    """The same files in a fixed order, with fixed dates and modes: two builds give the same bytes.
+
+    `bytecode` is added; what Chalice may have packed of it is left out.
+    """
     size = 0
+    added = bytecode or {}
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for name in sorted(old.namelist()):
-            if name.endswith(("/", ".pyc")) or "__pycache__/" in name:
-                continue
+        names = [name for name in old.namelist() if not name.endswith(("/", ".pyc")) and "__pycache__/" not in name]
+        for name in sorted([*names, *added]):
             if name.endswith(_COMPILED) or ".so." in name:
                 raise PackagingError(f"{name} is compiled: the bundle must suit every CPU and Python (ADR 0004)")
-            content = old.read(name)
+            content = added[name] if name in added else old.read(name)
             size += len(content)
             entry = zipfile.ZipInfo(name, date_time=_EPOCH)
             entry.create_system = 3  # Unix, whatever packs
@@ -159,11 +208,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--offline", action="store_true", help="leave dependencies out: no network, same template")
     args = parser.parse_args(argv)
     try:
-        build(args.out, offline=args.offline)
+        is_compiled = build(args.out, offline=args.offline)
     except PackagingError as err:
         print(f"error: {err}", file=sys.stderr)
         return 1
     size = (args.out / BUNDLE).stat().st_size / 1e6
+    if not is_compiled and not args.offline:
+        print(
+            f"note: {RUNTIME} is not on this machine: the bundle holds no bytecode, and cold starts take twice as long"
+        )
     print(f"{args.out / TEMPLATE} and {args.out / BUNDLE} ({size:.1f} MB{', no dependencies' if args.offline else ''})")
     return 0
 

@@ -59,10 +59,13 @@ class Stack:
             raise ValueError(f"{name} is not worked out here")
         return calls[name](argument)
 
-    def _sub(self, text: str) -> str:
-        return _VARIABLE.sub(lambda match: str(self._variable(match[1])), text)
+    def _sub(self, argument: Any) -> str:
+        text, own = (argument, {}) if isinstance(argument, str) else argument
+        return _VARIABLE.sub(lambda match: str(self._variable(match[1], own)), text)
 
-    def _variable(self, name: str) -> Any:
+    def _variable(self, name: str, own: Mapping[str, Any]) -> Any:
+        if name in own:
+            return self._resolve(own[name])
         if name.startswith("!"):  # Source: CloudFormation, Fn::Sub: `${!Literal}` stays as `${Literal}`
             return f"${{{name[1:]}}}"
         logical_id, dot, attribute = name.partition(".")

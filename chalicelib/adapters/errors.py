@@ -74,6 +74,7 @@ _CODES: Final[dict[type[RecoveryError], tuple[str, ...]]] = {
         "NoSuchBucket",
         "NotFound",
         "OperationAborted",
+        "OutOfTime",  # ours: the function ends too soon for the call
         "QueueDoesNotExist",
         "RequestExpired",
         "RequestTimeout",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,9 @@ HOLD: Final = timedelta(seconds=120)  # longer than the function may run: whoeve
 # After a failure nothing goes to the receiver for so long: every try may cost ten seconds that other channels need.
 LONGEST_REST: Final = timedelta(minutes=1)
 HELD_WAIT_S: Final = 30
+# The longest that one message may take: no other is begun in a function that ends sooner. A webhook: four addresses,
+# the handshake, the answer (outbound.py); Slack: four calls (slack_api.py).
+ONE_S: Final = 45.0
 UNTIL_MENDED: Final = timedelta(minutes=5)
 
 
@@ -54,11 +58,15 @@ class Deliver:
     makers: MakesChannels
     clock: Clock
     report: Callable[[Outcome], None]
+    left_s: Callable[[], float] = lambda: math.inf
 
     def take(self, event: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
         """One batch of the queue. Answers which messages stay there (Lambda, ReportBatchItemFailures)."""
         failed = []
         for record in event.get("Records") or ():
+            if self.left_s() < ONE_S:  # a receiver hung: the rest comes again, and the function ends in time
+                failed.append({"itemIdentifier": str(record["messageId"])})
+                continue
             try:
                 stays = self._one(record)
             except Exception:  # one message must never take its neighbours with it; it comes again

@@ -22,6 +22,8 @@ from urllib.parse import SplitResult, urlsplit
 from chalicelib.domain.errors import DependencyUnavailable, Permanent
 
 CONNECT_S: Final = 3.0
+ADDRESSES: Final = 4  # of a host that are tried
+HANDSHAKE_S: Final = 6.0  # however slowly it drips
 TOTAL_S: Final = 10.0  # from the connection to the answer's headers, however slowly they drip
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -136,7 +138,7 @@ class _Pinned(http.client.HTTPConnection):
 
 def _connected(scheme: str, host: str, port: int, addresses: list[_Address]) -> _Pinned:
     failed: OSError | None = None
-    for address in addresses[:4]:
+    for address in addresses[:ADDRESSES]:
         try:
             plain = socket.create_connection((str(address), port), timeout=CONNECT_S)
         except OSError as err:
@@ -144,12 +146,18 @@ def _connected(scheme: str, host: str, port: int, addresses: list[_Address]) -> 
             continue
         if scheme == "http":
             return _Pinned(host, port, plain)
+        over = threading.Event()
+        watch = _Watch(HANDSHAKE_S, _shut, args=(plain, over))
+        watch.daemon = True
+        watch.start()
         try:
             context = ssl.create_default_context()
             return _Pinned(host, port, context.wrap_socket(plain, server_hostname=host))
         except (OSError, ssl.SSLError):
             plain.close()
             raise
+        finally:
+            watch.cancel()
     raise failed or OSError("no address")
 
 

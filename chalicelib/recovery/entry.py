@@ -14,11 +14,16 @@ from chalicelib.services.perform import Perform
 
 
 @lru_cache(maxsize=4)  # one service a process, but for tests that build several
-def durable_recovery(look: Look, perform: Perform, report: Reporter) -> Callable[[Any, Any], Any]:
-    """The handler (event, Lambda context) of one service."""
+def durable_recovery(
+    look: Look, perform: Perform, report: Reporter, *, client: Any = None
+) -> Callable[[Any, Any], Any]:
+    """The handler (event, Lambda context) of one service.
 
-    @durable_execution
+    client: boto3's client of Lambda, by which the SDK keeps its checkpoints; else it makes one that waits 55 s for each
+    of five attempts, longer than the function may last.
+    """
+
     def recover(event: Any, context: DurableContext) -> Any:
         return run_recovery(event, context, look=look, perform=perform, report=report)
 
-    return recover
+    return durable_execution(recover, boto3_client=client)

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.agent.aws import AwsError, Clients, is_no_queue, text_of
-from rekindle.agent.ports import Deeds, Ground, Memory, SlurmError
+from rekindle.agent.clock import AwsClock
+from rekindle.agent.ports import Deeds, Ground, Memory, SlurmError, Watcher
 from rekindle.agent.process import Build
 from rekindle.agent.publisher import SOURCE
 from rekindle.agent.settings import Settings
@@ -22,6 +23,7 @@ from rekindle.headnode.names import cluster_prefix, queue_name
 COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
 # Where HyperPod and ParallelCluster have Slurm's commands, besides PATH.
 FOLDERS: Final = "/opt/slurm/bin"
+MANY_A_MINUTE: Final = 20  # commands; at the default rhythm it is three a look, and six looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +105,33 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
     version, arn = parts.watcher.slurm_version, parts.watcher.cluster_arn
     yield Finding(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
     yield Finding(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
-    for line in parts.watcher.advice():
-        yield Finding(what="job numbers", is_ok=None, text=line)
+    try:
+        for one in parts.watcher.advice(datetime.now(UTC)):
+            yield Finding(what=one.what, is_ok=one.is_ok, text=one.text)
+        yield _cost(settings, parts.watcher)
+    except SlurmError as err:
+        yield Finding(what="slurmctld", is_ok=False, text=str(err))
     for line in reading.problems:
         yield Finding(what="reading", is_ok=None, text=line)
 
 
+def _cost(settings: Settings, watcher: Watcher) -> Finding:
+    """By a second look: the first one asks about every protected job. Raises: SlurmError."""
+    before = watcher.commands
+    watcher.read(datetime.now(UTC))
+    each = watcher.commands - before
+    a_minute = each * 60 / settings.poll_s
+    text = f"{each} a look, {a_minute:.0f} a minute at rest"
+    is_many = a_minute > MANY_A_MINUTE
+    if is_many:
+        text += f": more than {MANY_A_MINUTE}; REKINDLE_POLL_S, now {settings.poll_s:g}, can be longer"
+    return Finding(what="commands of Slurm's", is_ok=None if is_many else True, text=text)
+
+
 def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
+    clock = AwsClock()
+    for client in (clients.s3, clients.sqs, clients.events):
+        clock.follow(client)
     now = datetime.now(UTC).isoformat()
     name = queue_name(settings.stack, settings.cluster)
     try:
@@ -144,3 +166,5 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
             yield Finding(what="queue", is_ok=None, text=text)
         else:
             yield Finding(what="queue", is_ok=False, text=text_of(f"queue {name}", err))
+    said = clock.problems()
+    yield Finding(what="clock", is_ok=None if said else True, text=said[0] if said else "as AWS's")

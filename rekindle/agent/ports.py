@@ -203,6 +203,15 @@ class Reading:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing about how Slurm is set up. `is_ok` None: it may go wrong by this one day."""
+
+    what: str
+    text: str
+    is_ok: bool | None
+
+
 class Watcher(Protocol):
     """Reads Slurm and says what changed."""
 
@@ -213,8 +222,13 @@ class Watcher(Protocol):
         """Read everything. Raises: SlurmUnavailable, with nothing remembered of that turn."""
         ...
 
-    def advice(self) -> tuple[str, ...]:
-        """What is set up so that it may go wrong one day, one line each, as of the last look."""
+    @property
+    def commands(self) -> int:
+        """How many of Slurm's the looks have taken so far."""
+        ...
+
+    def advice(self, now: datetime) -> tuple[Advice, ...]:
+        """How Slurm is set up, as of the last look. Raises: SlurmError."""
         ...
 
 

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -20,6 +21,8 @@ from chalicelib.ports import Entry, IncidentStore, Joined
 from tests.adapters.conftest import Shelf, fake_shelf, real_shelf
 from tests.adapters.samples import at, attempt, incident, job, line, signal
 from tests.sizes import examples
+
+pytestmark = pytest.mark.long
 
 T = TypeVar("T")
 FACTS = st.sampled_from([f"fact-{number}" for number in range(5)])

@@ -250,6 +250,18 @@ def test_check_says_all_that_is_missing_and_fails(head_node: HeadNode) -> None:
     good = head_node.run("--check")
     assert good.returncode == 0, good.stdout + good.stderr
     assert "queue" in good.stdout
+    for what in (
+        "job numbers",
+        "versions",
+        "reboot",
+        "state of jobs",
+        "accounting",
+        "Slurm's clock",
+        "clock",
+        "commands",
+    ):
+        assert f"  {what}" in good.stdout, what
+    assert "a minute at rest" in good.stdout
     (head_node.folder / "bin" / "scancel").unlink()
     bad = head_node.run("--check", "--bucket", "no-such-bucket-anywhere", "--state-dir", "/dev/null/x")
     assert bad.returncode == 1

@@ -12,7 +12,7 @@ from typing import Any
 from localcloud.cloud import STACK, Cloud
 from rekindle.agent.aws import Clients
 from rekindle.agent.outbox import Outbox
-from rekindle.agent.ports import Ground, Parts, Reading, SlurmUnavailable
+from rekindle.agent.ports import Advice, Ground, Parts, Reading, SlurmUnavailable
 from rekindle.agent.process import Agent
 from rekindle.agent.settings import Settings
 from rekindle.headnode.documents import AgentDoc, JobSpec
@@ -52,7 +52,9 @@ class Seen:
             raise SlurmUnavailable("Unable to contact slurm controller")
         return self.readings.pop(0) if self.readings else Reading()
 
-    def advice(self) -> tuple[str, ...]:
+    commands = 0
+
+    def advice(self, now: datetime) -> tuple[Advice, ...]:
         return ()
 
 

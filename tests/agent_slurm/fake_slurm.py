@@ -134,14 +134,20 @@ class FakeSlurm:
         self._put("nodes", "\n".join(line if "=" in line else node_line(line) for line in nodes) + "\n")
 
     def config(
-        self, *, up_s: int = 1000, accounting: str = "accounting_storage/none", state: str | None = None
+        self,
+        *,
+        up_s: int = 1000,
+        accounting: str = "accounting_storage/none",
+        state: str | None = None,
+        next_job: int | None = None,
     ) -> None:
+        numbers = "" if next_job is None else f"NEXT_JOB_ID             = {next_job}\n"
         self._put(
             "config",
             f"Configuration data as of 1795279000\nAccountingStorageType   = {accounting}\n"
             f"BOOT_TIME               = {1795279000 - up_s}\nClusterName             = ml\n"
             f"JobCompType             = jobcomp/none\nKillWait                = 30 sec\n"
-            f"SLURM_VERSION           = 24.05.2\nStateSaveLocation       = {state or self.folder / 'state'}\n",
+            f"SLURM_VERSION           = 24.05.2\nStateSaveLocation       = {state or self.folder / 'state'}\n{numbers}",
         )
 
     def away(self, is_away: bool) -> None:

@@ -16,6 +16,8 @@ from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts
 from rekindle.headnode.node_states import read_state
 
+pytestmark = pytest.mark.long
+
 RECORDED = Path(__file__).parent / "recorded"
 NOW = datetime(2026, 11, 21, 16, 7, tzinfo=UTC)
 QUICK = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

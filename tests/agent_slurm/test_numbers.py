@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from rekindle.agent.hands import Hands
 from rekindle.agent.ports import SlurmUnavailable
-from rekindle.agent.slurm.back import numbering
+from rekindle.agent.slurm.advice import numbering
 from rekindle.agent.slurm.nodes import Settings, parse_settings
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.agent.verbs import Turn
-from rekindle.agent.verbs_jobs import JobHands
 from rekindle.headnode.documents import SlurmState
 from rekindle.headnode.followed import FollowedDoc, followed_key
-from rekindle.headnode.orders import Order, Outcome, Signal, Verb
+from rekindle.headnode.orders import NEEDED, Order, Outcome, Signal, Verb
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.test_parsers import recorded
 
@@ -20,6 +22,16 @@ ALICE = {"JobID": "1", "UserName": "alice", "SubmitTime": "1795276000"}
 BOB = {"JobID": "1", "UserName": "bob", "SubmitTime": "1795278000"}
 LATER = ALICE | {"SubmitTime": "1795278000"}  # her own, but another one
 OTHERS = pytest.mark.parametrize("other", [BOB, LATER], ids=["another user's", "another of the same user"])
+
+TOUCHES: dict[Verb, dict[str, object]] = {
+    Verb.CANCEL: {},
+    Verb.HOLD: {},
+    Verb.REQUEUE: {"new_attempt": "slurm.ml.1.r1"},
+    Verb.SIGNAL: {"signal": Signal.USR1},
+    Verb.STACKS: {"signal": Signal.USR1},
+    Verb.EXCLUDE: {"exclude": ("node1",)},
+    Verb.SHRINK: {"nodes_min": 1, "nodes_max": 2},
+}
 
 
 class NoSpecs:
@@ -41,33 +53,15 @@ def obey(head: Head, verb: Verb, **more: object) -> tuple[Outcome, str]:
         slurm_job=1,
         **more,  # type: ignore[arg-type]
     )
-    hands = JobHands(head.commands, NoSpecs())  # type: ignore[arg-type]
     turn = Turn(order=order, begun_at=None, tried_at=None, now=START, begin=lambda: None)
-    act = {
-        Verb.CANCEL: hands.cancel,
-        Verb.HOLD: hands.hold,
-        Verb.REQUEUE: hands.requeue,
-        Verb.SIGNAL: hands.signal,
-        Verb.STACKS: hands.stacks,
-        Verb.EXCLUDE: hands.exclude,
-    }[verb]
-    result = act(turn)
+    hands = Hands(slurm=head.commands, specs=NoSpecs(), reread=None)  # type: ignore[arg-type]
+    result = hands.carry_out(turn)
     return result.outcome, result.detail
 
 
 @OTHERS
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembered", "after a lost state directory"])
-@pytest.mark.parametrize(
-    ("verb", "more"),
-    [
-        (Verb.CANCEL, {}),
-        (Verb.HOLD, {}),
-        (Verb.REQUEUE, {"new_attempt": "slurm.ml.1.r1"}),
-        (Verb.SIGNAL, {"signal": Signal.USR1}),
-        (Verb.STACKS, {"signal": Signal.USR1}),
-        (Verb.EXCLUDE, {"exclude": ("node1",)}),
-    ],
-)
+@pytest.mark.parametrize(("verb", "more"), TOUCHES.items())
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING", "FAILED"])
 def test_no_order_about_a_job_touches_another_one_that_has_its_number(
     head: Head, other: dict[str, str], forgets: bool, verb: Verb, more: dict[str, object], state: str
@@ -195,7 +189,56 @@ def test_many_new_jobs_are_asked_about_together(head: Head) -> None:
 def test_what_the_numbering_of_jobs_is_advised_about() -> None:
     read = parse_settings(recorded("22.05-show-config.txt"))
     assert (read.first_job, read.next_job) == (1, 32)
-    assert "FirstJobId is 1" in numbering(read, 31)[0]
-    assert "numbers have begun anew" in numbering(read, 812)[0]
-    assert numbering(Settings(first_job=100_000, next_job=100_005), 100_004) == ()
-    assert numbering(Settings(), 5) == ()
+    assert "FirstJobId is 1" in numbering(read, 31)
+    assert "numbers have begun anew" in numbering(read, 812)
+    assert numbering(Settings(first_job=100_000, next_job=100_005), 100_004) == ""
+    assert numbering(Settings(), 5) == ""
+    federated = Settings(first_job=2, next_job=40)
+    assert numbering(federated, (3 << 26) + 39) == ""
+    assert "begun anew" in numbering(federated, (3 << 26) + 41)
+
+
+def test_numbers_that_have_begun_anew_are_a_problem_until_new_ones_are_reached(head: Head) -> None:
+    head.fake.jobs([{"JobID": "500"}])
+    head.fake.config(next_job=501)
+    head.look()
+    head.fake.jobs([])
+    head.fake.config(next_job=3)
+    head.now += timedelta(minutes=6)
+    for _ in range(2):
+        assert any("numbers have begun anew" in line for line in head.look().problems)
+    head.memory.all.clear()
+    head.start()
+    head.look()
+    head.fake.config(next_job=501)
+    head.now += timedelta(minutes=6)
+    assert not any("begun anew" in line for line in head.look().problems)
+
+
+def test_a_job_that_was_submitted_since_the_numbers_were_read_is_no_sign_of_that(head: Head) -> None:
+    head.fake.jobs([{"JobID": "500"}])
+    head.fake.config(next_job=501)
+    head.look()
+    head.fake.jobs([{"JobID": "500"}, {"JobID": "501"}, {"JobID": "502"}])
+    for _ in range(3):
+        assert head.look().problems == ()
+
+
+def test_every_order_about_a_job_asks_whose_number_it_is() -> None:
+    """What is no part of the test above is about nodes, touches nothing, or makes a job."""
+    about_nodes = {verb for verb, needed in NEEDED.items() if "node" in needed}
+    assert set(Verb) - about_nodes - set(TOUCHES) == {Verb.SUBMIT, Verb.READ}
+
+
+@OTHERS
+def test_what_waits_for_another_job_goes_on_to_wait_for_it(head: Head, other: dict[str, str]) -> None:
+    """The copy takes the place of the known job, which is gone, and not of the one that has its number."""
+    head.fake.jobs([ALICE])
+    head.look()
+    copy = {"JobID": "900", "UserName": "alice", "Comment": "rekindle,attempt=slurm.ml.1-a2", "State": "RUNNING"}
+    waits = {"JobID": "10", "State": "PENDING", "Comment": "(null)", "Dependency": "afterany:1(unfulfilled)"}
+    head.fake.jobs([other | {"State": "RUNNING"}, copy, waits])
+    head.fake.steps({"900": 1})
+    outcome, detail = obey(head, Verb.SUBMIT, new_attempt="slurm.ml.1-a2", spec="0" * 64)
+    assert outcome is Outcome.ALREADY, detail
+    assert head.fake.calls() == []

@@ -18,7 +18,7 @@ from rekindle.mailbox import Manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "numpy_lm"
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 @contextlib.contextmanager

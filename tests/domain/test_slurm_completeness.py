@@ -23,6 +23,8 @@ from rekindle.headnode.documents import EndedBy, SlurmState
 from tests.domain.looks import NOW, checkpoint
 from tests.domain.slurm_looks import R0, R1, R2, case, decided, node, node_signal, sees, start, try_of
 
+pytestmark = pytest.mark.long
+
 JOB_PHASES = [
     Phase.OPEN,
     Phase.HOLDING,

@@ -1,4 +1,4 @@
-"""Deploy and remove, against moto's CloudFormation as far as that reaches."""
+"""Deploy and remove a small stack, against moto and the CloudFormation of the embedded cloud."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from infra.deploy import Deployment, DeploymentError, main, stack_name
 from infra.package import BUNDLE, TEMPLATE
+from tests.infra.live_account import live_account
 from tests.infra.stack_reading import CODE, REGION, Template
 
 SMALL: dict[str, Any] = {
@@ -39,8 +39,8 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def account(aws_settings: None) -> Iterator[boto3.session.Session]:
-    with mock_aws():
-        yield boto3.session.Session(region_name=REGION)
+    with live_account() as found:
+        yield found.session
 
 
 @pytest.fixture
@@ -66,7 +66,11 @@ def test_a_second_deployment_keeps_the_parameters_that_were_chosen(account: boto
     deployment.deploy(small, parameters={})
     (stack,) = account.client("cloudformation").describe_stacks(StackName="rekindle")["Stacks"]
     assert stack["Parameters"][0]["ParameterValue"] == "a@example.org"
-    assert len(account.client("sqs").list_queues()["QueueUrls"]) == 2
+    made = account.client("cloudformation").list_stack_resources(StackName="rekindle")["StackResourceSummaries"]
+    assert [one["LogicalResourceId"] for one in made if one["ResourceType"] == "AWS::SQS::Queue"] == [
+        "QuarantineQueue",
+        "FailuresQueue",
+    ]
 
 
 def test_deploying_the_same_again_changes_nothing(account: boto3.session.Session, small: Path) -> None:
@@ -76,15 +80,6 @@ def test_deploying_the_same_again_changes_nothing(account: boto3.session.Session
     before = len(cloud.describe_stack_events(StackName="rekindle")["StackEvents"])
     deployment.deploy(small, parameters={"NoticeEmail": "a@example.org"})
     assert len(cloud.describe_stack_events(StackName="rekindle")["StackEvents"]) == before
-
-
-def test_a_stack_that_never_came_up_must_be_removed_first(account: boto3.session.Session, small: Path) -> None:
-    account.client("cloudformation").create_stack(StackName="rekindle", TemplateBody=json.dumps(SMALL))
-    stillborn = Deployment(session=account, stack="rekindle")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Deployment, "_status", lambda self: "ROLLBACK_COMPLETE")  # moto never rolls back
-        with pytest.raises(DeploymentError, match="remove it first"):
-            stillborn.deploy(small, parameters={})
 
 
 def test_what_is_retained_gets_a_plain_name_so_that_the_next_stack_can_take_it_up(
@@ -112,7 +107,7 @@ def test_removing_names_what_stays_and_can_be_repeated(account: boto3.session.Se
     deployment = Deployment(session=account, stack="rekindle")
     deployment.deploy(small, parameters={})
     assert deployment.remove() == ("AWS::DynamoDB::Table rekindle",)
-    assert account.client("sqs").list_queues().get("QueueUrls", []) == []
+    assert account.client("cloudformation").describe_stacks()["Stacks"] == []
     assert deployment.remove() == ()
 
 
@@ -124,8 +119,6 @@ def test_a_missing_package_is_named(account: boto3.session.Session, tmp_path: Pa
 def test_the_command_line_prints_the_outputs(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # An update, not the first deployment: moto forgets the outputs of a stack that a change set has created.
-    account.client("cloudformation").create_stack(StackName="rekindle-dev", TemplateBody=json.dumps(SMALL))
     assert main(["--stage", "dev", "--package", str(small), "--parameter", "NoticeEmail=a@example.org"]) == 0
     assert capsys.readouterr().out == "TableName            rekindle-dev\n"
 
@@ -138,6 +131,7 @@ def test_the_command_line_removes_and_says_what_stays(
     said = capsys.readouterr().out
     assert "rekindle-dev is removed." in said
     assert "kept: AWS::DynamoDB::Table rekindle-dev" in said
+    assert f"left: the bucket rekindle-artefacts-123456789012-{REGION} of bundles" in said
 
 
 @pytest.mark.parametrize(

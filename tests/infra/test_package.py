@@ -14,7 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from infra.package import BUNDLE, NEEDED, PURE, ROOT, SHARED, TEMPLATE, PackagingError, _rewrite_bundle, build, main
+from infra.functions import RUNTIME
+from infra.package import (
+    BUNDLE,
+    NEEDED,
+    PURE,
+    ROOT,
+    SHARED,
+    TEMPLATE,
+    PackagingError,
+    _compiled,
+    _rewrite_bundle,
+    build,
+    find_compiler,
+    main,
+)
 
 
 def _copy_of_the_project(target: Path) -> Path:
@@ -93,6 +107,38 @@ def test_the_shell_s_own_settings_do_not_reach_the_package(
     (tmp_path / "chalicelib" / "__init__.py").write_text("raise SystemExit('the wrong one')", encoding="utf-8")
     build(tmp_path / "out", offline=True, root=ROOT)
     assert (tmp_path / "out" / TEMPLATE).read_bytes() == (package / TEMPLATE).read_bytes()
+
+
+def test_bytecode_is_the_same_each_time_and_is_read_without_a_look_at_its_source(tmp_path: Path) -> None:
+    packed, source = tmp_path / "packed.zip", "KINDS = frozenset({'a', 'b', 'c', 'd', 'e'})\n"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("app.py", source)
+        archive.writestr("package/__init__.py", source)
+        archive.writestr("package/template.py", "{{ no Python }}")
+    env = dict(os.environ)
+    made = [_compiled(packed, tmp_path / name, python=sys.executable, env=env) for name in ("one", "two")]
+    assert made[0] == made[1]
+    assert {name.rpartition("/")[2].partition(".")[0] for name in made[0]} == {"app", "__init__"}
+    for content in made[0].values():
+        assert content[4:8] == b"\x01\0\0\0"  # PEP 552: by hash, and unchecked
+        assert b"/var/task/" in content
+        assert str(tmp_path).encode() not in content
+    _rewrite_bundle(packed, tmp_path / "bundle.zip", bytecode=made[0])
+    with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
+        assert set(archive.namelist()) == {"app.py", "package/__init__.py", "package/template.py", *made[0]}
+
+
+def test_what_compiles_is_of_the_functions_own_version(tmp_path: Path) -> None:
+    """Bytecode of another version would be ignored by Lambda, and a broken shim is none."""
+    python = tmp_path / RUNTIME
+    python.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
+    python.chmod(0o755)
+    if f"python{sys.version_info.major}.{sys.version_info.minor}" != RUNTIME:
+        assert find_compiler({"PATH": str(tmp_path)}) is None
+        assert find_compiler({"PATH": str(tmp_path / "empty")}) is None
+    python.write_text(f"#!/bin/sh\necho {RUNTIME}\n", encoding="utf-8")
+    found = find_compiler({"PATH": str(tmp_path)})
+    assert found in (str(python), sys.executable)
 
 
 def _locked(name: str) -> dict[str, frozenset[str]]:

@@ -21,7 +21,7 @@ from localcloud.cloud import Cloud
 from localcloud.processes import Processes
 from tests.localcloud.conftest import training_job
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 IDLE = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + IDLE

@@ -47,6 +47,8 @@ from rekindle.monitor.trouble import Trouble
 from rekindle.monitor.voice import SPEAKERS
 from tests.monitor.boxes import PATIENCE_S, QUICK
 
+pytestmark = pytest.mark.long
+
 FAKE = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",

@@ -15,7 +15,7 @@ import pytest
 
 from rekindle.mailbox import Beat, Manifest, RunPhase, SaveKind, beat_key, manifest_prefix
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 
 PRELUDE = """

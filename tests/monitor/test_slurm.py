@@ -43,6 +43,8 @@ from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
+pytestmark = pytest.mark.long
+
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
 

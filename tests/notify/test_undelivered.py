@@ -6,11 +6,15 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from app import app
 from rekindle.cli.main import main
 from tests.notify.conftest import Told
 from tests.notify.made import notice, webhook
 from tests.notify.receiver import Receiver
+
+pytestmark = pytest.mark.long
 
 HOUR = timedelta(hours=1)
 

@@ -22,6 +22,8 @@ from tests.ledger.books import incident
 from tests.recovery.world import Script, World, crash_at, freeze_at, world
 from tests.replay.test_replay import EVENTS, job, monitor, nan, stall
 
+pytestmark = pytest.mark.long
+
 TELL = Policy.from_wire({"playbooks": {"hang": {"response": "tell"}}})
 SHADOW = Policy.from_wire({"shadow": True})
 NO_TRIES = Policy.from_wire({"playbooks": {"software_crash": {"response": "hand_over"}}})

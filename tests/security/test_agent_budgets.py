@@ -13,7 +13,7 @@ import pytest
 from moto import mock_aws
 
 from rekindle.agent.problems import Problems
-from rekindle.agent.slurm import apart
+from rekindle.agent.slurm import workers
 from rekindle.agent.slurm.relay import MailboxRelay
 from rekindle.agent.slurm.roster import Member, Roster
 from rekindle.agent.slurm.spent import Spent
@@ -21,6 +21,8 @@ from rekindle.headnode.documents import AgentDoc
 from rekindle.mailbox import OUTSIDE, Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
 from tests.agent_slurm.conftest import START, Kept
 from tests.security.bad_documents import DOCUMENTS, WORDS
+
+pytestmark = pytest.mark.long
 
 GOOD = "slurm.ml.7"
 BAD = "slurm.ml.8"
@@ -157,25 +159,26 @@ def test_work_on_a_users_files_ends_with_its_time(tmp_path: Path) -> None:
     """A pipe has no end that could be read, and a folder of ten thousand is a folder still."""
     os.mkfifo(tmp_path / "out")
     began = time.monotonic()
-    assert apart.failure([str(tmp_path / "out"), "/dev/zero", "/proc/self/mem"], None, None) == ""
-    assert time.monotonic() - began < apart.PATIENCE_S
+    assert workers.UserFiles().failure("x", [str(tmp_path / "out"), "/dev/zero", "/proc/self/mem"], None, None) == ""
+    assert time.monotonic() - began < workers.PATIENCE_S
 
 
 def test_the_end_of_a_log_is_judged_in_bounded_time(tmp_path: Path) -> None:
     open_to_all(tmp_path)
     log = tmp_path / "out"
+    files = workers.UserFiles()
     for text in WORDS.values():
         log.write_bytes((text.encode("utf-8", "surrogatepass") * 40)[-200_000:])
         began = time.monotonic()
-        apart.failure([str(log)], os.geteuid(), os.getegid())
+        files.failure("x", [str(log)], os.geteuid(), os.getegid())
         assert time.monotonic() - began < 5.0
     log.write_text("RuntimeError: CUDA error: device-side assert triggered\n")
-    assert "device-side assert" in apart.failure([str(log)], os.geteuid(), os.getegid())
+    assert "device-side assert" in files.failure("x", [str(log)], os.geteuid(), os.getegid())
 
 
 def test_the_process_for_a_users_files_is_isolated() -> None:
-    assert apart._CHILD[1] == "-I"
-    assert not any(name.startswith(("PYTHON", "LD_")) for name in apart._ENVIRONMENT)
+    assert workers._CHILD[1] == "-I"
+    assert not any(name.startswith(("PYTHON", "LD_")) for name in workers._ENVIRONMENT)
 
 
 def test_one_users_work_is_put_off_when_it_has_taken_its_share() -> None:

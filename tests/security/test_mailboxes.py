@@ -26,6 +26,8 @@ from tests.adapters.conftest import aws  # noqa: F401  the fixture
 from tests.adapters.samples import attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, s3_side
 
+pytestmark = pytest.mark.long
+
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 OUT = ("../victim", "a/../../victim", "..", "/etc/passwd", "a/b", "a\x00b", "%2e%2e/x", ".", "a b", "é", "x" * 129)
 

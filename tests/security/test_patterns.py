@@ -9,6 +9,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 CPU_LIMIT_S = 600  # all of them together need a few seconds
 LENGTH = 400  # of each text; what is exponential never ends, what is quadratic takes milliseconds
 ALPHABETS = (

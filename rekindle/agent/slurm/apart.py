@@ -1,83 +1,35 @@
-"""Work on a user's own files in a process of its own, with limits on its time and its memory.
+"""The process in which users' files are touched: orders from standard input, answers to standard output.
 
-What lies in a user's folders decides how long it takes to read them, and how much memory: a hundred thousand folders, a
-file system that hangs, a log made to be slow. The agent reads for the whole cluster, so each such piece of work is done
-by a child that is ended when its time is over. The child is Python in isolated mode (`-I`: no path, no site and no
-variable of anybody's choosing), inherits no descriptor of ours, and gives up root's rights before it opens anything.
-Orders to it and what it answers are JSON.
+What lies in a user's folders decides how long it takes to read them, and how much memory; a file system may never
+answer at all. So the agent itself touches no path of a user's: it asks a child, with a deadline, and leaves it behind
+when that is over (see `workers`). The child is Python in isolated mode (`-I`: no path, no site and no variable of
+anybody's choosing) and inherits no descriptor of ours. Small messages are read and written with the ids of the job's
+user for its files (`userfs`); before a folder is walked or a log is judged root's rights are given up for good, and
+that child does nothing else. A frame is its length (four bytes) and JSON.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import resource
-import subprocess
+import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import IO, Any, Final
 
-from rekindle.agent.slurm import cause, found, userfs
+from rekindle.agent.slurm import cause, found, messages, userfs
 from rekindle.compat import from_iso
-from rekindle.headnode.documents import FoundDoc
 
-PATIENCE_S: Final = 20.0
+CPU_S: Final = 20  # of a child that has given up root's rights
 MEMORY_BYTES: Final = 2 * 1024**3
-MAX_ANSWER_BYTES: Final = 1024 * 1024
-# What Python needs to be found and to write UTF-8; nothing else of the agent's environment reaches the child.
-_ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-_CHILD: Final = (sys.executable, "-I", "-m", "rekindle.agent.slurm.apart")
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+READY: Final = b'{"ready":true}'  # the first frame: whatever takes long from here on is the order's
 
 
-class NotDone(OSError):
-    """The work was not finished: too slow, too large, or its process ended."""
-
-
-def failure(paths: Sequence[str], uid: int | None, gid: int | None) -> str:
-    """See `cause.of_files`; "" also where that takes too long."""
-    try:
-        return str(_ask("failure", {"paths": list(paths)}, uid, gid))[:4000]
-    except NotDone:
-        return ""
-
-
-def checkpoints(
-    job_id: str, mailbox: str | None, place: str | None, uid: int | None, gid: int | None, now: datetime
-) -> FoundDoc:
-    """See `found.judge`. Raises: OSError, also where it takes too long; MailboxError."""
-    asked = {"job_id": job_id, "mailbox": mailbox, "place": place, "now": now.isoformat()}
-    return FoundDoc.from_json(json.dumps(_ask("checkpoints", asked, uid, gid)))
-
-
-def _ask(work: str, asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
-    """Raises: NotDone."""
-    order = {"work": work, "asked": asked, "uid": uid, "gid": gid}
-    try:
-        ran = subprocess.run(
-            _CHILD,
-            input=json.dumps(order).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(_ENVIRONMENT),
-            cwd="/",
-            timeout=PATIENCE_S,
-            start_new_session=True,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as err:
-        raise NotDone(f"it took longer than {PATIENCE_S:g} s") from err
-    except OSError as err:
-        raise NotDone(f"no process could be started for it: {err}"[:300]) from err
-    if ran.returncode != 0 or len(ran.stdout) > MAX_ANSWER_BYTES:
-        raise NotDone(f"its process ended with {ran.returncode} and {len(ran.stdout)} bytes")
-    try:
-        answer = json.loads(ran.stdout)
-    except (ValueError, RecursionError) as err:
-        raise NotDone("its process answered no JSON") from err
-    if not isinstance(answer, dict) or "error" in answer:
-        raise NotDone(str(answer.get("error") if isinstance(answer, dict) else "no answer")[:300])
-    return answer.get("done")
+def frame(body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + body
 
 
 def _failure(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> str:
@@ -92,14 +44,42 @@ def _checkpoints(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> 
     return json.loads(doc.to_json())
 
 
+def _changed(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
+    sent = {key: (one[0], one[1], one[2]) for key, one in asked["sent"].items()}
+    with userfs.as_user(uid, gid):
+        news = messages.changed(asked["root"], sent, most=asked["most"], most_bytes=asked["most_bytes"])
+        return [[key, list(stamp), base64.b64encode(body).decode()] for key, stamp, body in news]
+
+
+def _bring(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> None:
+    with userfs.as_user(uid, gid):
+        messages.bring(asked["root"], asked["key"], base64.b64decode(asked["body"]))
+
+
+def _read(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
+    with userfs.as_user(uid, gid):
+        body = userfs.read(asked["path"], asked["limit"])
+    return None if body is None else base64.b64encode(body).decode()
+
+
+def _answers(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> bool:
+    with userfs.as_user(uid, gid):
+        return os.path.isdir(asked["path"])
+
+
 _WORK: Final[Mapping[str, Callable[[Mapping[str, Any], int | None, int | None], Any]]] = {
     "failure": _failure,
     "checkpoints": _checkpoints,
+    "changed": _changed,
+    "bring": _bring,
+    "read": _read,
+    "answers": _answers,
 }
 
 
 def _become(uid: int | None, gid: int | None) -> None:
     """Give up root's rights for good; no user is nobody. What is not root stays what it is. Raises: OSError."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     if os.geteuid() != 0:
         return
     wanted, group = userfs.NOBODY if uid is None else uid, userfs.NOBODY if gid is None else gid
@@ -110,20 +90,35 @@ def _become(uid: int | None, gid: int | None) -> None:
     os.setresuid(wanted, wanted, wanted)
 
 
-def main() -> int:
-    """One order from standard input, its answer to standard output."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    seconds = int(PATIENCE_S)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    order = json.loads(sys.stdin.buffer.read())
+def _answer(order: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        _become(order["uid"], order["gid"])
-        answer = {"done": _WORK[order["work"]](order["asked"], order["uid"], order["gid"])}
+        if order["for_good"]:
+            _become(order["uid"], order["gid"])
+        return {"done": _WORK[order["work"]](order["asked"], order["uid"], order["gid"])}
     except Exception as err:  # whatever it is, it is that user's, and is told where his other problems are
-        answer = {"error": f"{type(err).__name__}: {err}"[:300]}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
+        return {"error": f"{type(err).__name__}: {err}"[:300]}
+
+
+def _next(source: IO[bytes]) -> bytes | None:
+    head = source.read(4)
+    if len(head) < 4:
+        return None
+    (length,) = struct.unpack(">I", head)
+    return source.read(length) if length <= MAX_FRAME_BYTES else None
+
+
+def main() -> int:
+    """Until its input ends, or it has given up its rights for the one order that needed it."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.stdout.buffer.write(frame(READY))
     sys.stdout.buffer.flush()
+    while (raw := _next(sys.stdin.buffer)) is not None:
+        order = json.loads(raw)
+        sys.stdout.buffer.write(frame(json.dumps(_answer(order)).encode()))
+        sys.stdout.buffer.flush()
+        if order["for_good"]:
+            break
     return 0
 
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from rekindle.agent.ports import Reading
 from rekindle.agent.slurm.held import ATTEMPT
-from rekindle.agent.slurm.nodes import Settings
 from rekindle.agent.slurm.numbers import AT_ONCE
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.headnode.documents import AttemptDoc
@@ -21,7 +20,6 @@ from rekindle.wire import MailboxError
 log = logging.getLogger(__name__)
 
 TOLD_FOR: Final = timedelta(hours=1)
-DEFAULT_FIRST: Final = 1  # Source: slurm.conf(5), FirstJobId
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,19 +65,3 @@ def read_back(
         docs = tuple(doc for doc in pool.map(written, names) if doc is not None and doc.cluster == cluster)
     log.warning("part=watcher memory=lost read_back=%d", len(docs))
     return Back(docs=docs, at=now)
-
-
-def numbering(settings: Settings, highest: int) -> tuple[str, ...]:
-    """What is wrong with the numbers that slurmctld gives to jobs. `highest`: of the jobs that are followed."""
-    first, following = settings.first_job, settings.next_job
-    if following is not None and 0 < following <= highest:
-        return (
-            f"Slurm's next job is number {following}, and job {highest} is known: numbers have begun anew. Set"
-            " FirstJobId in slurm.conf above every number that was ever given, and restart slurmctld",
-        )
-    if first == DEFAULT_FIRST:
-        return (
-            "FirstJobId is 1: should StateSaveLocation be lost, new jobs get the numbers of known ones and are not"
-            " protected. Then set FirstJobId above every number that was ever given before slurmctld starts again",
-        )
-    return ()

@@ -17,6 +17,7 @@ from rekindle.agent.slurm.relay import MailboxRelay
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Runner, Unreadable
 from rekindle.agent.slurm.watch import Watch
+from rekindle.agent.slurm.workers import UserFiles
 from rekindle.headnode.documents import AttemptDoc
 
 
@@ -29,6 +30,7 @@ def build(ground: Ground) -> Parts:
     roster = Roster()
     published = _Published(ground.s3, ground.bucket)
     owners = Owners(ground.cluster, published.surely)
+    files = UserFiles()
     watch = Watch(
         cluster=ground.cluster,
         reads=reads,
@@ -38,9 +40,10 @@ def build(ground: Ground) -> Parts:
         roster=roster,
         published=published.surely,
         owners=owners,
+        files=files,
     )
     relay = MailboxRelay(
-        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster
+        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster, files=files
     )
     commands = Commands(
         cluster=ground.cluster,
@@ -53,6 +56,7 @@ def build(ground: Ground) -> Parts:
         followed=watch.followed,
         start=watch.start,
         deliver=relay.deliver,
+        files=files,
     )
     return Parts(slurm=commands, watcher=watch, relay=relay)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from rekindle.agent.ports import NodeNow, NotProtected, Size, SlurmError, SlurmRefused, UnknownJob
+from rekindle.agent.ports import NodeNow, NotProtected, Size, SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob
 from rekindle.agent.slurm import comment, history
 from rekindle.agent.slurm.capture import environment_of
 from rekindle.agent.slurm.docs import Shown, base_of
@@ -20,7 +21,8 @@ from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.run import Runner
 from rekindle.agent.slurm.script import read as read_script
 from rekindle.agent.slurm.sizes import cannot_shrink, cpus_for, wanted
-from rekindle.agent.slurm.spec import submit, unlike, user_id
+from rekindle.agent.slurm.spec import ids_of, submit, submitted_from, unlike, user_id
+from rekindle.agent.slurm.workers import Hangs, UserFiles
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.headnode.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
 from rekindle.headnode.same_job import another
@@ -48,7 +50,9 @@ class Commands:
         followed: Callable[[int], AttemptDoc | None],
         start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
+        files: UserFiles | None = None,
     ) -> None:
+        self._files = files or UserFiles()
         self._deliver = deliver
         self._cluster = cluster
         self._runner = runner
@@ -75,8 +79,14 @@ class Commands:
         shown = Shown(job=job, base=base_of(self._cluster, job, said), said=said, detail=detail)
         if job.state is SlurmState.RUNNING:
             steps = self._reads.steps().get(job.step_key, 0)
-            shown = Shown(job=job, base=shown.base, said=said, detail=detail, is_ready=is_ready(shown, steps))
+            shown = replace(shown, is_ready=self._is_ready(shown, steps))
         return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
+
+    def _is_ready(self, shown: Shown, steps: int) -> bool | None:
+        try:
+            return is_ready(shown, steps, self._files)
+        except Hangs:  # the watcher tells it
+            return None
 
     def start(self, attempt: str) -> AttemptDoc | None:
         return self._start(attempt)
@@ -199,6 +209,12 @@ class Commands:
 
     def submit(self, spec: JobSpec, order: Order) -> int:
         self._check_user(spec, order)
+        try:  # sbatch would hang there as well
+            self._files.is_folder(order.attempt or spec.user, submitted_from(spec), *ids_of(spec))
+        except Hangs as err:
+            raise SlurmUnavailable(f"sbatch: {err}"[:300]) from err
+        except OSError:
+            pass  # what else is wrong with it sbatch says itself
         return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
 
     def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:

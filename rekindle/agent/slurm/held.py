@@ -13,6 +13,7 @@ from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Member
+from rekindle.agent.slurm.workers import UserFiles
 from rekindle.headnode.documents import AttemptDoc, NodeFacts
 
 MEMORY: Final = "watch/"
@@ -31,6 +32,7 @@ class Ways:
     deeds: Deeds
     start: Callable[[str], AttemptDoc | None]
     owners: Owners
+    files: UserFiles
 
 
 @dataclass(slots=True, kw_only=True)

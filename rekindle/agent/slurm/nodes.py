@@ -90,6 +90,7 @@ class Settings:
     kill_wait_s: int | None = None
     first_job: int | None = None
     next_job: int | None = None
+    reboot_program: str = ""
 
     @property
     def has_history(self) -> bool:
@@ -125,4 +126,5 @@ def parse_settings(output: str) -> Settings:
         kill_wait_s=text.whole(at.get("KillWait", "").partition(" ")[0]),
         first_job=text.whole(at.get("FirstJobId")),
         next_job=text.whole(at.get("NEXT_JOB_ID")),
+        reboot_program=text.value(at.get("RebootProgram")),
     )

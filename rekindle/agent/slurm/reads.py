@@ -20,7 +20,7 @@ from rekindle.agent.slurm.jobs import (
     parse_steps,
 )
 from rekindle.agent.slurm.nodes import Node, Settings, parse_nodes, parse_settings
-from rekindle.agent.slurm.run import Runner, TooMuch, Unreadable
+from rekindle.agent.slurm.run import MAX_OUTPUT_BYTES, Runner, TooMuch, Unreadable
 from rekindle.headnode.orders import check_node
 
 MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # slurm.conf, SchedulerParameters=max_script_size
@@ -32,6 +32,11 @@ class Reads:
     def __init__(self, runner: Runner, now: Callable[[], datetime]) -> None:
         self._runner = runner
         self._now = now
+        self.commands = 0  # that were run so far
+
+    def _ask(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
+        self.commands += 1
+        return self._runner.read(args, limit=limit)
 
     def jobs(self) -> tuple[Job, ...]:
         """All jobs that slurmctld knows, the ended ones too (MinJobAge)."""
@@ -47,7 +52,7 @@ class Reads:
 
     def jobs_on(self, node: str) -> tuple[int, ...]:
         """The jobs that hold the node."""
-        printed = self._runner.read(
+        printed = self._ask(
             ["squeue", "--noheader", "--all", "--local", "--nodelist", check_node(node), "-O", "JobID:#"]
         )
         return tuple(sorted({int(part) for part in printed.replace("#", " ").split() if text.is_number(part)}))
@@ -63,39 +68,37 @@ class Reads:
     def _listed(self, columns: Sequence[str], more: Sequence[str]) -> tuple[Job, ...]:
         wanted, between, end = format_of(columns, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
-        return parse_jobs(self._runner.read(args), between, end, self._now(), columns)
+        return parse_jobs(self._ask(args), between, end, self._now(), columns)
 
     def steps(self) -> dict[str, int]:
         """How many numbered steps run, by `Job.step_key`."""
         wanted, between, end = format_of(STEP_COLUMNS, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--steps", "-O", wanted]
-        return parse_steps(self._runner.read(args), between, end)
+        return parse_steps(self._ask(args), between, end)
 
     def detail(self, job: Job) -> Mapping[str, str]:
         """The pairs of scontrol show job."""
-        return parse_detail(self._runner.read(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
+        return parse_detail(self._ask(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes, also those of hidden partitions."""
-        return parse_nodes(self._runner.read(["scontrol", "--all", "-o", "show", "node"]))
+        return parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node"]))
 
     def node(self, name: str) -> Node | None:
         """None: no such node."""
         try:
-            found = parse_nodes(
-                self._runner.read(["scontrol", "--all", "-o", "show", "node", check_node(name)], limit=1 << 20)
-            )
+            found = parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node", check_node(name)], limit=1 << 20))
         except UnknownNode:
             return None
         return next((one for one in found if one.name == name), None)
 
     def settings(self) -> Settings:
         """Of slurmctld."""
-        return parse_settings(self._runner.read(["scontrol", "show", "config"], limit=4 << 20))
+        return parse_settings(self._ask(["scontrol", "show", "config"], limit=4 << 20))
 
     def script(self, job: int) -> str:
         """The batch script as it was submitted."""
-        found = self._runner.read(["scontrol", "write", "batch_script", str(job), "-"], limit=2 * MAX_SCRIPT_BYTES)
+        found = self._ask(["scontrol", "write", "batch_script", str(job), "-"], limit=2 * MAX_SCRIPT_BYTES)
         if not found.startswith("#!"):
             raise Unreadable(f"job {job} has no batch script")
         return found
@@ -104,7 +107,7 @@ class Reads:
         """(state, exit status, nodes) of each start that the accounting or job completion log still knows, in order."""
         source = [] if settings.has_accounting else ["--completion"]
         more = ["--duplicates", "--allocations"] if settings.has_accounting else []
-        printed = self._runner.read(
+        printed = self._ask(
             [
                 "sacct",
                 *source,

@@ -3,19 +3,18 @@
 From S3 to the path: what the service writes (requests, plans, the fence, quarantine marks, the doorbell last). From the
 path to S3: what the run writes (beats, replies, manifests, hashes, reports), each only as a whole message that its own
 reader accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file
-is touched as the job's user (see userfs.py).
+is touched as the job's user (see userfs.py), in a process that may be left behind (see workers.py).
 
 The doorbell says whether there is something new in S3: one GET a turn, and a LIST when it rang or once a minute.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,28 +22,23 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from rekindle.agent.ports import Memory, Reading, SlurmUnavailable
-from rekindle.agent.slurm import apart, userfs
+from rekindle.agent.slurm.messages import MAX_FILES
 from rekindle.agent.slurm.roster import Member, Roster
 from rekindle.agent.slurm.spent import Spent
+from rekindle.agent.slurm.workers import Later, UserFiles
 from rekindle.checkpoints.marks import quarantine_prefix
 from rekindle.headnode.documents import FoundDoc
 from rekindle.headnode.names import found_key, relay_prefix
 from rekindle.mailbox import (
     FOLDER,
-    MAX_MANIFEST_BYTES,
     MAX_MESSAGE_BYTES,
-    Beat,
-    CheckpointReply,
     CheckpointRequest,
-    Hashes,
     KeyKind,
     MailboxError,
-    Manifest,
     Place,
     doorbell_key,
     parse_key,
 )
-from rekindle.reports import MAX_REPORT_BYTES, RankReport, parse_report_key
 from rekindle.store_clock import age_s
 
 log = logging.getLogger(__name__)
@@ -59,11 +53,9 @@ JUDGE_SHARE_OF_ALL: Final = 4
 USER_S: Final = 5.0  # what one user's mailboxes may take in one turn; the others of his have the next
 DELIVERY_S: Final = 30.0
 MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
-MAX_FILES: Final = 20_000  # of one mailbox in one turn
 # What one mailbox may bring in one turn; the rest comes with the next ones. A user who fills his must not fill the head
 # node's memory, nor keep the others' waiting.
 MAX_SENT: Final = 500
-MAX_REPORTED: Final = 200  # attempts whose reports are looked at
 MAX_SENT_BYTES: Final = 16 * 1024 * 1024
 SENT: Final = "relay/sent/"
 _DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
@@ -81,12 +73,18 @@ class _Box:
     judged_at: datetime | None = None
     judge_every: timedelta = FOUND_EVERY
     judge_took: timedelta = timedelta(0)
+    judging_since: float | None = None
     uid: int | None = None
     told: str = ""
 
 
 class MailboxRelay:
-    def __init__(self, *, cluster: str, bucket: str, s3: Any, memory: Memory, roster: Roster) -> None:
+    """`files` touches the users' paths; no thread of the agent does."""
+
+    def __init__(
+        self, *, cluster: str, bucket: str, s3: Any, memory: Memory, roster: Roster, files: UserFiles | None = None
+    ) -> None:
+        self._files = files or UserFiles()
         self._cluster = cluster
         self._bucket = bucket
         self._s3 = s3
@@ -110,6 +108,8 @@ class MailboxRelay:
             with spent.by(member.uid):
                 try:
                     self._carry(member, now, documents, memory, problems)
+                except Later:
+                    continue
                 except (OSError, MailboxError) as err:
                     problems.append(_problem(member, err))
                 except Exception as err:  # a defect of ours that one mailbox brings out must not keep all others
@@ -128,7 +128,7 @@ class MailboxRelay:
             if member.slurm_job != slurm_job or root is None:
                 continue
             failed: list[Exception] = []
-            # A thread of its own: a path that hangs must not hold up all other orders.
+            # A thread of its own: S3 that does not answer must not hold up all other orders.
             work = threading.Thread(target=self._bring_all, args=(member, root, failed), daemon=True)
             work.start()
             work.join(timeout_s)
@@ -166,10 +166,12 @@ class MailboxRelay:
             except (OSError, MailboxError, ClientError, BotoCoreError) as err:  # the way up needs no S3 now
                 problems.append(_problem(member, err))
             sent = dict(box.sent)
-            with userfs.as_user(member.uid, member.gid):
-                for key, stamp, body in _fresh(root, box.sent):
-                    documents[f"{relay_prefix(self._cluster, member.job_id)}/{key}"] = body
-                    sent[key] = stamp
+            news = self._files.changed(
+                member.job_id, root, sent, member.uid, member.gid, most=MAX_SENT, most_bytes=MAX_SENT_BYTES
+            )
+            for key, stamp, body in news:
+                documents[f"{relay_prefix(self._cluster, member.job_id)}/{key}"] = body
+                sent[key] = stamp
             if sent != box.sent:
                 if any("/manifests/" in key for key in sent.keys() - box.sent.keys()):
                     box.judged_at = None
@@ -185,18 +187,26 @@ class MailboxRelay:
     def _judged(self, member: Member, root: str | None, checkpoints: str | None, box: _Box, now: datetime) -> FoundDoc:
         """Which checkpoints lie there. How often that is asked depends on how long it takes, for all Jobs of the user.
 
-        Raises: OSError, MailboxError.
+        Raises: Later, OSError, MailboxError.
         """
-        began = time.monotonic()
+        box.judging_since = began = box.judging_since or time.monotonic()
+        is_over = True
         try:
-            return apart.checkpoints(member.job_id, root, checkpoints, member.uid, member.gid, now)
+            return self._files.checkpoints(member.job_id, root, checkpoints, member.uid, member.gid, now)
+        except Later:
+            is_over = False
+            raise
         finally:
-            box.judged_at, box.uid = now, member.uid
-            box.judge_took = timedelta(seconds=time.monotonic() - began)
-            own = sum((one.judge_took for one in self._boxes.values() if one.uid == member.uid), timedelta(0))
-            whole = sum((one.judge_took for one in self._boxes.values()), timedelta(0))
-            most = FOUND_AT_LEAST_EVERY if JUDGE_SHARE * own <= FOUND_AT_LEAST_EVERY else JUDGE_AT_LEAST_EVERY_OF_MANY
-            box.judge_every = min(max(FOUND_EVERY, JUDGE_SHARE * own, JUDGE_SHARE_OF_ALL * whole), most)
+            if is_over:
+                self._judge_again(member, box, now, time.monotonic() - began)
+
+    def _judge_again(self, member: Member, box: _Box, now: datetime, took_s: float) -> None:
+        box.judged_at, box.uid, box.judging_since = now, member.uid, None
+        box.judge_took = timedelta(seconds=took_s)
+        own = sum((one.judge_took for one in self._boxes.values() if one.uid == member.uid), timedelta(0))
+        whole = sum((one.judge_took for one in self._boxes.values()), timedelta(0))
+        most = FOUND_AT_LEAST_EVERY if JUDGE_SHARE * own <= FOUND_AT_LEAST_EVERY else JUDGE_AT_LEAST_EVERY_OF_MANY
+        box.judge_every = min(max(FOUND_EVERY, JUDGE_SHARE * own, JUDGE_SHARE_OF_ALL * whole), most)
 
     # ---- from S3 to the path
 
@@ -222,14 +232,7 @@ class MailboxRelay:
     def _bring(self, member: Member, root: str, key: str, body: bytes | None) -> None:
         if body is None:
             return
-        *folders, name = key.split("/")
-        with userfs.as_user(member.uid, member.gid):
-            at = root
-            for one in folders:  # at most rekindle/ and one below; the last is made by `write`
-                at = f"{at}/{one}"
-                if one is not folders[-1]:
-                    userfs.folder(at)
-            userfs.write(at, name, body)
+        self._files.bring(member.job_id, root, key, body, member.uid, member.gid)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Keys relative to the mailbox, with what changes when they do; only what the service writes."""
@@ -301,52 +304,6 @@ def is_for_the_run(key: str) -> bool:
         return parsed.prefix == "" and parsed.kind in _DOWN
     name = key[len(_MARKS) :]
     return key.startswith(_MARKS) and len(name) == 45 and name.endswith(".json") and name[:40].isalnum()
-
-
-def _fresh(root: str, sent: Mapping[str, tuple[int, int, int]]) -> Iterator[tuple[str, tuple[int, int, int], bytes]]:
-    """The run's messages that changed: key, stamp, body. A file that is no whole message is left for the next turn."""
-    count = size = 0
-    for key, limit, read in itertools.islice(_of_the_run(root), MAX_FILES):
-        if count >= MAX_SENT or size >= MAX_SENT_BYTES:
-            return
-        path = f"{root}/{key}"
-        stamp = userfs.stamp(path)
-        if stamp is None or sent.get(key) == stamp:
-            continue
-        body = userfs.read(path, limit)
-        count, size = count + 1, size + len(body or b"")  # what is no message costs as much to look at
-        if body is None:
-            continue
-        try:
-            read(body)
-        except MailboxError:
-            continue
-        yield key, stamp, body
-
-
-def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]]]:
-    """Every name of a message of the run's in the mailbox, with its size limit and reader."""
-    readers: dict[str, tuple[KeyKind, int, Callable[[bytes], object]]] = {
-        "beats": (KeyKind.BEAT, MAX_MESSAGE_BYTES, Beat.from_json),
-        "replies": (KeyKind.REPLY, MAX_MESSAGE_BYTES, CheckpointReply.from_json),
-        "manifests": (KeyKind.MANIFEST, MAX_MANIFEST_BYTES, Manifest.from_json),
-        "hashes": (KeyKind.HASHES, MAX_MANIFEST_BYTES, Hashes.from_json),
-    }
-    for folder, (kind, limit, read) in readers.items():
-        for name in userfs.names(f"{root}/{FOLDER}/{folder}")[:MAX_FILES]:
-            key = f"{FOLDER}/{folder}/{name}"
-            parsed = parse_key(key)
-            if parsed is not None and parsed.kind is kind:
-                yield key, limit, read
-    left = MAX_FILES  # of all attempts together
-    for attempt in sorted(userfs.names(f"{root}/{FOLDER}/reports"), reverse=True)[:MAX_REPORTED]:
-        if left <= 0:
-            return
-        for name in userfs.names(f"{root}/{FOLDER}/reports/{attempt}")[:left]:
-            left -= 1
-            key = f"{FOLDER}/reports/{attempt}/{name}"
-            if parse_report_key(key) is not None:
-                yield key, MAX_REPORT_BYTES, RankReport.from_json
 
 
 def _packed(sent: Mapping[str, tuple[int, int, int]]) -> bytes:

@@ -20,6 +20,7 @@ from typing import IO, Final
 from rekindle.agent.ports import SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
 
 PATIENCE_S: Final = 40.0  # slurmctld's own MessageTimeout is 10 s, and a command tries the backup controller too
+KILLED_S: Final = 2.0  # what a killed command may take to end
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024  # 10,000 jobs with long comments are 20 MB
 MAX_STDERR_BYTES: Final = 64 * 1024
 # Behind whatever PATH the agent has: systemd's does not name HyperPod's and ParallelCluster's /opt/slurm.
@@ -163,13 +164,15 @@ class Runner:
         except (OSError, subprocess.SubprocessError, ValueError) as err:
             raise SlurmUnavailable(f"{args[0]} cannot be started: {err}"[:300]) from err
         try:
-            with process:
-                return _collect(args, process, self.patience_s, limit)
+            return _collect(args, process, self.patience_s, limit)
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                _end(process)
+                with contextlib.suppress(subprocess.TimeoutExpired):  # one that cannot be killed is left behind
+                    process.wait(KILLED_S)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
 
 def checked(args: Sequence[str], ran: Ran) -> Ran:

@@ -234,10 +234,10 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, 
     It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
     program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), for the agent's are nobody's wish.
     """
-    who, home = _whom(spec)
+    who, _ = _whom(spec)
     environment = _environment(runner, spec, order, state_location, secrets_of)
     names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT, *([EXCLUDED] if order.exclude else [])}))
-    where = spec.environment.get(SUBMIT_DIR) or spec.workdir or home
+    where = submitted_from(spec)
     with _script_file(spec.script, who) as script:
         args = sbatch_arguments(spec, order, script, names)
         args[0] = runner.where(args[0])
@@ -246,6 +246,17 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, 
     if not text.is_number(number):
         raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
     return int(number)
+
+
+def submitted_from(spec: JobSpec) -> str:
+    """The folder that sbatch is called in. Raises: SlurmRefused."""
+    return spec.environment.get(SUBMIT_DIR) or spec.workdir or _whom(spec)[1]
+
+
+def ids_of(spec: JobSpec) -> tuple[int, int]:
+    """Of the job's user and his group. Raises: SlurmRefused."""
+    who, _ = _whom(spec)
+    return (who.uid, who.gid) if who is not None else (os.geteuid(), os.getegid())
 
 
 def _environment(

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.agent.ports import News, NewsType, Reading, SlurmError, SlurmUnavailable
-from rekindle.agent.slurm import apart, comment, history
+from rekindle.agent.slurm import comment, history
 from rekindle.agent.slurm.docs import Shown, base_of, clip, job_news, waiting_for
 from rekindle.agent.slurm.held import ATTEMPT, KNOWN, NODES, Held, Ways
 from rekindle.agent.slurm.jobs import ENDED, Job
@@ -27,6 +27,7 @@ from rekindle.agent.slurm.run import Unreadable
 from rekindle.agent.slurm.spec import take
 from rekindle.agent.slurm.spent import Spent
 from rekindle.agent.slurm.staff import facts_of, is_news, node_news
+from rekindle.agent.slurm.workers import Hangs
 from rekindle.headnode.documents import AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.headnode.followed import MAX_FOLLOWED, FollowedDoc, followed_key
 from rekindle.headnode.names import attempt_key, nodes_key, spec_key
@@ -247,7 +248,11 @@ class Turn:
             return True  # a run that once caught signals goes on to do so
         if self._steps is None:
             self._steps = self._reads.steps()
-        return is_ready(shown, self._steps.get(shown.job.step_key, 0))
+        try:
+            return is_ready(shown, self._steps.get(shown.job.step_key, 0), self._ways.files)
+        except Hangs as err:
+            self._problems.append(clip(f"job {shown.job.job}: {err}", 300))
+            return None
 
     def _close_the_earlier(self, shown: Shown, doc: AttemptDoc) -> None:
         """Every start before this one is over, and its document says what took its place."""
@@ -304,7 +309,7 @@ class Turn:
         return replace(doc, detail=clip(" ".join(part for part in parts if part)))
 
     def _output(self, job: Job, doc: AttemptDoc) -> str:
-        return apart.failure((doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
+        return self._ways.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
 
     def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:
         if job not in self._past:

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
-from rekindle.agent.ports import Deeds, Memory, News, Reading, SlurmError, SlurmUnavailable
+from rekindle.agent.ports import Advice, Deeds, Memory, News, Reading, SlurmError, SlurmUnavailable
 from rekindle.agent.slurm import text
-from rekindle.agent.slurm.back import Back, numbering, read_back
+from rekindle.agent.slurm.advice import advice, have_begun_anew, numbering
+from rekindle.agent.slurm.back import Back, read_back
 from rekindle.agent.slurm.docs import job_news
 from rekindle.agent.slurm.held import ATTEMPT, KNOWN, MEMORY, NODES, Held, Ways
 from rekindle.agent.slurm.jobs import ENDED
@@ -31,6 +34,7 @@ from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.roster import Roster
 from rekindle.agent.slurm.run import Unreadable
 from rekindle.agent.slurm.turn import Turn
+from rekindle.agent.slurm.workers import UserFiles
 from rekindle.headnode.documents import AttemptDoc, NodeFacts, NodesDoc
 from rekindle.headnode.names import attempt_key
 from rekindle.wire import WIRE_VERSION, MailboxError
@@ -57,14 +61,23 @@ class Watch:
         roster: Roster,
         published: Callable[[str], bytes | None],
         owners: Owners,
+        files: UserFiles | None = None,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
         self._told_at: datetime | None = None
+        self._highest = 0  # number of a job that was ever followed
+        self._known_then = 0  # the same, when the settings were read
         self._reads = reads
         self._published = published
         self._ways = Ways(
-            cluster=cluster, reads=reads, node_map=node_map, deeds=deeds, start=self._written, owners=owners
+            cluster=cluster,
+            reads=reads,
+            node_map=node_map,
+            deeds=deeds,
+            start=self._written,
+            owners=owners,
+            files=files or UserFiles(),
         )
         self._roster = roster
         self._settings: tuple[datetime, Settings] | None = None
@@ -89,10 +102,24 @@ class Watch:
         except MailboxError:
             return None
 
-    def advice(self) -> tuple[str, ...]:
+    @property
+    def commands(self) -> int:
         """See `ports.Watcher`."""
-        settings = self._settings[1] if self._settings is not None else Settings()
-        return numbering(settings, max((doc.slurm_job for doc in self._held.docs.values()), default=0))
+        return self._reads.commands
+
+    def advice(self, now: datetime) -> tuple[Advice, ...]:
+        """See `ports.Watcher`."""
+        settings = self._reads.settings()
+        return tuple(
+            advice(
+                settings,
+                self._reads.nodes(),
+                highest=self._highest,
+                now=now,
+                reads_state=os.access(Path(settings.state_location or "/nonexistent") / "job_state", os.R_OK),
+                is_hyperpod=bool(self.cluster_arn),
+            )
+        )
 
     def followed(self, slurm_job: int) -> AttemptDoc | None:
         """The newest start of a job that is protected, as of the last look; None for one that is not."""
@@ -106,6 +133,7 @@ class Watch:
             self._back = read_back(self._ways.cluster, self._published, self._written, now)
             self._held.docs = {doc.attempt: doc for doc in self._back.docs}
             self._ways.owners.learn(self._back.docs)
+            self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._back.docs)])
         turn = Turn(self._ways, self._held, now, settings)
         try:
             reading = turn.look()
@@ -117,6 +145,9 @@ class Watch:
             reading = self._back.told_in(reading, turn.held.docs, now)
             self._has_memory = True
         self._held = turn.held
+        self._highest = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
+        if have_begun_anew(settings, self._known_then):
+            reading = replace(reading, problems=(numbering(settings, self._known_then), *reading.problems))
         self._roster.put(turn.members)
         self.slurm_version, self.cluster_arn = settings.version, turn.arn
         return replace(reading, news=reading.news + self._again(now)) if self._is_due(now) else reading
@@ -135,6 +166,7 @@ class Watch:
     def _read_settings(self, now: datetime) -> Settings:
         if self._settings is None or not timedelta(0) <= now - self._settings[0] < SETTINGS_EVERY:
             try:
+                self._known_then = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
                 self._settings = (now, self._reads.settings())
             except SlurmUnavailable:
                 raise

@@ -1,0 +1,102 @@
+"""An AWS call that hangs never outlasts the function that makes it.
+
+Lambda ends a function at its time-out without a word: nothing is logged, nothing is handed back, and the caller's retry
+meets the same. So each attempt of a call may last so long and no longer, and none is begun that could not end, and be
+told of, before the function must. botocore settles time-outs when a client is made, which is before the function knows
+when it must end; therefore the attempt is refused, not shortened.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError
+
+# What is left for the end: the pause before the attempt that is refused, log lines, metrics, the answer.
+WIND_UP_S: Final = 4.0
+
+
+class OutOfTime(BotoCoreError):  # type: ignore[misc]  # botocore has no types
+    """The function ends too soon for this call. Not one of the errors that botocore tries again."""
+
+    fmt = "{left_s:.1f} s are left, and one attempt may take {attempt_s:.1f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long one function waits for AWS. attempts: with the first one."""
+
+    connect_s: float = 2.0
+    read_s: float = 6.0
+    attempts: int = 3
+
+    @property
+    def attempt_s(self) -> float:
+        """The longest that one attempt can take: connected late, headers late, body late.
+
+        Source: botocore and urllib3: `read_timeout` counts anew for every read from the socket.
+        """
+        return self.connect_s + 2 * self.read_s
+
+    @property
+    def pauses_s(self) -> float:
+        """The longest that botocore pauses between the attempts. Source: botocore, retries/standard.py: at most 1 s
+        before the second one, twice that before each further one, 20 s at most."""
+        return sum(min(20.0, 2.0**number) for number in range(self.attempts - 1))
+
+    @property
+    def call_s(self) -> float:
+        """The longest that one call can take, with all its attempts."""
+        return self.attempts * self.attempt_s + self.pauses_s
+
+    def config(self) -> Any:
+        """botocore's Config. Standard retries inside one call; the durable steps retry beyond them."""
+        from botocore.config import Config
+
+        return Config(
+            connect_timeout=self.connect_s,
+            read_timeout=self.read_s,
+            retries={"mode": "standard", "total_max_attempts": self.attempts},
+        )
+
+
+# The recovery calls SageMaker's slow operations and has time. Everything else is answered within a second or two.
+PATIENCE: Final[Mapping[str, Patience]] = MappingProxyType({"recover": Patience(connect_s=3.0, read_s=20.0)})
+
+
+def patience_of(function: str) -> Patience:
+    """Of a function, by its name in app.py."""
+    return PATIENCE.get(function, Patience())
+
+
+class Deadline:
+    """When the invocation under way must have ended. One for a process: Lambda runs one invocation at a time in it."""
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._ends = math.inf
+
+    def begin(self, context: Any) -> None:
+        """An invocation has begun; `context` is Lambda's, which knows what is left. Without one there is no end."""
+        remaining = getattr(context, "get_remaining_time_in_millis", None)
+        self._ends = math.inf if remaining is None else self._monotonic() + remaining() / 1000
+
+    def left_s(self) -> float:
+        """Seconds until then; infinite where nobody said when."""
+        return self._ends - self._monotonic()
+
+    def guard(self, client: Any, patience: Patience) -> Any:
+        """The client itself; from now on it begins no attempt that could outlast the function."""
+
+        def check(**_: Any) -> None:
+            left_s = self.left_s()
+            if left_s < patience.attempt_s + WIND_UP_S:
+                raise OutOfTime(left_s=left_s, attempt_s=patience.attempt_s)
+
+        client.meta.events.register_first("before-send", check, unique_id="rekindle-deadline")
+        return client

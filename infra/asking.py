@@ -1,0 +1,125 @@
+"""What a check of the account finds, and how it asks: one line each, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+_DENIED: Final = frozenset(
+    {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "NotAuthorized"}
+)
+
+
+class Weight(StrEnum):
+    """How much a finding matters."""
+
+    PROBLEM = "problem"  # the deployment would fail, or stand there without working
+    NOTE = "note"  # worth knowing; also what could not be asked
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found. `remedy` is what to do, a command where there is one."""
+
+    weight: Weight
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        text = f"{self.weight}: {self.what} -> {self.remedy}"
+        return " ".join(text.split())
+
+
+def problem(what: str, remedy: str) -> Finding:
+    """A finding that stops the deployment."""
+    return Finding(Weight.PROBLEM, what, remedy)
+
+
+def note(what: str, remedy: str) -> Finding:
+    """A finding that does not."""
+    return Finding(Weight.NOTE, what, remedy)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One stack in one account and Region, before anything is done to it.
+
+    session: a boto3 Session with both settled. existing: CloudFormation's description of the stack, None where there is
+    none. template: the packaged one; None before it is built. given: the parameters of this deployment.
+    """
+
+    session: Any
+    stack: str
+    account_id: str
+    existing: Mapping[str, Any] | None = None
+    template: Mapping[str, Any] | None = None
+    bundle_bytes: int = 0
+    given: Mapping[str, str] = field(default_factory=dict)
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    def client(self, service: str) -> Any:
+        """boto3's client of a service, made once."""
+        if service not in self._clients:
+            self._clients[service] = self.session.client(service)
+        return self._clients[service]
+
+    @property
+    def region(self) -> str:
+        """Where the stack is, or is to be."""
+        return str(self.session.region_name)
+
+    @property
+    def status(self) -> str | None:
+        """CloudFormation's word on the stack, None where there is none."""
+        return str(self.existing["StackStatus"]) if self.existing else None
+
+    @property
+    def is_new(self) -> bool:
+        """True where the deployment creates the stack."""
+        return self.status in (None, "REVIEW_IN_PROGRESS")
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """The parameters as the deployment would have them: given now, else chosen before, else the default."""
+        declared = (self.template or {}).get("Parameters", {})
+        before = {one["ParameterKey"]: one["ParameterValue"] for one in (self.existing or {}).get("Parameters", [])}
+        defaults = {name: str(about["Default"]) for name, about in declared.items() if "Default" in about}
+        kept = {name: text for name, text in before.items() if self.template is None or name in declared}
+        return {**defaults, **kept, **self.given}
+
+    def listed(self, parameter: str) -> list[str]:
+        """The entries of a parameter that is a list."""
+        return [one.strip() for one in self.texts.get(parameter, "").split(",") if one.strip()]
+
+
+Check = Callable[[Asked], Iterable[Finding]]
+
+
+def findings(asked: Asked, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+    """What the checks find. What AWS does not answer is a note: not knowing stops nobody.
+
+    checks: (what it is about, the check).
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    for about, check in checks:
+        try:
+            yield from check(asked)
+        except (ClientError, BotoCoreError) as err:
+            yield note(f"{about} could not be checked: {err}", _why(err))
+
+
+def _why(err: Exception) -> str:
+    response = getattr(err, "response", None) or {}
+    code = str(response.get("Error", {}).get("Code", ""))
+    if code in _DENIED:
+        return "deploy as somebody who may ask, or look yourself"
+    return "look yourself; the deployment goes on"
+
+
+def code_of(err: Any) -> str:
+    """The error code of a botocore ClientError."""
+    return str(err.response.get("Error", {}).get("Code", ""))

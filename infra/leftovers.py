@@ -1,0 +1,179 @@
+"""What a removed stack leaves in the account, each with what it costs and how it goes; and what forbids the removal.
+
+Kept on purpose, since the next deployment takes it up: the table and the bucket. Left because the stack does not know
+it: what the service made at run time (alarms of Jobs, queues of head nodes), what people wrote (parameters, secrets),
+what they attached to it, and the bucket of bundles, which all stages share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from infra.asking import Asked, Check, Finding, findings, note, problem
+
+_AT_ONCE: Final = 20  # names in one command, so that a line stays one
+_GONE: Final = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})  # of a creation that was rolled back
+_CLUSTER_LOGS: Final = "/aws/sagemaker/"
+
+
+def forbids(asked: Asked) -> Iterator[Finding]:
+    """What would make CloudFormation stop half way through the deletion, with the rest gone."""
+    cloud = asked.client("cloudformation")
+    own = [
+        one
+        for page in cloud.get_paginator("list_stack_resources").paginate(StackName=asked.stack)
+        for one in page["StackResourceSummaries"]
+        if one.get("PhysicalResourceId") and one["ResourceStatus"] not in _GONE
+    ]
+    ids = {one["PhysicalResourceId"] for one in own}
+    for one in own:
+        if one["ResourceType"] == "AWS::IAM::ManagedPolicy":
+            yield from _attached(asked, one["PhysicalResourceId"], own=ids)
+        elif one["ResourceType"] == "AWS::Events::EventBus":
+            yield from _rules(asked, one["PhysicalResourceId"], own=ids)
+
+
+def _attached(asked: Asked, arn: str, *, own: set[str]) -> Iterator[Finding]:
+    pages = asked.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=arn)
+    for page in pages:
+        for kind, members in (("role", "PolicyRoles"), ("user", "PolicyUsers"), ("group", "PolicyGroups")):
+            for one in page.get(members, []):
+                name = one[f"{kind.capitalize()}Name"]
+                if name not in own:
+                    yield problem(
+                        f"the {kind} {name} still has the policy {arn}",
+                        f"aws iam detach-{kind}-policy --{kind}-name {name} --policy-arn {arn}",
+                    )
+
+
+def _rules(asked: Asked, bus: str, *, own: set[str]) -> Iterator[Finding]:
+    name = bus.rpartition("/")[2]
+    for page in asked.client("events").get_paginator("list_rules").paginate(EventBusName=name):
+        for rule in page["Rules"]:
+            mine = {rule["Name"], f"{name}|{rule['Name']}", rule.get("Arn", "")}
+            if not mine & own:
+                yield problem(
+                    f"the rule {rule['Name']} on the bus {name} is none of the stack's",
+                    f"aws events remove-targets --event-bus-name {name} --rule {rule['Name']} --ids ..., "
+                    f"then aws events delete-rule --event-bus-name {name} --name {rule['Name']}",
+                )
+
+
+def left(asked: Asked) -> tuple[Finding, ...]:
+    """What is there once the stack is gone, beside what the template keeps."""
+    return tuple(findings(asked, _LEFT))
+
+
+def _alarms(asked: Asked) -> Iterator[Finding]:
+    watch = asked.client("cloudwatch")
+    for prefix in (f"{asked.stack}-job-", f"{asked.stack}-jobs-"):
+        found = [
+            one
+            for page in watch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
+            for one in page["MetricAlarms"]
+        ]
+        # Another stage may be called `job-…`: an alarm says by its tag whose it is.
+        names = [one["AlarmName"] for one in found if _stack_tag(watch, one["AlarmArn"]) == asked.stack]
+        yield from _in_lines(
+            names,
+            "alarm{s} of Jobs, billed at 0.10 USD a month each (0.30 with a band)",
+            "aws cloudwatch delete-alarms --alarm-names {names}",
+        )
+
+
+def _stack_tag(watch: Any, arn: str) -> str | None:
+    tags = watch.list_tags_for_resource(ResourceARN=arn)["Tags"]
+    return next((str(one["Value"]) for one in tags if one["Key"] == "rekindle:stack"), None)
+
+
+def _queues(asked: Asked) -> Iterator[Finding]:
+    prefix = f"{asked.stack}-agent-"
+    pages = asked.client("sqs").get_paginator("list_queues").paginate(QueueNamePrefix=prefix)
+    urls = [url for page in pages for url in page.get("QueueUrls", [])]
+    stacks = _other_stacks(asked)
+    mine = [url for url in urls if not any(url.rpartition("/")[2].startswith(f"{other}-") for other in stacks)]
+    for url in mine:
+        yield note(
+            f"the queue of a head node's agent {url}, billed by its agent's polls",
+            f"stop that agent, then aws sqs delete-queue --queue-url {url}",
+        )
+
+
+def _other_stacks(asked: Asked) -> list[str]:
+    """Stages whose names begin like this one's queues (`rekindle-agent-x`)."""
+    pages = asked.client("cloudformation").get_paginator("describe_stacks").paginate()
+    names = [str(one["StackName"]) for page in pages for one in page["Stacks"]]
+    return [name for name in names if name.startswith(f"{asked.stack}-agent")]
+
+
+def _parameters(asked: Asked) -> Iterator[Finding]:
+    filters = [{"Key": "Path", "Option": "Recursive", "Values": [f"/{asked.stack}"]}]
+    pages = asked.client("ssm").get_paginator("describe_parameters").paginate(ParameterFilters=filters)
+    names = [one["Name"] for page in pages for one in page["Parameters"]]
+    yield from _in_lines(
+        sorted(names),
+        "stored setting{s}, policies and secrets that people wrote",
+        "aws ssm delete-parameters --names {names}",
+    )
+
+
+def _subscriptions(asked: Asked) -> Iterator[Finding]:
+    logs = asked.client("logs")
+    function = f":function:{asked.stack}-log_batch"
+    groups = [
+        one["logGroupName"]
+        for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=_CLUSTER_LOGS)
+        for one in page["logGroups"]
+    ]
+    for group in groups:
+        for one in logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"]:
+            if one["destinationArn"].endswith(function):
+                yield note(
+                    f"the subscription {one['filterName']} of {group} sends to a function that is gone",
+                    f"aws logs delete-subscription-filter --log-group-name {group} --filter-name {one['filterName']}",
+                )
+
+
+def _log_groups(asked: Asked) -> Iterator[Finding]:
+    pages = asked.client("logs").get_paginator("describe_log_groups")
+    prefix = f"/aws/lambda/{asked.stack}-"
+    others = [f"/aws/lambda/{name}-" for name in _stacks_below(asked)]
+    names = [one["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for one in page["logGroups"]]
+    for name in names:
+        if not any(name.startswith(other) for other in others):
+            yield note(f"the log group {name}", f"aws logs delete-log-group --log-group-name {name}")
+
+
+def _stacks_below(asked: Asked) -> list[str]:
+    pages = asked.client("cloudformation").get_paginator("describe_stacks").paginate()
+    names = [str(one["StackName"]) for page in pages for one in page["Stacks"]]
+    return [name for name in names if name.startswith(f"{asked.stack}-")]
+
+
+def _bundles(asked: Asked) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    name = f"rekindle-artefacts-{asked.account_id}-{asked.region}"
+    try:
+        asked.client("s3").head_bucket(Bucket=name, ExpectedBucketOwner=asked.account_id)
+    except ClientError:
+        return
+    yield note(f"the bucket {name} of bundles and templates, shared by all stages", f"aws s3 rb s3://{name} --force")
+
+
+def _in_lines(names: list[str], what: str, remedy: str) -> Iterator[Finding]:
+    for first in range(0, len(names), _AT_ONCE):
+        some = names[first : first + _AT_ONCE]
+        text = what.replace("{s}", "" if len(some) == 1 else "s")
+        yield note(f"{len(some)} {text}", remedy.format(names=" ".join(some)))
+
+
+_LEFT: Final[tuple[tuple[str, Check], ...]] = (
+    ("alarms of Jobs", _alarms),
+    ("queues of head nodes", _queues),
+    ("stored settings", _parameters),
+    ("subscriptions of log groups", _subscriptions),
+    ("log groups", _log_groups),
+    ("the bucket of bundles", _bundles),
+)

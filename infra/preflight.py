@@ -1,0 +1,151 @@
+"""What would stop a deployment, found before anything is created: `python -m infra.preflight --stage STAGE`.
+
+Each finding is one line with its remedy. A problem stops `make deploy`; a note does not. What AWS refuses to tell is a
+note as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from infra.asking import Asked, Check, Finding, Weight, code_of, findings, problem
+from infra.package import BUNDLE, TEMPLATE
+from infra.preflight_names import earlier_life
+from infra.preflight_template import TEMPLATE_CHECKS
+from infra.quotas import quotas
+
+STILLBORN: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
+# A Lambda of a Region that does not know an operation. Source: Lambda answers so for any path that it has not.
+_UNKNOWN_OPERATION: Final = frozenset(
+    {"UnknownOperationException", "UnknownOperation", "InvalidAction", "MissingAuthenticationTokenException"}
+)
+
+
+def durable_functions(asked: Asked) -> Iterator[Finding]:
+    """Asked of the Region itself: Lambda lists the durable executions of a function that need not exist."""
+    from botocore.exceptions import ClientError, EndpointConnectionError
+
+    missing = problem(
+        f"Lambda in {asked.region} has no durable functions",
+        "choose a Region that has them: https://docs.aws.amazon.com/lambda/latest/dg/durable-functions.html",
+    )
+    try:
+        asked.client("lambda").list_durable_executions_by_function(FunctionName=f"{asked.stack}-recover", MaxItems=1)
+    except EndpointConnectionError:
+        yield missing
+    except ClientError as err:
+        if code_of(err) == "ResourceNotFoundException":  # Lambda knows the question, and has no such function yet
+            return
+        if code_of(err) in _UNKNOWN_OPERATION or code_of(err) == "404":
+            yield missing
+            return
+        raise
+
+
+def state(asked: Asked) -> Iterator[Finding]:
+    """Whether CloudFormation would take a deployment now."""
+    status, stack = asked.status, asked.stack
+    if status in STILLBORN:
+        stage = "prod" if stack == "rekindle" else stack.removeprefix("rekindle-")
+        yield problem(
+            f"{stack} is {status}: it never worked, or could not be removed",
+            f"remove it first: make undeploy STAGE={stage}; tables and buckets stay and are taken up again",
+        )
+    elif status == "UPDATE_ROLLBACK_FAILED":
+        yield problem(
+            f"{stack} is {status}",
+            f"aws cloudformation continue-update-rollback --stack-name {stack}, then deploy again",
+        )
+    elif status is not None and status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS":
+        yield problem(f"{stack} is {status}: somebody else is at it", "wait until that has ended, then deploy again")
+
+
+def local_tools(_: Asked) -> Iterator[Finding]:
+    """What this machine needs to build the package; the Makefile has looked for Python itself."""
+    import importlib.util
+
+    if importlib.util.find_spec("pip") is None:
+        yield problem("this Python has no pip", "python -m ensurepip --upgrade (Debian: apt-get install python3-pip)")
+
+
+ACCOUNT_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
+    ("this machine", local_tools),
+    ("durable functions", durable_functions),
+    ("the stack's state", state),
+    ("quotas", quotas),
+)
+
+
+def look(
+    session: Any, stack: str, *, package: Path | None = None, parameters: Mapping[str, str] | None = None
+) -> tuple[Finding, ...]:
+    """All that is found about deploying to `stack` now. package: what `make package` made; None before that.
+
+    Raises:
+        ClientError, BotoCoreError: CloudFormation does not say whether there is such a stack.
+    """
+    asked = ask(session, stack, package=package, parameters=parameters or {})
+    checks = list(ACCOUNT_CHECKS)
+    if asked.template is not None:
+        checks += [*TEMPLATE_CHECKS, ("what is left of an earlier life", earlier_life)]
+    return tuple(findings(asked, checks))
+
+
+def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[str, str]) -> Asked:
+    """The stack as it is, with the package that is to be deployed."""
+    from botocore.exceptions import ClientError
+
+    try:
+        found = session.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+    except ClientError as err:
+        if not (code_of(err) == "ValidationError" and "does not exist" in str(err)):
+            raise
+        found = []
+    template, size = None, 0
+    if package is not None:
+        template = json.loads((package / TEMPLATE).read_text(encoding="utf-8"))
+        size = (package / BUNDLE).stat().st_size
+    return Asked(
+        session=session,
+        stack=stack,
+        account_id=str(session.client("sts").get_caller_identity()["Account"]),
+        existing=next((one for one in found if one["StackStatus"] != "DELETE_COMPLETE"), None),
+        template=template,
+        bundle_bytes=size,
+        given=parameters,
+    )
+
+
+def tell(found: Sequence[Finding]) -> bool:
+    """Print the findings, problems first; True where nothing stops the deployment."""
+    for one in sorted(found, key=lambda one: one.weight is not Weight.PROBLEM):
+        print(one, file=sys.stderr)
+    return all(one.weight is not Weight.PROBLEM for one in found)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line. 0 where nothing stops a deployment, 1 with one line for each thing that does."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from infra.deploy import DeploymentError, stack_name
+    from infra.session import SessionError, open_session
+
+    parser = argparse.ArgumentParser(prog="python -m infra.preflight", description="What would stop a deployment.")
+    parser.add_argument("--stage", default="prod")
+    parser.add_argument("--region", help="AWS Region; the profile's when not given")
+    args = parser.parse_args(argv)
+    try:
+        found = look(open_session(args.region), stack_name(args.stage))
+    except (DeploymentError, SessionError, BotoCoreError, ClientError) as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 1
+    return 0 if tell(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

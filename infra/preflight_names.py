@@ -1,0 +1,166 @@
+"""What stands in the account under the names that a new stack will give: an earlier life, or somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from infra.asking import Asked, Finding, code_of, note, problem
+from infra.preflight_template import resolver
+from localcloud.stacks.values import BadParameters
+
+# What of a table cannot be seen in the import and is believed afterwards: CloudFormation compares nothing.
+# Source: CloudFormation guide, import-resources-automatically (it advises to detect drift after an import).
+_OF_A_TABLE: Final = ("KeySchema", "GlobalSecondaryIndexes")
+
+
+def earlier_life(asked: Asked) -> Iterator[Finding]:
+    """Only before the stack is created: later they are its own."""
+    if not asked.is_new:
+        return
+    try:
+        resolve = resolver(asked)
+    except BadParameters:
+        return  # told by another check
+    names = _names(asked, resolve)
+    yield from _table(asked, names["AWS::DynamoDB::Table"])
+    yield from _bucket(asked, names["AWS::S3::Bucket"])
+    for kind, (lister, remedy) in _TAKEN.items():
+        for name in sorted(names[kind].keys() & lister(asked, list(names[kind]))):
+            yield problem(f"{kind} {name} is there and belongs to no stack of this name", remedy.format(name=name))
+
+
+def _names(asked: Asked, resolve: Callable[[Any], Any]) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Type -> name -> properties of the template's resources that have names of their own."""
+    assert asked.template is not None  # noqa: S101  this check runs with a template only
+    found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _PROPERTY}
+    for one in asked.template["Resources"].values():
+        kind, properties = one["Type"], one.get("Properties", {})
+        if kind in _PROPERTY and _PROPERTY[kind] in properties:
+            found[kind][str(resolve(properties[_PROPERTY[kind]]))] = resolve(properties)
+    return found
+
+
+def _owner(asked: Asked, physical_id: str) -> str | None:
+    """The stack that a resource belongs to."""
+    from botocore.exceptions import ClientError
+
+    try:
+        found = asked.client("cloudformation").describe_stack_resources(PhysicalResourceId=physical_id)
+    except ClientError as err:
+        if code_of(err) == "ValidationError":
+            return None
+        raise
+    return next((str(one["StackName"]) for one in found["StackResources"]), None)
+
+
+def _table(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    for name, wanted in names.items():
+        try:
+            table = asked.client("dynamodb").describe_table(TableName=name)["Table"]
+        except ClientError as err:
+            if code_of(err) == "ResourceNotFoundException":
+                continue
+            raise
+        if owner := _owner(asked, name):
+            yield problem(f"the table {name} belongs to the stack {owner}", "deploy under another STAGE")
+            continue
+        differs = [part for part in _OF_A_TABLE if _shape(table.get(part)) != _shape(wanted.get(part))]
+        if differs:
+            yield problem(
+                f"the table {name} of an earlier life has another {' and '.join(differs)} than the template",
+                "restore its data into a table of the new form, or deploy under another STAGE; docs/deploy.md, Remove",
+            )
+        else:
+            yield note(f"the table {name} of an earlier life is taken up, with its Jobs and Incidents", "nothing to do")
+
+
+def _shape(part: Any) -> Any:
+    """Keys and projections; without what DynamoDB adds (state, sizes, ARNs)."""
+    kept = ("IndexName", "KeySchema", "Projection", "ProjectionType", "NonKeyAttributes", "AttributeName", "KeyType")
+    if isinstance(part, Mapping):
+        return {name: _shape(one) for name, one in part.items() if name in kept}
+    return [_shape(one) for one in part] if isinstance(part, list) else part
+
+
+def _bucket(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    s3 = asked.client("s3")
+    for name in names:
+        try:
+            s3.head_bucket(Bucket=name, ExpectedBucketOwner=asked.account_id)
+        except ClientError as err:
+            if code_of(err) in ("404", "NoSuchBucket"):
+                continue
+            if code_of(err) == "403":
+                yield problem(f"the bucket {name} is another account's, or closed to you", "deploy under another STAGE")
+                continue
+            raise
+        if owner := _owner(asked, name):
+            yield problem(f"the bucket {name} belongs to the stack {owner}", "deploy under another STAGE")
+            continue
+        yield note(f"the bucket {name} of an earlier life is taken up, with its checkpoints", "nothing to do")
+        try:
+            s3.get_bucket_policy(Bucket=name)
+        except ClientError as err:
+            if code_of(err) == "NoSuchBucketPolicy":
+                continue
+            raise
+        yield problem(
+            f"the bucket {name} has a policy, where CloudFormation makes one and takes up none",
+            f"aws s3api delete-bucket-policy --bucket {name} (read it first: aws s3api get-bucket-policy)",
+        )
+
+
+def _log_groups(asked: Asked, _: list[str]) -> set[str]:
+    pages = asked.client("logs").get_paginator("describe_log_groups")
+    prefix = f"/aws/lambda/{asked.stack}-"
+    return {one["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for one in page["logGroups"]}
+
+
+def _alarms(asked: Asked, names: list[str]) -> set[str]:
+    found: set[str] = set()
+    for first in range(0, len(names), 100):
+        answer = asked.client("cloudwatch").describe_alarms(AlarmNames=names[first : first + 100], MaxRecords=100)
+        found |= {one["AlarmName"] for one in answer["MetricAlarms"]}
+    return found
+
+
+def _buses(asked: Asked, _: list[str]) -> set[str]:
+    found = asked.client("events").list_event_buses(NamePrefix=asked.stack, Limit=100)["EventBuses"]
+    return {one["Name"] for one in found}
+
+
+def _functions(asked: Asked, names: list[str]) -> set[str]:
+    from botocore.exceptions import ClientError
+
+    found = set()
+    for name in names:
+        try:
+            asked.client("lambda").get_function_configuration(FunctionName=name)
+        except ClientError as err:
+            if code_of(err) != "ResourceNotFoundException":
+                raise
+            continue
+        found.add(name)
+    return found
+
+
+# Type -> the property that names it.
+_PROPERTY: Final = {
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::CloudWatch::Alarm": "AlarmName",
+    "AWS::Events::EventBus": "Name",
+    "AWS::Serverless::Function": "FunctionName",
+}
+_TAKEN: Final[Mapping[str, tuple[Callable[[Asked, list[str]], set[str]], str]]] = {
+    "AWS::Logs::LogGroup": (_log_groups, "aws logs delete-log-group --log-group-name {name}"),
+    "AWS::CloudWatch::Alarm": (_alarms, "aws cloudwatch delete-alarms --alarm-names {name}"),
+    "AWS::Events::EventBus": (_buses, "aws events delete-event-bus --name {name}"),
+    "AWS::Serverless::Function": (_functions, "aws lambda delete-function --function-name {name}"),
+}

@@ -1,0 +1,169 @@
+"""What CloudFormation, IAM or a wrong parameter would stop half way, read from the packaged template beforehand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from infra.asking import Asked, Check, Finding, code_of, note, problem
+from localcloud.intrinsics import Stack
+from localcloud.stacks.values import BadParameters, conditions_of, parameter_texts, parameter_values
+
+# Source: CloudFormation quotas: a template given by URL; resources of one template.
+MAX_TEMPLATE_BYTES: Final = 1_048_576
+MAX_RESOURCES: Final = 500
+# Source: IAM user guide, IAM and STS quotas: all inline policies of a role together; one managed policy. White space is
+# not counted.
+MAX_INLINE: Final = 10_240
+MAX_MANAGED: Final = 6_144
+TRAINING_LOGS: Final = "/aws/sagemaker/TrainingJobs"
+
+
+def parameters(asked: Asked) -> Iterator[Finding]:
+    """Names and values that the template does not take."""
+    assert asked.template is not None  # noqa: S101  these checks run with a template only
+    try:
+        parameter_texts(asked.template, asked.texts)
+    except BadParameters as err:
+        for text in str(err).split("; "):
+            yield problem(f"parameter {text}", "docs/deploy.md lists the parameters and their values")
+
+
+def sizes(asked: Asked) -> Iterator[Finding]:
+    """Of the template, and of each role's policies with the parameters as they are given."""
+    assert asked.template is not None  # noqa: S101
+    resources = asked.template["Resources"]
+    size = len(json.dumps(asked.template))
+    if size > MAX_TEMPLATE_BYTES:
+        yield problem(f"the template has {size} bytes; CloudFormation takes {MAX_TEMPLATE_BYTES}", "report this")
+    if len(resources) > MAX_RESOURCES:
+        yield problem(
+            f"the template has {len(resources)} resources; CloudFormation takes {MAX_RESOURCES}", "report this"
+        )
+    try:
+        resolve = resolver(asked)
+    except BadParameters:
+        return  # told by `parameters`
+    fewer = "give fewer TrainingBuckets, TrainingRoleArns or KmsKeyArns, or deploy a stage for each half of them"
+    for name, one in resources.items():
+        properties = one.get("Properties", {})
+        if one["Type"] == "AWS::IAM::Role":
+            total = sum(_length(resolve(policy["PolicyDocument"])) for policy in properties.get("Policies", []))
+            if total > MAX_INLINE:
+                yield problem(f"the inline policies of {name} have {total} bytes; IAM takes {MAX_INLINE}", fewer)
+        elif one["Type"] == "AWS::IAM::ManagedPolicy":
+            total = _length(resolve(properties["PolicyDocument"]))
+            if total > MAX_MANAGED:
+                yield problem(f"the managed policy {name} has {total} bytes; IAM takes {MAX_MANAGED}", fewer)
+
+
+def named(asked: Asked) -> Iterator[Finding]:
+    """What the parameters name must be there: a typing error here is found when a run needs it, else."""
+    yield from _log_group(asked)
+    for bucket in asked.listed("TrainingBuckets"):
+        yield from _bucket(asked, bucket)
+    for arn in asked.listed("TrainingRoleArns"):
+        yield from _role(asked, arn)
+
+
+def _log_group(asked: Asked) -> Iterator[Finding]:
+    if asked.texts.get("TrainingLogSignatures") != "yes":
+        return
+    found = asked.client("logs").describe_log_groups(logGroupNamePrefix=TRAINING_LOGS)["logGroups"]
+    if all(one["logGroupName"] != TRAINING_LOGS for one in found):
+        yield problem(
+            f"TrainingLogSignatures is yes and there is no log group {TRAINING_LOGS}",
+            f"aws logs create-log-group --log-group-name {TRAINING_LOGS}, or run one training job first",
+        )
+
+
+def _bucket(asked: Asked, bucket: str) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    s3 = asked.client("s3")
+    try:
+        s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=asked.account_id)
+    except ClientError as err:
+        known = {
+            "404": "does not exist",
+            "NoSuchBucket": "does not exist",
+            "403": "is not this account's, or closed to you",
+        }
+        said = known.get(code_of(err), f"cannot be read: {err}")
+        yield problem(f"the bucket {bucket} of TrainingBuckets {said}", "correct TrainingBuckets, or create it first")
+        return
+    configuration = s3.get_bucket_notification_configuration(Bucket=bucket)
+    if "EventBridgeConfiguration" not in configuration:
+        yield note(
+            f"the bucket {bucket} sends no events: what trainers answer there is seen at the next look only",
+            'turn its EventBridge notifications on: docs/deploy.md, "After the first deployment"',
+        )
+
+
+def _role(asked: Asked, arn: str) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    name = arn.rpartition("/")[2]
+    try:
+        found = asked.client("iam").get_role(RoleName=name)["Role"]["Arn"]
+    except ClientError as err:
+        if code_of(err) != "NoSuchEntity":
+            raise
+        found = None
+    if found != arn:
+        yield problem(
+            f"there is no role {arn} (TrainingRoleArns)", "correct TrainingRoleArns, or create the role first"
+        )
+
+
+class _Guessed(Mapping[Any, Any]):
+    """What a resource will be called is known when it is made: until then a text as long as the longest may be."""
+
+    def __init__(self, asked: Asked, known: Mapping[str, Any]) -> None:
+        self._asked = asked
+        self._known = known
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str) and key in self._known:
+            return self._known[key]
+        logical_id = key if isinstance(key, str) else key[0]
+        own = f"{self._asked.region}:{self._asked.account_id}"
+        return f"arn:aws:dynamodb:{own}:{self._asked.stack}-{logical_id}-{'X' * 13}"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def resolver(asked: Asked) -> Any:
+    """A function that works a value of the template out, as far as that can be done before the stack stands.
+
+    Raises:
+        BadParameters: the parameters do not fit the template.
+    """
+    assert asked.template is not None  # noqa: S101
+    texts = parameter_texts(asked.template, asked.texts)
+    pseudo = {
+        "AWS::StackName": asked.stack,
+        "AWS::AccountId": asked.account_id,
+        "AWS::Region": asked.region,
+        "AWS::Partition": asked.session.get_partition_for_region(asked.region),
+    }
+    known = {**pseudo, **parameter_values(asked.template, texts)}
+    guessed = _Guessed(asked, known)
+    stack = Stack(references=guessed, attributes=guessed, conditions=conditions_of(asked.template, known))
+    return stack.resolve
+
+
+def _length(document: Any) -> int:
+    return len(json.dumps(document, separators=(",", ":")))
+
+
+TEMPLATE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
+    ("parameters", parameters),
+    ("sizes", sizes),
+    ("what the parameters name", named),
+)

@@ -1,0 +1,113 @@
+"""Whether the account has room for the stack, in the figures that AWS itself gives.
+
+CloudWatch's alarms (5,000), DynamoDB's tables and API Gateway's APIs have quotas as well; they are far from what one
+stack needs, and no call tells how many are used without listing them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from infra.asking import Asked, Finding, note, problem
+from infra.functions import FUNCTIONS, Trigger
+
+# Source: Lambda guide, configuration-concurrency: so much must stay unreserved.
+_UNRESERVED: Final = 100
+# A storm of events runs a dozen functions at once; new accounts are given 10. Source: Lambda quotas.
+_FEW: Final = 50
+# Source: EventBridge quotas: "Number of rules" per bus, "Event buses".
+_RULES, _BUSES = "L-244521F2", "L-658A4FD9"
+_INCREASE: Final = "ask for more: aws service-quotas request-service-quota-increase"
+
+
+def quotas(asked: Asked) -> Iterator[Finding]:
+    """Stacks, roles, policies, Lambda's code and concurrency, rules and buses."""
+    yield from _lambda(asked)
+    if not asked.is_new:
+        return
+    yield from _stacks(asked)
+    yield from _iam(asked)
+    yield from _events(asked)
+
+
+def _short(what: str, *, used: int, more: int, limit: int, remedy: str) -> Iterator[Finding]:
+    if used + more > limit:
+        yield problem(f"{what}: {used} of {limit} are used and {more} more are needed", remedy)
+
+
+def _count(template: Mapping[str, Any] | None, kind: str, otherwise: int) -> int:
+    if template is None:
+        return otherwise
+    return sum(one["Type"] == kind for one in template["Resources"].values())
+
+
+def _stacks(asked: Asked) -> Iterator[Finding]:
+    cloud = asked.client("cloudformation")
+    limits = {one["Name"]: one["Value"] for one in cloud.describe_account_limits()["AccountLimits"]}
+    if "StackLimit" in limits:
+        used = sum(len(page["Stacks"]) for page in cloud.get_paginator("describe_stacks").paginate())
+        used -= asked.status is not None
+        remedy = f"delete stacks, or {_INCREASE} --service-code cloudformation --quota-code L-0485CB21"
+        yield from _short("CloudFormation stacks", used=used, more=1, limit=limits["StackLimit"], remedy=remedy)
+
+
+def _iam(asked: Asked) -> Iterator[Finding]:
+    summary = asked.client("iam").get_account_summary()["SummaryMap"]
+    for kind, name, otherwise in (("Role", "Roles", len(FUNCTIONS)), ("ManagedPolicy", "Policies", 3)):
+        if f"{name}Quota" in summary:
+            yield from _short(
+                f"IAM {name.lower()}",
+                used=summary[name],
+                more=_count(asked.template, f"AWS::IAM::{kind}", otherwise),
+                limit=summary[f"{name}Quota"],
+                remedy="delete some that nobody uses, or ask for more in Service Quotas (IAM, in us-east-1)",
+            )
+
+
+def _lambda(asked: Asked) -> Iterator[Finding]:
+    answer = asked.client("lambda").get_account_settings()
+    limit, usage = answer["AccountLimit"], answer["AccountUsage"]
+    # Each function, and each version of the recovery, keeps a copy of the bundle.
+    yield from _short(
+        "Lambda code storage in bytes",
+        used=usage["TotalCodeSize"],
+        more=asked.bundle_bytes * (len(FUNCTIONS) + 1 if asked.is_new else 1),
+        limit=limit["TotalCodeSize"],
+        remedy="delete old functions and versions, or " + _INCREASE + " --service-code lambda --quota-code L-2ACBD22F",
+    )
+    reserving = sum(one.can_be_flooded for one in FUNCTIONS)
+    before = {one["ParameterKey"]: one["ParameterValue"] for one in (asked.existing or {}).get("Parameters", [])}
+    wanted = _number(asked.texts.get("EventConcurrency")) * reserving
+    reserved = 0 if asked.is_new else _number(before.get("EventConcurrency")) * reserving
+    free = limit["UnreservedConcurrentExecutions"] + reserved - _UNRESERVED
+    more = _INCREASE + " --service-code lambda --quota-code L-B99A9384 --desired-value 1000"
+    if wanted > max(free, 0):
+        yield problem(
+            f"EventConcurrency reserves {wanted} concurrent executions and the account can reserve {max(free, 0)}",
+            f"give a smaller EventConcurrency, 0 for none, or {more}",
+        )
+    if limit["ConcurrentExecutions"] < _FEW:
+        yield note(f"Lambda runs only {limit['ConcurrentExecutions']} functions at once in this account", more)
+
+
+def _number(text: str | None) -> int:
+    """0 for what is no number: the check of the parameters tells that."""
+    return int(text) if text is not None and text.isdecimal() else 0
+
+
+def _events(asked: Asked) -> Iterator[Finding]:
+    events = asked.client("events")
+    remedy = _INCREASE + " --service-code events --quota-code "
+    rules = sum(len(page["Rules"]) for page in events.get_paginator("list_rules").paginate())
+    more = sum(one.trigger in (Trigger.DEFAULT_BUS, Trigger.SCHEDULE) for one in FUNCTIONS)
+    limit = _quota(asked, _RULES)
+    yield from _short(
+        "EventBridge rules on the default bus", used=rules, more=more, limit=limit, remedy=remedy + _RULES
+    )
+    buses = len(events.list_event_buses(Limit=100)["EventBuses"])
+    yield from _short("EventBridge buses", used=buses, more=1, limit=_quota(asked, _BUSES), remedy=remedy + _BUSES)
+
+
+def _quota(asked: Asked, code: str) -> int:
+    return int(asked.client("service-quotas").get_service_quota(ServiceCode="events", QuotaCode=code)["Quota"]["Value"])

@@ -1,0 +1,56 @@
+"""An account to deploy to: moto for the services, our CloudFormation and Region over HTTP, found by the environment."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from localcloud.stacks.account import Account
+from localcloud.stacks.api import CloudFormation
+from localcloud.stacks.records import StackRecord
+from localcloud.stacks.region import Region
+from tests.infra.stack_reading import REGION
+
+ACCOUNT_ID = "123456789012"
+
+
+@dataclass
+class LiveAccount:
+    """What a test sees of it. `region` is changed before `session` is used for the first time."""
+
+    session: boto3.session.Session
+    region: Region
+
+    def client(self, service: str) -> Any:
+        return self.session.client(service)
+
+    def stack(self, name: str) -> StackRecord:
+        return self.region.cloudformation.stack(name)
+
+    @property
+    def account(self) -> Account:
+        return self.region.cloudformation.account
+
+    def statuses(self, name: str, logical_id: str) -> list[str]:
+        """What happened to one resource of a stack, in order."""
+        return [one["ResourceStatus"] for one in self.stack(name).events if one["LogicalResourceId"] == logical_id]
+
+
+@contextmanager
+def live_account(**region: Any) -> Iterator[LiveAccount]:
+    """An account of its own while this lasts. region: what differs of its Region, see localcloud.stacks.region."""
+    with mock_aws(), pytest.MonkeyPatch.context() as patch:
+        clients = functools.cache(boto3.session.Session(region_name=REGION).client)
+        cloudformation = CloudFormation(Account(clients, ACCOUNT_ID, REGION))
+        found = Region(cloudformation, **region)
+        with found.served() as environ:
+            for name, url in environ.items():
+                patch.setenv(name, url)
+            yield LiveAccount(boto3.session.Session(region_name=REGION), found)
