@@ -522,8 +522,8 @@ def test_a_job_that_was_handed_to_another_stage_meanwhile_is_not_resubmitted() -
         (None, False),  # the stack that set the environment is older than this
         ((), True),
         ((ROLE,), False),
-        (("arn:aws:iam::123456789012:role/*",), False),  # as IAM reads a resource
-        (("arn:aws:iam::123456789012:role/other", "arn:aws:iam::210987654321:role/*"), True),
+        (("arn:aws:iam::111122223333:role/*",), False),  # as IAM reads a resource
+        (("arn:aws:iam::111122223333:role/other", "arn:aws:iam::210987654321:role/*"), True),
     ],
 )
 def test_a_job_whose_role_cannot_be_handed_over_is_told_while_its_owner_is_there(
