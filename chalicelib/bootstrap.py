@@ -640,7 +640,9 @@ def _registry(settings: Settings, clients: Clients) -> DynamoJobRegistry:
 def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler:
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
 
-    return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus, stage=stage_of(settings.stage))
+    return TrainingJobScheduler(
+        clients("sagemaker"), bus=settings.bus, stage=stage_of(settings.stage), roles=settings.training_roles
+    )
 
 
 def _listings(settings: Settings, clients: Clients) -> DynamoListings:
