@@ -23,7 +23,7 @@ from rekindle.headnode.names import cluster_prefix, queue_name
 COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
 # Where HyperPod and ParallelCluster have Slurm's commands, besides PATH.
 FOLDERS: Final = "/opt/slurm/bin"
-MANY_A_MINUTE: Final = 60  # commands; slurmctld answers hundreds a second, and others ask as well
+MANY_A_MINUTE: Final = 20  # commands; at the default rhythm it is three a look, and six looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

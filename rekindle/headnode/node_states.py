@@ -271,11 +271,13 @@ class Standing(StrEnum):
 
 
 def standing_of(state: str, flags: Iterable[str], reason: str) -> Standing:
-    """A node that is down in a reservation is away on purpose, too: whoever reserved it may work on it."""
+    """A node that is down in a reservation is away on purpose, too: whoever reserved it may work on it. Not so where we
+    have drained it before, for what we had found."""
     flags = tuple(flags)
     words = words_of(state, flags)
     says = said_by(words)
-    if says & {Says.AWAY, Says.REBOOT} or ("reserved" in words and Says.DOWN in says):
+    is_worked_on = "reserved" in words and Says.DOWN in says and not (Says.DRAINED in says and is_ours(reason))
+    if says & {Says.AWAY, Says.REBOOT} or is_worked_on:
         return Standing.AWAY
     newest = [writer_of(part) for part in parts_of(reason)][-1:]
     if Says.FAILING in says or (Says.INVALID in says and newest == [Writer.HARDWARE]):

@@ -122,6 +122,8 @@ GPUS, MEMORY = "gres/gpu count reported lower than configured (7 < 8)", "Low Rea
         ("idle", ("drain", "invalid_reg"), "Low TmpDisk", None),
         ("down", ("maintenance", "reserved", "not_responding"), "Not responding", None),
         ("down", ("reserved", "not_responding"), "Not responding", None),
+        ("down", ("drain", "reserved"), "rekindle:inc-1 : Not responding", LOST),  # we had found something before
+        ("down", ("drain", "maintenance", "reserved"), "rekindle:inc-1 : Not responding", None),
         ("down", ("cloud", "powered_down"), "ResumeTimeout reached", None),
         ("idle", ("cloud", "powering_up"), "", None),
         ("idle", ("powered_down",), "", None),

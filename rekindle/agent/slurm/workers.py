@@ -3,8 +3,9 @@
 A file system that never answers holds whoever touches it, beyond SIGKILL where the kernel waits for it as well. So no
 thread of the agent does: it asks a worker, waits for `SOFT_S`, and goes on. The worker has `PATIENCE_S`; then it is
 killed, and not waited for. While it lives, its path still hangs, and nothing more is tried there; afterwards it is
-tried again, less and less often. Where `MOST_ON_A_MOUNT` hang on one file system the others that lie there are not
-tried either, so that neither time nor processes grow with the number of Jobs.
+tried again, less and less often. Where `IN_A_ROW` have hung on one file system and nothing has answered there since,
+the others that lie there are not tried either, but for one each `PROBE_S`: neither time nor processes grow with the
+number of Jobs, and a file system that hangs in part serves the rest of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -36,7 +38,9 @@ PATIENCE_S: Final = 20.0
 START_S: Final = 30.0  # of a process that has touched nothing of a user's yet
 AGAIN_S: Final = 60.0  # after a hang, and twice as long after each further one
 AGAIN_AT_MOST_S: Final = 300.0
-MOST_ON_A_MOUNT: Final = 4
+IN_A_ROW: Final = 4
+PROBE_S: Final = 30.0
+MOST_ON_A_MOUNT: Final = 32  # processes
 MOST_AT_WORK: Final = 4  # that take long without hanging
 MAX_IDLE: Final = 2
 # What Python needs to be found and to write UTF-8; nothing else of the agent's environment reaches the child.
@@ -176,6 +180,8 @@ class Workers:
     _waiting: dict[Hashable, _Waiting] = field(default_factory=dict)
     _rests: dict[Hashable, _Rest] = field(default_factory=dict)
     _left_behind: list[_Worker] = field(default_factory=list)
+    _answered: dict[str, float] = field(default_factory=dict)  # mount -> when a path on it did last
+    _probe: dict[str, float] = field(default_factory=dict)  # mount that does not answer -> when it is tried again
 
     def ask(
         self,
@@ -221,6 +227,7 @@ class Workers:
         self._put_back(worker, for_good=for_good)
         with self._lock:
             self._rests.pop(whose, None)
+            self._answered[mount] = self.now()
         return _done(answer)
 
     def close(self) -> None:
@@ -252,6 +259,7 @@ class Workers:
                     raise Later(f"{one.path} takes longer than {age:.0f} s")
                 raise Hangs(f"{one.path} does not answer for {age:.0f} s")
             del self._waiting[whose]
+            self._answered[one.mount] = self.now()
         self._put_back(one.worker, for_good=one.for_good)
         return answer
 
@@ -275,14 +283,25 @@ class Workers:
         rest = self._rests.get(whose)
         if rest is not None and self.now() < rest.until:
             raise Hangs(f"{path} did not answer, and is tried again in {rest.until - self.now():.0f} s")
-        stuck = [one.path for one in self._waiting.values() if one.mount == mount and self._is_stuck(one)]
-        if len(stuck) >= MOST_ON_A_MOUNT:
-            raise Hangs(f"{path} is not tried: {mount} does not answer at {', '.join(stuck[:MOST_ON_A_MOUNT])}")
+        stuck = sorted((one for one in self._waiting.values() if self._is_stuck(one, mount)), key=lambda one: one.since)
+        if len(stuck) >= MOST_ON_A_MOUNT or self._is_silent(mount, stuck):
+            listed = ", ".join(one.path for one in stuck[:IN_A_ROW])
+            raise Hangs(f"{path} is not tried: {mount} does not answer at {listed}")
         if is_long and sum(not self._is_stuck(one) for one in self._waiting.values()) >= MOST_AT_WORK:
             raise Later(f"{path}: {MOST_AT_WORK} others are looked at")
 
-    def _is_stuck(self, one: _Waiting) -> bool:
-        return one.is_killed or not one.is_long
+    def _is_silent(self, mount: str, stuck: Sequence[_Waiting]) -> bool:
+        """The last ones that were tried there hang, all in a row. Now and then one more is tried."""
+        if len(stuck) < IN_A_ROW or self._answered.get(mount, -math.inf) >= stuck[-IN_A_ROW].since:
+            self._probe.pop(mount, None)
+            return False
+        if self.now() < self._probe.setdefault(mount, self.now() + PROBE_S):
+            return True
+        self._probe[mount] = self.now() + PROBE_S
+        return False
+
+    def _is_stuck(self, one: _Waiting, mount: str | None = None) -> bool:
+        return (one.is_killed or not one.is_long) and mount in (None, one.mount)
 
     # ---- processes
 
