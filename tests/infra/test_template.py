@@ -95,6 +95,14 @@ def test_the_guide_counts_the_alarms_that_are_billed(template: Template) -> None
     assert f"| alarms | {count}, at 0.10 | {count / 10:.2f} |" in guide
 
 
+def test_the_guide_s_idle_sum_is_the_sum_of_its_rows() -> None:
+    guide = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    table = guide.partition("### Idle: about ")[2].partition("No server,")[0]
+    rows = [float(cell) for cell in re.findall(r"\| ([0-9.]+) \|$", table, re.MULTILINE)]
+    assert len(rows) == 8
+    assert f"{sum(rows):.2f} a month" == table.partition("\n")[0]
+
+
 def test_every_page_of_the_runbook_belongs_to_an_alarm(template: Template) -> None:
     named = {
         alarm["AlarmDescription"].rpartition("/")[2] for alarm in of_type(template, "AWS::CloudWatch::Alarm").values()
