@@ -8,7 +8,7 @@ PYTEST_WORKERS ?= 2
 SLURM ?= 26.05 24.11 22.05
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy clean format help
+.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -117,6 +117,9 @@ deploy: $(VENV)/.ready  ## create or update the stack in your account (STAGE=pro
 
 undeploy: $(VENV)/.ready  ## remove the stack; tables and bucket stay, and are named with all that is left
 	$(BIN)/python -m infra.deploy --stage $(STAGE) --remove
+
+smoke: $(VENV)/.ready  ## fail one cheap training job in your account on purpose and watch it come back (STAGE=dev ARGS='--region eu-west-1')
+	$(BIN)/python -m infra.smoke --stage $(STAGE) $(ARGS)
 
 release: $(VENV)/.ready  ## sdist and wheel in dist/, checked in an empty environment (TAG=v0.1.0 must be the version)
 	$(BIN)/python -m infra.release --out dist $(if $(TAG),--tag $(TAG))

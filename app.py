@@ -281,6 +281,18 @@ def diff_policy(name: str) -> Response:
     return _answer("diff_policy", name=name)
 
 
+@app.route("/prices", methods=["GET"], authorizer=SIGNED)
+def get_prices() -> Response:
+    """What an hour of each instance type costs."""
+    return _answer("get_prices")
+
+
+@app.route("/prices", methods=["PUT"], authorizer=SIGNED)
+def put_prices() -> Response:
+    """Store the price table in place of the version that was read."""
+    return _answer("put_prices")
+
+
 @app.route("/pause", methods=["PUT"], authorizer=SIGNED)
 def set_pause() -> Response:
     """Set or lift the global pause."""

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from chalicelib.services.outcome import Outcome
     from chalicelib.services.perform import Perform
     from chalicelib.services.policy_documents import PolicyDocuments
+    from chalicelib.services.price_table import PriceTable
     from chalicelib.services.sweep import Sweep
     from chalicelib.services.switches import Switches
 
@@ -570,6 +571,13 @@ class Service:
 
         return PolicyDocuments(shelf=_policy_shelf(self.settings, self.clients), clock=self.clock)
 
+    @cached_property
+    def price_table(self) -> PriceTable:
+        """The price table, for those who edit it."""
+        from chalicelib.services.price_table import PriceTable
+
+        return PriceTable(shelf=_price_shelf(self.settings, self.clients), clock=self.clock)
+
     def report(self, outcome: Outcome) -> None:
         """Log line and metrics of one outcome."""
         self.observability.record(outcome)
@@ -632,7 +640,9 @@ def _registry(settings: Settings, clients: Clients) -> DynamoJobRegistry:
 def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler:
     from chalicelib.orchestrators.training_job import TrainingJobScheduler
 
-    return TrainingJobScheduler(clients("sagemaker"), bus=settings.bus, stage=stage_of(settings.stage))
+    return TrainingJobScheduler(
+        clients("sagemaker"), bus=settings.bus, stage=stage_of(settings.stage), roles=settings.training_roles
+    )
 
 
 def _listings(settings: Settings, clients: Clients) -> DynamoListings:
@@ -676,9 +686,24 @@ def _policies(settings: Settings, clients: Clients, clock: Clock) -> SsmPolicies
 def _prices(settings: Settings, clients: Clients, clock: Clock) -> SsmPrices:
     from chalicelib.adapters.prices_ssm import SsmPrices
 
-    # Beside the policies: `/<stack>/policies/…` and `/<stack>/prices`.
-    name = f"{settings.policy_prefix.rstrip('/').rpartition('/')[0]}/prices"
-    return SsmPrices(clients("ssm"), name=name, clock=clock)
+    return SsmPrices(clients("ssm"), name=f"{_beside_policies(settings)}/prices", clock=clock)
+
+
+def _price_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
+    from chalicelib.adapters.policy_shelf import SsmPolicyShelf
+
+    return SsmPolicyShelf(
+        clients("ssm"),
+        prefix=_beside_policies(settings),
+        table_client=clients("dynamodb"),
+        table=settings.table,
+        kind="price table",
+    )
+
+
+def _beside_policies(settings: Settings) -> str:
+    """`/<stack>`, where `/<stack>/policies/…` and `/<stack>/prices` lie."""
+    return settings.policy_prefix.rstrip("/").rpartition("/")[0]
 
 
 def _executions(settings: Settings, clients: Clients) -> LambdaExecutions:

@@ -34,6 +34,7 @@ class Settings:
     settings_prefix: str = "/rekindle"
     deliveries_url: str = ""
     undelivered_url: str = ""
+    training_roles: tuple[str, ...] | None = None  # None: the template that set the environment told none
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -61,7 +62,12 @@ class Settings:
             raise BadSettings(f"missing environment variables: {', '.join(missing)}")
         values = {field: environ[name] for field, name in required.items()}
         values |= {field: environ[name] for field, name in optional.items() if environ.get(name)}
-        return cls(**values, sweep_metrics_minutes=_minutes(environ))
+        roles = environ.get("REKINDLE_TRAINING_ROLES")
+        return cls(
+            **values,
+            sweep_metrics_minutes=_minutes(environ),
+            training_roles=None if roles is None else tuple(role for role in roles.split(",") if role),
+        )
 
 
 def _minutes(environ: Mapping[str, str]) -> int:

@@ -87,7 +87,7 @@ class Asked:
         declared = (self.template or {}).get("Parameters", {})
         before = {one["ParameterKey"]: one["ParameterValue"] for one in (self.existing or {}).get("Parameters", [])}
         defaults = {name: str(about["Default"]) for name, about in declared.items() if "Default" in about}
-        kept = {name: text for name, text in before.items() if name in declared}
+        kept = {name: text for name, text in before.items() if self.template is None or name in declared}
         return {**defaults, **kept, **self.given}
 
     def listed(self, parameter: str) -> list[str]:

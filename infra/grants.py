@@ -250,6 +250,12 @@ GRANTS: Final = (
         only_for=("api_handler", "deliver"),
     ),
     Grant(
+        sid="EditPrices",
+        actions=("ssm:PutParameter",),
+        resource=_arn("ssm", "parameter/${AWS::StackName}/prices"),
+        only_for=("api_handler",),
+    ),
+    Grant(
         sid="Quarantine",
         actions=("sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage"),
         resource=_own("QuarantineQueue"),

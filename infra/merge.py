@@ -55,6 +55,7 @@ ENVIRONMENT: Final[Mapping[str, Any]] = {
     "REKINDLE_SETTINGS_PREFIX": {"Fn::Sub": "/${AWS::StackName}"},
     "REKINDLE_DELIVERIES_URL": {"Ref": "DeliveriesQueue"},
     "REKINDLE_UNDELIVERED_URL": {"Ref": "UndeliveredQueue"},
+    "REKINDLE_TRAINING_ROLES": {"Fn::Join": [",", {"Ref": "TrainingRoleArns"}]},
     "POWERTOOLS_SERVICE_NAME": _STACK,
     "POWERTOOLS_METRICS_NAMESPACE": "Rekindle",
 }

@@ -6,6 +6,7 @@ run one at a time, as AWS's own serialisation of one item would have it.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -13,15 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 
+from localcloud.aws_sizes import TooLarge, too_large
+
 PLATFORM = "rekindle-cloud"  # as whom the account's own parts, training jobs and tests call
 SERVICE = "rekindle-service"  # as whom the service that is deployed to it does
+# Calls of this process that were refused for their size: a defect of whoever sent them.
+TOO_LARGE: Final[list[str]] = []
 Send = Callable[[], AWSResponse | None]
 
 
@@ -104,6 +109,10 @@ class Wire:
                 return _error_response(service, how, request)
             if how is How.TIMEOUT_BEFORE:
                 raise ConnectTimeoutError(endpoint_url=request.url)
+            refused = too_large(key, request)
+            if refused is not None:
+                TOO_LARGE.append(refused.text)
+                return _refusal(request, refused)
             answer = self._pass(service, request, to_moto)
             if how is How.TIMEOUT_AFTER:
                 if answer is None:
@@ -163,6 +172,17 @@ def installed(wire: Wire) -> Iterator[None]:
 def response(url: str, status: int, headers: dict[str, str], body: bytes) -> AWSResponse:
     """An answer as botocore's own HTTP session would give it."""
     return AWSResponse(url, status, headers, MockRawResponse(body))
+
+
+def _refusal(request: AWSPreparedRequest, refused: TooLarge) -> AWSResponse:
+    content = request.headers.get("Content-Type") or ""
+    if "x-www-form-urlencoded" in (content.decode() if isinstance(content, bytes) else str(content)):
+        error = f"<Error><Code>{refused.code}</Code><Message>{refused.text}</Message></Error>"
+        body = f"<ErrorResponse>{error}</ErrorResponse>".encode()
+        return response(request.url, refused.status, {"Content-Type": "text/xml"}, body)
+    headers = {"Content-Type": "application/json", "x-amzn-ErrorType": refused.code}
+    text = json.dumps({"__type": refused.code, "message": refused.text, "Message": refused.text})
+    return response(request.url, refused.status, headers, text.encode())
 
 
 def _error_response(service: str, how: How, request: AWSPreparedRequest) -> AWSResponse:

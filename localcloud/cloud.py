@@ -211,6 +211,7 @@ class Cloud:
             # boto3 would wait real seconds between its own retries; the durable engine's retries are what is tested.
             "AWS_MAX_ATTEMPTS": "1",
             "REKINDLE_STAGE": STACK,
+            "REKINDLE_TRAINING_ROLES": ",".join(self.training_roles),
             "REKINDLE_TABLE": STACK,
             "REKINDLE_BUCKET": f"{STACK}-mailbox",
             "REKINDLE_BUS": STACK,

@@ -18,6 +18,7 @@ from chalice.config import Config
 from chalice.local import LocalGateway, LocalGatewayException
 
 from localcloud.aws import LoopbackServer
+from localcloud.aws_sizes import GATEWAY_BYTES, SYNCHRONOUS_BYTES
 from localcloud.durable import Handler
 from localcloud.events import DEFAULT_BUS, Rule, Schedule
 from localcloud.queues import QueueSource
@@ -26,7 +27,7 @@ from localcloud.roles import acting_as
 # Events of these sources come over the custom bus. Source: the merge template, infra/.
 _CUSTOM_SOURCES = ("rekindle.",)
 _OWN_SOURCE = "rekindle"
-MAX_LENGTH_DIGITS = 8  # of a request's Content-Length; the gateway's own limit is 10 MB
+MAX_LENGTH_DIGITS = 8  # of a request's Content-Length
 _UNITS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
@@ -91,6 +92,9 @@ class ApiServer(LoopbackServer):
             start_response("400 Bad Request", [("Content-Length", "0")])
             return [b""]
         length = int(given)
+        if length > GATEWAY_BYTES:
+            start_response("413 Request Entity Too Large", [("Content-Length", "0")])
+            return [b""]
         body = environ["wsgi.input"].read(length) if length else b""
         headers = {k[5:].replace("_", "-").lower(): v for k, v in environ.items() if k.startswith("HTTP_")}
         if environ.get("CONTENT_TYPE"):
@@ -106,5 +110,7 @@ class ApiServer(LoopbackServer):
         except LocalGatewayException as err:
             status, out, content = err.CODE, dict(err.headers), err.body or b""
         data = content if isinstance(content, bytes) else str(content).encode()
+        if len(data) > SYNCHRONOUS_BYTES:  # Lambda drops the answer, and the gateway has none to give
+            status, out, data = 502, {"content-type": "application/json"}, b'{"message": "Internal server error"}'
         start_response(f"{status} -", [*out.items(), ("Content-Length", str(len(data)))])
         return [data]

@@ -13,6 +13,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from localcloud.aws_wire import TOO_LARGE
 from localcloud.roles import DENIED
 from tests.canary import FORMS
 from tests.sizes import DEEP, examples
@@ -25,6 +26,7 @@ pytest_plugins = ["pytester", "tests.unused_permissions"]
 
 MARK = "may_print_secrets"  # for the tests of this search itself
 MAY_BE_DENIED = "may_be_denied"  # for the tests of the functions' roles
+MAY_BE_TOO_LARGE = "may_be_too_large"  # for the tests of AWS's limits
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,7 +44,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         told = {f"{function} may not {need.action} on {need.resource}" for function, need in DENIED}
         report.outcome = "failed"
         report.longrepr = f"a function called what its policy denies: {'; '.join(sorted(told))}"
+    if report.when == "call" and item.get_closest_marker(MAY_BE_TOO_LARGE) is None and report.passed and TOO_LARGE:
+        report.outcome = "failed"
+        report.longrepr = f"a call is larger than AWS takes: {'; '.join(sorted(set(TOO_LARGE)))}"
     DENIED.clear()
+    TOO_LARGE.clear()
     return report
 
 

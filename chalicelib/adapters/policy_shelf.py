@@ -21,9 +21,13 @@ _FAILED: Final = "ConditionalCheckFailedException"
 
 
 class SsmPolicyShelf:
-    """ports.PolicyShelf; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON."""
+    """ports.PolicyShelf; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON.
 
-    def __init__(self, client: Any, *, prefix: str, table_client: Any, table: str) -> None:
+    `kind` is what they are, in messages and in the key of the lease.
+    """
+
+    def __init__(self, client: Any, *, prefix: str, table_client: Any, table: str, kind: str = "policy") -> None:
+        self._kind = kind
         self._client = client
         self._prefix = prefix.rstrip("/")
         self._table_client = table_client
@@ -56,12 +60,10 @@ class SsmPolicyShelf:
             present = self.stored(name)
             version = present.version if present is not None else 0
             if version != replaces:
-                raise Outdated(f"policy {name!r} is at version {version}, not {replaces}", present=version)
+                raise Outdated(f"{self._kind} {name!r} is at version {version}, not {replaces}", present=version)
             made = self._put(name, text, is_new=present is None)
             if made != replaces + 1:
-                said = (
-                    f"policy {name!r} was written by another hand meanwhile; that is version {made - 1} of its history"
-                )
+                said = f"{self._kind} {name!r} was written by another hand meanwhile; that is its version {made - 1}"
                 raise Outdated(said, present=made)
             return StoredPolicy(name=name, version=made, text=text, modified_at=now)
         finally:
@@ -79,7 +81,7 @@ class SsmPolicyShelf:
                 Tier="Intelligent-Tiering",  # beyond 4 KB a parameter is an advanced one, of 8 KB at most
             )
         except AwsRefusal as refusal:
-            raise Outdated(f"policy {name!r} was stored by another hand meanwhile", present=1) from refusal
+            raise Outdated(f"{self._kind} {name!r} was stored by another hand meanwhile", present=1) from refusal
         return int(answer["Version"])
 
     def _lease(self, name: str, now: datetime) -> int:
@@ -89,13 +91,13 @@ class SsmPolicyShelf:
                 self._table_client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,
-                Item=_lease_key(name) | {"until": items.number(until), "ttl": items.number(until)},
+                Item=self._lease_key(name) | {"until": items.number(until), "ttl": items.number(until)},
                 ConditionExpression="attribute_not_exists(pk) OR #until < :now",
                 ExpressionAttributeNames={"#until": "until"},
                 ExpressionAttributeValues={":now": items.number(int(now.timestamp()))},
             )
         except AwsRefusal as refusal:
-            raise VersionConflict(f"policy {name!r} is being written by somebody else") from refusal
+            raise VersionConflict(f"{self._kind} {name!r} is being written by somebody else") from refusal
         return until
 
     def _release(self, name: str, held: int) -> None:
@@ -105,7 +107,7 @@ class SsmPolicyShelf:
                 self._table_client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
-                Key=_lease_key(name),
+                Key=self._lease_key(name),
                 UpdateExpression="SET #until = :none",
                 ExpressionAttributeNames={"#until": "until"},
                 ExpressionAttributeValues={":none": items.number(0), ":held": items.number(held)},
@@ -120,6 +122,5 @@ class SsmPolicyShelf:
             modified_at=parameter.get("LastModifiedDate"),
         )
 
-
-def _lease_key(name: str) -> items.Item:
-    return items.key(f"POLICY#{name}", "LEASE")
+    def _lease_key(self, name: str) -> items.Item:
+        return items.key(f"{self._kind.upper()}#{name}", "LEASE")

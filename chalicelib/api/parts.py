@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chalicelib.services.orders import Orders
     from chalicelib.services.outcome import Outcome
     from chalicelib.services.policy_documents import PolicyDocuments
+    from chalicelib.services.price_table import PriceTable
     from chalicelib.services.switches import Switches
 
 
@@ -75,6 +76,9 @@ class Parts(Protocol):
 
     @property
     def policy_documents(self) -> PolicyDocuments: ...
+
+    @property
+    def price_table(self) -> PriceTable: ...
 
     @property
     def approvals(self) -> Approvals: ...

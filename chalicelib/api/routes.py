@@ -14,6 +14,7 @@ from chalicelib.api import (
     routes_jobs,
     routes_ledger,
     routes_policies,
+    routes_prices,
     routes_switches,
 )
 from chalicelib.api.operation import Operation
@@ -29,6 +30,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *routes_ledger.OPERATIONS,
     *routes_switches.OPERATIONS,
     *routes_policies.OPERATIONS,
+    *routes_prices.OPERATIONS,
     *routes_clusters.OPERATIONS,
     *routes_description.OPERATIONS,
 )

@@ -52,6 +52,27 @@ _SUMS: Final[Mapping[str, Schema]] = {
 }
 
 LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
+    "PriceTable": record(
+        {
+            "version": whole("counts its writings; what the next PUT names; 0: nothing is stored"),
+            "is_builtin": flag("only the built-in prices count"),
+            "modified_at": or_null(any_text("when it was written")),
+            "document": free("as it is stored"),
+            "problem": or_null(any_text("why what is stored prices nothing")),
+            "rows": listing(
+                record(
+                    {
+                        "instance": any_text("EC2's name of the type"),
+                        "usd_per_hour": number("US dollars"),
+                        "as_of": any_text("the source's own date; empty: not said"),
+                        "source": any_text("where the figure comes from"),
+                    }
+                )
+            ),
+            "usd_per_gpu_hour": or_null(number("for runs whose instance types are not known")),
+            "without_price": listing(any_text("a type with GPUs whose cost is unknown")),
+        }
+    ),
     "Quantity": {"oneOf": [number("a figure"), record({"unknown": any_text("why it is not known")})]},
     "Total": record(
         {"sum": _QUANTITY, "counted": whole("of how many"), "not_counted": whole("Incidents that have no figure")}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chalicelib.domain.errors import InvalidRequest
-from chalicelib.domain.instances import JobSize, bare_type
+from chalicelib.domain.instances import GPU_TABLE, JobSize, bare_type
 from chalicelib.domain.known import Known, Maybe, Unknown
 
 MAX_TYPES: Final = 200
@@ -26,32 +26,28 @@ class PriceRow:
     source: str
 
 
-# Prices differ by Region, contract and day; these are for orders of magnitude until the user sets the true ones.
-DEFAULT_PRICES: Final[tuple[PriceRow, ...]] = (
-    PriceRow(
-        instance="p5.48xlarge",
-        usd_per_hour=55.0,
-        as_of="2025-12-15",
-        source="AWS ML blog on checkpointless training: 256 P5 instances, 20 minutes, cost $4,693",
-    ),
-    PriceRow(
-        instance="p4d.24xlarge",
-        usd_per_hour=14.75,
-        as_of="2024-12-31",
-        source="aws.amazon.com/ec2/capacityblocks/pricing: effective hourly rate of a reservation, US",
-    ),
-    PriceRow(
-        instance="trn1.32xlarge",
-        usd_per_hour=15.49,
-        as_of="2024-12-31",
-        source="aws.amazon.com/ec2/capacityblocks/pricing: effective hourly rate of a reservation, Melbourne",
-    ),
-    PriceRow(
-        instance="g5.xlarge",
-        usd_per_hour=1.006,
-        as_of="2026-06-17",
-        source="factualminds.com, EC2 On-Demand pricing 2026: Linux, us-east-1",
-    ),
+# Prices differ by Region, contract and day; these are for orders of magnitude until the user sets the true ones. AWS's
+# two pages were not opened: each figure is what public repositories quote of them, under the date of the page, of the
+# price list's publication or of its reading. SageMaker's own prices are higher as a rule.
+_LIST: Final = "EC2 price list (aws.amazon.com/ec2/pricing/on-demand): Linux on demand, us-east-1"
+_BLOCKS: Final = "aws.amazon.com/ec2/capacityblocks/pricing: effective hourly rate; none on demand"
+DEFAULT_PRICES: Final[tuple[PriceRow, ...]] = tuple(
+    PriceRow(instance=instance, usd_per_hour=usd_per_hour, as_of=as_of, source=source)
+    for instance, usd_per_hour, as_of, source in (
+        ("p4d.24xlarge", 21.957642, "2026-07-28", _LIST),
+        ("p4de.24xlarge", 27.44705, "2026-03-04", _LIST),
+        ("p5.48xlarge", 55.04, "2026-07-28", _LIST),
+        ("p5e.48xlarge", 47.76, "2026-07-09", _BLOCKS),
+        ("p5en.48xlarge", 63.296, "2026-09-01", _LIST),
+        ("p6-b200.48xlarge", 113.9328, "2026-09-01", _LIST),
+        ("p6-b300.48xlarge", 142.416, "2026-09-01", _LIST),
+        ("p6e-gb200.36xlarge", 42.328, "2026-07-09", f"{_BLOCKS}: 761.904 for an UltraServer of 18"),
+        ("trn1.32xlarge", 21.5, "2026-07-28", _LIST),
+        ("trn1n.32xlarge", 24.78, "2026-07-28", _LIST),
+        ("trn2.3xlarge", 2.235, "2026-01-31", f"{_BLOCKS}, Melbourne"),
+        ("trn2.48xlarge", 35.7608, "2026-01-31", f"{_BLOCKS}, Ohio"),
+        ("g5.xlarge", 1.006, "2026-06-17", "factualminds.com, EC2 On-Demand pricing 2026: Linux, us-east-1"),
+    )
 )
 
 
@@ -78,6 +74,17 @@ class Prices:
                 return Unknown(f"no price is set for {kind}")
             total += each * count
         return Known(total)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Row by row, each with the table's own source and date."""
+        return [
+            {"instance": name, "usd_per_hour": usd, "as_of": self.as_of, "source": self.source}
+            for name, usd in sorted(self.instances.items())
+        ]
+
+    def missing(self) -> list[str]:
+        """The types with GPUs that have no price: what runs on them costs an unknown amount."""
+        return sorted({row.instance for row in GPU_TABLE} - self.instances.keys())
 
     def _by_gpus(self, size: JobSize) -> Maybe[float]:
         if self.usd_per_gpu_hour is None:
@@ -133,6 +140,14 @@ class Prices:
             source="Rekindle's default table (docs/ledger.md); set your own",
             as_of=min(row.as_of for row in DEFAULT_PRICES),
         )
+
+
+def shipped_rows() -> list[dict[str, Any]]:
+    """What counts where the user has set nothing, each row with a source and a date of its own."""
+    return [
+        {"instance": row.instance, "usd_per_hour": row.usd_per_hour, "as_of": row.as_of, "source": row.source}
+        for row in DEFAULT_PRICES
+    ]
 
 
 def _usd(field: str, value: object) -> float:

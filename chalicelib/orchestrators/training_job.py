@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
@@ -92,13 +93,16 @@ class TrainingJobScheduler:
     """ports.Scheduler over a boto3 SageMaker client.
 
     `bus` is the custom event bus told to new attempts; None keeps what the cloned job was told. `stage` is ours: jobs
-    of other stages are left alone.
+    of other stages are left alone. `roles`: those that a resubmitted job may run under; None where that is not known.
     """
 
-    def __init__(self, client: Any, *, bus: str | None = None, stage: str = PROD) -> None:
+    def __init__(
+        self, client: Any, *, bus: str | None = None, stage: str = PROD, roles: Sequence[str] | None = None
+    ) -> None:
         self._client = client
         self._bus = bus
         self._stage = stage
+        self._roles = roles
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -169,6 +173,7 @@ class TrainingJobScheduler:
             created_at=_at(described["CreationTime"]),
             checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
             user=_role_of(described),
+            limits=_limits_of(_role_of(described), self._roles),
             watch=watch_of(tags),
             size=JobSize.of_instances(instances(described)),
             stage=owner_of(tags),
@@ -363,6 +368,19 @@ class TrainingJobScheduler:
 
 def _role_of(described: Mapping[str, Any]) -> str:
     return str(described.get("RoleArn") or "")
+
+
+def _limits_of(role: str, roles: Sequence[str] | None) -> tuple[str, ...]:
+    """What the stack's own settings keep from being done for a job of this role, told while its owner is there.
+
+    `roles` are resources of an IAM statement: `*` and `?` stand for any text and any character.
+    """
+    if roles is None or any(fnmatchcase(role, one) for one in roles):
+        return ()
+    return (
+        f"it is watched, and not submitted again: its role {role or '(none)'} is not in the stack's parameter"
+        " TrainingRoleArns",
+    )
 
 
 def _mailbox_of(described: Mapping[str, Any]) -> str:

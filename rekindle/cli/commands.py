@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rekindle.cli import approvals, clusters, drill, ledger, nodes, orders, policies, reading, switches, undelivered
+from rekindle.cli import (
+    approvals,
+    clusters,
+    drill,
+    ledger,
+    nodes,
+    orders,
+    policies,
+    prices,
+    reading,
+    switches,
+    undelivered,
+)
 from rekindle.cli.options import (
     asked,
     command,
@@ -41,6 +53,7 @@ def register(commands: Any) -> None:
     _switches(commands)
     _policies(commands)
     _ledger(commands)
+    _prices(commands)
     _drill(commands)
     _quarantine(commands)
 
@@ -180,6 +193,22 @@ def _ledger(commands: Any) -> None:
     which.add_argument("--days", type=days, metavar="N", help=f"of all, how far back ({ledger.DEFAULT_DAYS})")
     story = command(commands, "postmortem", ledger.postmortem, "one Incident's post-mortem, in Markdown")
     story.add_argument("incident", type=name, metavar="INCIDENT")
+
+
+def _prices(commands: Any) -> None:
+    inner = group(commands, "prices", "what an hour of each instance type costs", "show|set")
+    looking(inner, "show", prices.show, "what counts, with source and date, and what is not known")
+    put = asked(order(inner, "set", prices.set_, "store your own prices, after showing what they change"))
+    put.add_argument("price", nargs="*", type=prices.price, metavar="TYPE=USD", help="USD per hour of one instance")
+    put.add_argument(
+        "--remove", action="append", default=[], type=prices.instance, metavar="TYPE", help="unknown again"
+    )
+    put.add_argument(
+        "--per-gpu", type=prices.usd, metavar="USD", help="per GPU-hour, where types are not known (Slurm)"
+    )
+    put.add_argument("--source", metavar="TEXT", help="where the prices come from")
+    put.add_argument("--as-of", type=prices.day, metavar="DATE", help="the day of the prices")
+    put.add_argument("--file", metavar="FILE", help="the whole document as JSON; - for standard input")
 
 
 def _drill(commands: Any) -> None:

@@ -62,7 +62,7 @@ def get(args: argparse.Namespace) -> int:
 
 def put(args: argparse.Namespace) -> int:
     """Store a document in place of the version that is there, after showing what that changes."""
-    document = _document(args.file)
+    document = read_document(args.file)
     with connected(args, only_look=False) as client:
         said = client.order("POST", path("policies", args.name, "diff"), {"document": document}, key=key_of(args))
         version = args.replaces if args.replaces is not None else member(said, "version")
@@ -79,7 +79,7 @@ def put(args: argparse.Namespace) -> int:
 
 def validate(args: argparse.Namespace) -> int:
     """Every problem of a document with its field; nothing is stored. 1 if there is any."""
-    document = _document(args.file)
+    document = read_document(args.file)
     body: dict[str, Any] = {"document": document}
     if args.name is not None:
         body["name"] = args.name
@@ -98,7 +98,7 @@ def validate(args: argparse.Namespace) -> int:
 
 def diff(args: argparse.Namespace) -> int:
     """What would change, field by field. With --exit-code 1 if anything would."""
-    document = _document(args.file)
+    document = read_document(args.file)
     with connected(args, only_look=True) as client:
         answer = client.order("POST", path("policies", args.name, "diff"), {"document": document}, key=key_of(args))
     if wants_json(args):
@@ -121,7 +121,7 @@ def _changes(answer: Mapping[str, Any], style: Style) -> str:
     return render(columns, rows, style)
 
 
-def _document(name: str) -> dict[str, Any]:
+def read_document(name: str) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:

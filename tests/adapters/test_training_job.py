@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
+from chalicelib.config import Settings
 from chalicelib.domain.actions import Done, ResubmitJob
 from chalicelib.domain.errors import NotOurs, Throttled
 from chalicelib.domain.incidents import SkipWindow
@@ -510,3 +511,37 @@ def test_a_job_that_was_handed_to_another_stage_meanwhile_is_not_resubmitted() -
     done = script.resubmit()
     assert done.done is Done.REFUSED
     assert "rekindle:stage" in done.detail
+
+
+# ---- roles that a resubmitted job may run under ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("roles", "told"),
+    [
+        (None, False),  # the stack that set the environment is older than this
+        ((), True),
+        ((ROLE,), False),
+        (("arn:aws:iam::111122223333:role/*",), False),  # as IAM reads a resource
+        (("arn:aws:iam::111122223333:role/other", "arn:aws:iam::210987654321:role/*"), True),
+    ],
+)
+def test_a_job_whose_role_cannot_be_handed_over_is_told_while_its_owner_is_there(
+    roles: tuple[str, ...] | None, told: bool
+) -> None:
+    script = Script().describes().tags([ASKS])
+    found = TrainingJobScheduler(script.client, roles=roles).discover("lm-7b")
+    assert found is not None
+    assert bool(found.limits) is told
+    if told:
+        [limit] = found.limits
+        assert ROLE in limit
+        assert "TrainingRoleArns" in limit
+
+
+def test_the_roles_are_read_from_the_environment_and_none_is_not_no_role() -> None:
+    names = ("AWS_REGION", "REKINDLE_TABLE", "REKINDLE_BUS", "REKINDLE_BUCKET")
+    given = {name: "x" for name in (*names, "REKINDLE_QUARANTINE_URL", "REKINDLE_RECOVER_FUNCTION")}
+    assert Settings.from_env(given).training_roles is None
+    assert Settings.from_env({**given, "REKINDLE_TRAINING_ROLES": ""}).training_roles == ()
+    assert Settings.from_env({**given, "REKINDLE_TRAINING_ROLES": f"{ROLE},b"}).training_roles == (ROLE, "b")

@@ -48,6 +48,8 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "policy diff": ("mine", "FILE"),
     "ledger": ("--job", "lm"),
     "postmortem": ("inc-1",),
+    "prices show": (),
+    "prices set": ("p5.48xlarge=48.2", "--yes"),
     "drill": ("hang", "--job", "lm"),
     "quarantine list": (),
     "quarantine redrive": (),

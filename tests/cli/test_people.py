@@ -497,7 +497,13 @@ def test_every_command_that_speaks_to_the_service_has_json_and_help() -> None:
     assert known.choices is not None
     for name, command in dict(known.choices).items():  # type: ignore[call-overload]  # argparse types it as Iterable
         text = command.format_help()
-        others = ("deploy", "undeploy", "slack-app", "slurm-agent")  # of what is installed, not of the service
+        others = (
+            "prices",
+            "deploy",
+            "undeploy",
+            "slack-app",
+            "slurm-agent",
+        )
         if name not in ("completion", "console", "run", "policy", "quarantine", "undelivered", "doctor", *others):
             assert "--json" in text, name
 

@@ -277,7 +277,7 @@ def test_every_count_of_gpus_is_what_ec2_itself_answers() -> None:
 def test_what_is_no_gpu_still_has_its_price() -> None:
     trainium = JobSize.of_instances((("ml.trn1.32xlarge", 2),))
     assert isinstance(trainium.gpus, Unknown)
-    assert Prices.default().per_hour(trainium) == Known(30.98)
+    assert Prices.default().per_hour(trainium) == Known(43.0)
 
 
 def test_a_type_that_is_not_in_the_table_is_unknown_and_makes_the_whole_run_unknown() -> None:

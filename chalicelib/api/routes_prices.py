@@ -1,0 +1,64 @@
+"""Routes about the price table: what an hour of each instance type costs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chalicelib.api.operation import Operation
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import Answer, ok
+from chalicelib.api.request import Request
+from chalicelib.api.schema import Schema, record, ref, whole
+
+MAX_VERSION: Final = 10**15 - 1
+_DOCUMENT: Final[Schema] = {
+    "type": "object",
+    "description": "instances (type: USD per hour), usd_per_gpu_hour, source, as_of (docs/ledger.md)",
+}
+
+
+def get_prices(parts: Parts, _: Request) -> Answer:
+    """What counts, row by row."""
+    return ok(parts.price_table.get())
+
+
+def put_prices(parts: Parts, request: Request) -> Answer:
+    """Store a document in place of the version that the caller has read."""
+    return ok(parts.price_table.put(request.body["document"], replaces=request.body["version"]))
+
+
+OPERATIONS = (
+    Operation(
+        name="get_prices",
+        method="GET",
+        path="/prices",
+        tag="ledger",
+        summary="What an hour of each instance type costs, with source and date; GPU types that have no price",
+        run=get_prices,
+        answers={200: ref("PriceTable")},
+    ),
+    Operation(
+        name="put_prices",
+        method="PUT",
+        path="/prices",
+        tag="ledger",
+        summary="Store the price table in place of the version that was read",
+        said=(
+            "The document counts whole: a type that it does not name has no price. Refused with 412 where another "
+            "version is stored by now."
+        ),
+        run=put_prices,
+        forms={
+            "": record(
+                {
+                    "document": _DOCUMENT,
+                    "version": whole("the version that is replaced, 0: none is stored yet", high=MAX_VERSION),
+                }
+            )
+        },
+        answers={200: ref("PriceTable")},
+        is_order=True,
+        refuses=(412,),
+        example={"document": {"instances": {"p5.48xlarge": 48.2}, "source": "our contract"}, "version": 0},
+    ),
+)
