@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
+
+from botocore.hooks import HierarchicalEmitter
 
 from chalicelib.adapters.job_registry import job_item
 from chalicelib.domain.jobs import Job, Orchestrator, WatchPlan
@@ -182,6 +185,7 @@ class Client:
     def __init__(self, wire: Wire, service: str) -> None:
         self._wire = wire
         self._service = service
+        self.meta = SimpleNamespace(events=HierarchicalEmitter())  # nothing is ever sent, so no hook is ever called
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operation = _SNAKE[name]
