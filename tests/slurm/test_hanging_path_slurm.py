@@ -44,6 +44,7 @@ def test_a_hanging_mailbox_holds_up_neither_looks_nor_orders_nor_the_other_mailb
                 good = lab.submit(script, "-N1", "--exclusive", f"--comment=rekindle,mailbox=file://{box}")
                 lab.wait(lambda: {lab.job_state(bad), lab.job_state(good)} == {"RUNNING"}, "both to run")
                 head = HeadNode(lab, {})
+                lab.wait(lambda: head.commands.steps(bad) and head.commands.steps(good), "their steps")
                 relay = MailboxRelay(cluster="lab", bucket="stack", s3=s3, memory=Kept(), roster=head.watch_roster)
                 for _ in range(3):
                     began = time.monotonic()

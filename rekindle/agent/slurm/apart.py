@@ -16,6 +16,7 @@ import os
 import resource
 import struct
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Final
 
@@ -52,8 +53,16 @@ def _changed(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
 
 
 def _bring(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> None:
+    """Nothing is put in place after its time, or for an agent that is gone: a file system that answers after hours must
+    not bring back a fence or a plan that others have followed since."""
+    agent = os.getppid()
+
+    def still_wanted() -> None:
+        if os.getppid() != agent or time.monotonic() > asked["until"]:
+            raise TimeoutError("it came too late")
+
     with userfs.as_user(uid, gid):
-        messages.bring(asked["root"], asked["key"], base64.b64decode(asked["body"]))
+        messages.bring(asked["root"], asked["key"], base64.b64decode(asked["body"]), still_wanted)
 
 
 def _read(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:

@@ -49,15 +49,15 @@ def changed(root: str, sent: Mapping[str, Stamp], *, most: int, most_bytes: int)
         yield key, stamp, body
 
 
-def bring(root: str, key: str, body: bytes) -> None:
-    """Raises: OSError."""
+def bring(root: str, key: str, body: bytes, still_wanted: Callable[[], None] = lambda: None) -> None:
+    """See `userfs.write`. Raises: OSError."""
     *folders, name = key.split("/")
     at = root
     for one in folders:  # at most rekindle/ and one below; the last is made by `write`
         at = f"{at}/{one}"
         if one is not folders[-1]:
             userfs.folder(at)
-    userfs.write(at, name, body)
+    userfs.write(at, name, body, still_wanted)
 
 
 def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]]]:

@@ -218,7 +218,7 @@ class MailboxRelay:
             return
         self._bring_new(member, root, box)
         if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
-            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key())[0])
+            self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key())[0], bell)
         box.rang, box.listed_at = bell, now
 
     def _bring_new(self, member: Member, root: str, box: _Box) -> None:
@@ -226,13 +226,13 @@ class MailboxRelay:
         for key, tag in self._listed(prefix):
             if box.taken.get(key) != tag:
                 body, has_waited_s = self._get(prefix + key)
-                self._bring(member, root, key, _less(key, body, has_waited_s))
+                self._bring(member, root, key, _less(key, body, has_waited_s), tag)
                 box.taken[key] = tag
 
-    def _bring(self, member: Member, root: str, key: str, body: bytes | None) -> None:
+    def _bring(self, member: Member, root: str, key: str, body: bytes | None, tag: str) -> None:
         if body is None:
             return
-        self._files.bring(member.job_id, root, key, body, member.uid, member.gid)
+        self._files.bring(member.job_id, root, key, body, member.uid, member.gid, tag=tag)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Keys relative to the mailbox, with what changes when they do; only what the service writes."""

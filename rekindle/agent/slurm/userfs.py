@@ -17,7 +17,7 @@ import platform
 import pwd
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -113,9 +113,9 @@ def names(folder: str) -> tuple[str, ...]:
         return ()
 
 
-def write(folder: str, name: str, body: bytes) -> None:
+def write(folder: str, name: str, body: bytes, still_wanted: Callable[[], None] = lambda: None) -> None:
     """A file in place of the one before, whole or not at all. The folder's last part is made if it is not there, and
-    must be no link. Raises: OSError."""
+    must be no link. `still_wanted` is asked last of all, and raises where it is too late. Raises: OSError."""
     with contextlib.suppress(FileExistsError):
         Path(folder).mkdir(mode=0o775)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -129,6 +129,7 @@ def write(folder: str, name: str, body: bytes) -> None:
                 out.write(body)
                 out.flush()
                 os.fsync(out.fileno())
+            still_wanted()
             os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
         except OSError:
             with contextlib.suppress(OSError):

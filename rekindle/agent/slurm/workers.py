@@ -156,6 +156,7 @@ class _Waiting:
     since: float
     for_good: bool
     is_long: bool
+    same: Hashable
     is_killed: bool = False
 
 
@@ -192,17 +193,19 @@ class Workers:
         uid: int | None,
         gid: int | None,
         *,
+        same: Hashable = None,
         for_good: bool = False,
         is_long: bool = False,
         soft_s: float | None = None,
     ) -> Any:
-        """What the worker answers. `path` is where it may hang; `whose` names the Job and the kind of work. Of work
-        that `is_long` a late answer is kept for who asks next.
+        """What the worker answers. `path` is where it may hang; `whose` names the Job and the kind of work. An answer
+        that came late is given to who asks the `same` next; of work that `is_long` that is no sign of a hang.
 
         Raises: Hangs; Later; NotDone.
         """
-        late = self._late(whose)
-        if late is not None and is_long:
+        same = (work, same)
+        late = self._late(whose, same)
+        if late is not None:
             return _done(late)
         mount = mount_of(path)
         with self._lock:
@@ -220,7 +223,7 @@ class Workers:
             raise
         if answer is None:
             with self._lock:
-                self._waiting[whose] = _Waiting(worker, path, mount, began, for_good, is_long)
+                self._waiting[whose] = _Waiting(worker, path, mount, began, for_good, is_long, same)
             if is_long:
                 raise Later(f"{path} takes longer than {soft:g} s")
             raise Hangs(f"{path} does not answer within {soft:g} s")
@@ -238,8 +241,8 @@ class Workers:
 
     # ---- what waits
 
-    def _late(self, whose: Hashable) -> bytes | None:
-        """An answer that came after its time. Raises: Hangs, Later, NotDone."""
+    def _late(self, whose: Hashable, same: Hashable) -> bytes | None:
+        """An answer to the same that came after its time. Raises: Hangs, Later, NotDone."""
         with self._lock:
             self._settle()
             one = self._waiting.get(whose)
@@ -261,7 +264,7 @@ class Workers:
             del self._waiting[whose]
             self._answered[one.mount] = self.now()
         self._put_back(one.worker, for_good=one.for_good)
-        return answer
+        return answer if one.same == same else None
 
     def _settle(self) -> None:
         """End what has had its time, and forget what has ended. With the lock held."""
@@ -330,7 +333,9 @@ class UserFiles:
         try:
             asked = {"paths": list(paths)}
             return str(
-                self.workers.ask((whose, "output"), path, "failure", asked, uid, gid, for_good=True, soft_s=LOG_S)
+                self.workers.ask(
+                    (whose, "output"), path, "failure", asked, uid, gid, same=tuple(paths), for_good=True, soft_s=LOG_S
+                )
             )[:4000]
         except Hangs as err:
             return f"Its output could not be read: {err}."[:1000]
@@ -344,7 +349,7 @@ class UserFiles:
         asked = {"job_id": job_id, "mailbox": mailbox, "place": place, "now": now.isoformat()}
         path = place or mailbox or "/"
         done = self.workers.ask(
-            (job_id, "checkpoints"), path, "checkpoints", asked, uid, gid, for_good=True, is_long=True
+            (job_id, "checkpoints"), path, "checkpoints", asked, uid, gid, same=path, for_good=True, is_long=True
         )
         return FoundDoc.from_json(json.dumps(done))
 
@@ -361,22 +366,25 @@ class UserFiles:
     ) -> Iterator[tuple[str, Stamp, bytes]]:
         """See `messages.changed`. Raises: OSError."""
         asked = {"root": root, "sent": sent, "most": most, "most_bytes": most_bytes}
-        for key, stamp, body in self.workers.ask((job_id, "mailbox"), root, "changed", asked, uid, gid):
+        for key, stamp, body in self.workers.ask((job_id, "mailbox"), root, "changed", asked, uid, gid, same=root):
             yield key, (stamp[0], stamp[1], stamp[2]), base64.b64decode(body)
 
-    def bring(self, job_id: str, root: str, key: str, body: bytes, uid: int | None, gid: int | None) -> None:
-        """See `messages.bring`. Raises: OSError."""
-        asked = {"root": root, "key": key, "body": base64.b64encode(body).decode()}
-        self.workers.ask((job_id, "mailbox"), root, "bring", asked, uid, gid)
+    def bring(
+        self, job_id: str, root: str, key: str, body: bytes, uid: int | None, gid: int | None, *, tag: str | None = None
+    ) -> None:
+        """See `messages.bring`. `tag` tells the message from others under its key. Raises: OSError."""
+        until = time.monotonic() + self.workers.patience_s  # one clock for all processes of a machine
+        asked = {"root": root, "key": key, "body": base64.b64encode(body).decode(), "until": until}
+        self.workers.ask((job_id, "mailbox"), root, "bring", asked, uid, gid, same=(root, key, tag or body))
 
     def read(self, whose: str, path: str, limit: int, uid: int | None, gid: int | None) -> bytes | None:
         """See `userfs.read`. Raises: OSError."""
-        done = self.workers.ask((whose, "beat"), path, "read", {"path": path, "limit": limit}, uid, gid)
+        done = self.workers.ask((whose, "beat"), path, "read", {"path": path, "limit": limit}, uid, gid, same=path)
         return None if done is None else base64.b64decode(done)
 
     def is_folder(self, whose: str, path: str, uid: int | None, gid: int | None) -> bool:
         """Raises: OSError, also where it does not answer."""
-        return bool(self.workers.ask((whose, "folder"), path, "answers", {"path": path}, uid, gid))
+        return bool(self.workers.ask((whose, "folder"), path, "answers", {"path": path}, uid, gid, same=path))
 
 
 def _done(raw: bytes) -> Any:
