@@ -15,6 +15,8 @@ from infra.package import TEMPLATE
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION, Template
 
+pytestmark = pytest.mark.long
+
 BUCKET = f"rekindle-{ACCOUNT_ID}-{REGION}"
 ALARMS = "AWS::CloudWatch::Alarm"
 
@@ -45,7 +47,6 @@ def changed(package: Path, tmp_path: Path) -> Callable[[Callable[[Template], Non
     return change
 
 
-@pytest.mark.long
 def test_a_first_creation_that_fails_is_removed_and_made_again(
     account: LiveAccount, deployment: Deployment, package: Path
 ) -> None:
@@ -81,7 +82,6 @@ def test_a_creation_that_failed_before_the_table_was_made_names_only_what_is_the
     assert deployment.remove() == ()
 
 
-@pytest.mark.long
 def test_a_removed_stack_is_deployed_again_on_its_table_and_bucket(
     account: LiveAccount, deployment: Deployment, package: Path
 ) -> None:
@@ -101,7 +101,6 @@ def test_a_removed_stack_is_deployed_again_on_its_table_and_bucket(
     assert account.client("s3").list_objects_v2(Bucket=BUCKET)["KeyCount"] == 1
 
 
-@pytest.mark.long
 def test_a_policy_that_stays_with_its_bucket_fails_the_next_creation(
     account: LiveAccount, deployment: Deployment, changed: Callable[[Callable[[Template], None]], Path]
 ) -> None:
@@ -159,7 +158,6 @@ def test_an_update_applies_a_changed_policy(
     assert stored == stack.resources["SweepRole"].properties["Policies"][0]["PolicyDocument"]
 
 
-@pytest.mark.long
 def test_an_update_that_fails_half_way_goes_back(
     account: LiveAccount, deployment: Deployment, package: Path, changed: Callable[[Callable[[Template], None]], Path]
 ) -> None:
@@ -210,7 +208,6 @@ def test_a_parameter_that_the_new_template_has_no_more_is_left_out(
     assert plan.texts["NoticeEmail"] == "a@example.org"
 
 
-@pytest.mark.long
 def test_two_stages_stand_in_one_account(account: LiveAccount, deployment: Deployment, package: Path) -> None:
     deployment.deploy(package, parameters={})
     Deployment(session=account.session, stack="rekindle-dev").deploy(package, parameters={})
@@ -271,7 +268,6 @@ def test_a_policy_that_is_still_attached_stops_cloudformation_half_way(
     assert account.stack("rekindle").status == "DELETE_FAILED"
 
 
-@pytest.mark.long
 def test_what_is_left_after_the_removal_is_named_with_its_command(
     account: LiveAccount, deployment: Deployment, package: Path
 ) -> None:

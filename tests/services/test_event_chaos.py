@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,6 +23,8 @@ from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import SignalKind
 from tests.services.world import JOB, World
 from tests.sizes import examples
+
+pytestmark = pytest.mark.long
 
 REASONS = st.sampled_from(
     [
