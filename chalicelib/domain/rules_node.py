@@ -59,6 +59,7 @@ from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, span_word
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
 TICKET_AGE = timedelta(seconds=10)
+LATE = timedelta(minutes=2)  # an event and its function take seconds; more is trouble on the way
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",
@@ -269,6 +270,16 @@ def _deferred(look: Look) -> Decision | None:
             f"word alone. {state_of_the_node(look)}",
             severity=Severity.WARNING,
         )
+    if _came_late(look) and _is_unconfirmed(look):
+        reason = "HyperPod said it long before it was heard here, and may have taken it back since"
+        if age < look.policy.hma_grace:
+            return wait(look, "node.late", f"{reason}; waiting for its all-clear", phase=Phase.HOLDING)
+        return look.hand_over(
+            "node.unconfirmed",
+            f"{story_of(look)} {reason}; it looks well. It is not repaired on that word alone. "
+            f"{state_of_the_node(look)}",
+            severity=Severity.WARNING,
+        )
     other = held_by(facts) if facts is not None else None
     if other is None:
         return None
@@ -292,6 +303,12 @@ def _is_unconfirmed(look: Look) -> bool:
     if facts is None or is_marked(facts) or is_silent(facts) or facts.state == "down":
         return False
     return is_running(look)
+
+
+def _came_late(look: Look) -> bool:
+    """The newest thing against it was old when the Incident opened: what has been said since may be as late."""
+    found = findings_about_now(look)
+    return waiting_order(look) is None and bool(found) and look.incident.opened_at - max(one.at for one in found) > LATE
 
 
 def _allowed(look: Look) -> Decision | None:

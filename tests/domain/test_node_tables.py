@@ -330,6 +330,27 @@ NODE_TABLE: list[Row] = [
     ),
     row("node.unconfirmed", asked(P.OPEN), observed(node_view(recovery=AUTO), HMA), P.HANDED_OVER, Notify),
     row(
+        "node.late",
+        asked(P.OPEN, opened_at=NOW - MINUTE),
+        observed(node_view(), told(recommended="replace", xid=79, instance_id=OLD, ago=4 * MINUTE)),
+        P.HOLDING,
+    ),
+    row(
+        "node.unconfirmed",
+        asked(P.OPEN, opened_at=NOW - HOUR),
+        observed(node_view(), told(recommended="replace", xid=79, instance_id=OLD, ago=HOUR + 4 * MINUTE)),
+        P.HANDED_OVER,
+        Notify,
+        name="heard late",
+    ),
+    row(
+        "node.queue",
+        asked(P.OPEN, opened_at=NOW - MINUTE),
+        observed(node_view(facts("down")), told(recommended="replace", xid=79, instance_id=OLD, ago=4 * MINUTE)),
+        P.HOLDING,
+        name="heard late, and Slurm sees it down",
+    ),
+    row(
         "node.queue",
         asked(P.OPEN),
         observed(node_view(recovery=AUTO), HMA, told(SignalKind.NODE_SUSPECT)),
