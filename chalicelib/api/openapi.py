@@ -129,11 +129,14 @@ def _responses(operation: Operation) -> dict[str, Any]:
     return dict(sorted(made.items()))
 
 
+_VERSIONED: Final = ("/policies/{name}", "/prices")  # documents that a PUT replaces by their version
+
+
 def _headers(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if operation.is_order:
         said = "true: the order was given before with this key; this is what it was answered"
         found[REPLAYED] = {"description": said, "schema": any_text()}
-    if operation.tag == "policies" and "{name}" in operation.path and operation.method in ("GET", "PUT"):
+    if operation.path in _VERSIONED and operation.method in ("GET", "PUT"):
         found["ETag"] = {"description": "the version, in quotes", "schema": any_text()}
     return found

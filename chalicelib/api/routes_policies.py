@@ -7,18 +7,16 @@ from typing import Final
 
 from chalicelib.api.operation import NAMES, Operation
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok, problem
+from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, record, ref, whole
-from chalicelib.domain.errors import InvalidRequest
+from chalicelib.api.versions import MAX_VERSION, replaces, unnamed, versioned
 from chalicelib.services.policy_documents import DEFAULT_NAME
 
 _DOCUMENT: Final[Schema] = {
     "type": "object",
     "description": "a policy document (docs/policy.md); a field that is left out takes its built-in value",
 }
-_ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
-MAX_VERSION: Final = 10**15 - 1
 MAX_NAME_CHARS: Final = NAMES["name"]["maxLength"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # a policy's name in a path, NAMES["name"]
 
@@ -30,18 +28,15 @@ def list_policies(parts: Parts, _: Request) -> Answer:
 
 def get_policy(parts: Parts, request: Request) -> Answer:
     """One policy: the document, and every field with what counts."""
-    found = parts.policy_documents.get(request.names["name"])
-    return ok(found, headers={"ETag": f'"{found["version"]}"'})
+    return versioned(parts.policy_documents.get(request.names["name"]))
 
 
 def put_policy(parts: Parts, request: Request) -> Answer:
     """Store a document in place of the version that the caller has read."""
-    replaces = _replaces(request)
-    if replaces is None:
-        said = "say which version is replaced: `version` (0: none is stored yet), or the header If-Match"
-        return problem(428, said, at="version")
-    stored = parts.policy_documents.put(request.names["name"], request.body["document"], replaces=replaces)
-    return ok(stored, headers={"ETag": f'"{stored["version"]}"'})
+    version = replaces(request)
+    if version is None:
+        return unnamed()
+    return versioned(parts.policy_documents.put(request.names["name"], request.body["document"], replaces=version))
 
 
 def validate_policy(parts: Parts, request: Request) -> Answer:
@@ -56,23 +51,6 @@ def validate_policy(parts: Parts, request: Request) -> Answer:
 def diff_policy(parts: Parts, request: Request) -> Answer:
     """What would change, field by field."""
     return ok(parts.policy_documents.diff(request.names["name"], request.body["document"]))
-
-
-def _replaces(request: Request) -> int | None:
-    """The version that is to be replaced, by the body or by If-Match.
-
-    Raises:
-        InvalidRequest: If-Match is no version of ours, or is another one than the body's.
-    """
-    named, header = request.body.get("version"), request.headers.get("if-match")
-    if header is None:
-        return named
-    match = _ETAG.match(header.strip())
-    if match is None:
-        raise InvalidRequest("If-Match", 'must be a version in quotes, such as "3"')
-    if named is not None and named != int(match[1]):
-        raise InvalidRequest("version", "is another one than If-Match names")
-    return int(match[1])
 
 
 OPERATIONS = (

@@ -6,11 +6,11 @@ from typing import Final
 
 from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import Answer
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, record, ref, whole
+from chalicelib.api.versions import MAX_VERSION, replaces, unnamed, versioned
 
-MAX_VERSION: Final = 10**15 - 1
 _DOCUMENT: Final[Schema] = {
     "type": "object",
     "description": "instances (type: USD per hour), usd_per_gpu_hour, source, as_of (docs/ledger.md)",
@@ -19,12 +19,15 @@ _DOCUMENT: Final[Schema] = {
 
 def get_prices(parts: Parts, _: Request) -> Answer:
     """What counts, row by row."""
-    return ok(parts.price_table.get())
+    return versioned(parts.price_table.get())
 
 
 def put_prices(parts: Parts, request: Request) -> Answer:
     """Store a document in place of the version that the caller has read."""
-    return ok(parts.price_table.put(request.body["document"], replaces=request.body["version"]))
+    version = replaces(request)
+    if version is None:
+        return unnamed()
+    return versioned(parts.price_table.put(request.body["document"], replaces=version))
 
 
 OPERATIONS = (
@@ -45,7 +48,7 @@ OPERATIONS = (
         summary="Store the price table in place of the version that was read",
         said=(
             "The document counts whole: a type that it does not name has no price. Refused with 412 where another "
-            "version is stored by now."
+            "version is stored by now, with 428 where none is named."
         ),
         run=put_prices,
         forms={
@@ -53,12 +56,13 @@ OPERATIONS = (
                 {
                     "document": _DOCUMENT,
                     "version": whole("the version that is replaced, 0: none is stored yet", high=MAX_VERSION),
-                }
+                },
+                may=("version",),
             )
         },
         answers={200: ref("PriceTable")},
         is_order=True,
-        refuses=(412,),
+        refuses=(412, 428),
         example={"document": {"instances": {"p5.48xlarge": 48.2}, "source": "our contract"}, "version": 0},
     ),
 )

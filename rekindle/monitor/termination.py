@@ -56,11 +56,14 @@ class Situation:
     is_peer_gone: bool | None
 
 
-def why_to_end(now: Situation, *, since_s: float, insists: bool, grace_s: float) -> str | None:
+def why_to_end(
+    now: Situation, *, since_s: float, insists: bool, grace_s: float, unsavable_s: float | None = None
+) -> str | None:
     """Why SIGTERM should have its effect now; None to go on waiting for the save and the end of the loop.
 
-    since_s: since the first SIGTERM. The order matters: a script that was told ends by itself, at its own pace, and its
-    peers do so before it or after it.
+    since_s: since the first SIGTERM. unsavable_s: since it is known that nothing can be saved, if that came later: the
+    loop is told of the stop no earlier, and gets its time to look from there. The order matters: a script that was told
+    ends by itself, at its own pace, and its peers do so before it or after it.
     """
     if insists:
         return "it was sent again"
@@ -72,7 +75,7 @@ def why_to_end(now: Situation, *, since_s: float, insists: bool, grace_s: float)
         return "what was asked for is saved, and the loop goes on without looking at should_stop"
     if not now.has_stepped:
         return "no step is done yet, so there is nothing to save"
-    if not now.can_save and since_s >= NO_SAVE_S:
+    if not now.can_save and (since_s if unsavable_s is None else min(since_s, unsavable_s)) >= NO_SAVE_S:
         return "nothing can be saved, and the loop does not look at should_stop"
     if now.is_peer_gone:
         return "another worker of this machine has ended, so that the ranks cannot save together"
@@ -108,6 +111,7 @@ class Termination:
         self._heard: list[float] = []  # when the interpreter heard a SIGTERM, in C
         self._handled: list[float] = []  # when the main thread ran our handler for it
         self._is_over = False
+        self._unsavable_at: float | None = None  # the first look, since the first SIGTERM, that found it so
 
     def heard(self, is_from_python: bool) -> None:
         if not self._is_over:
@@ -131,7 +135,18 @@ class Termination:
             self._heard.clear()
             return None
         insists = len(came) >= INSISTS_AT or came[-1] - came[0] >= SAME_WISH_S
-        why = why_to_end(self._situation(), since_s=now - came[0], insists=insists, grace_s=self._grace_s)
+        situation = self._situation()
+        if situation.can_save:
+            self._unsavable_at = None
+        elif self._unsavable_at is None:
+            self._unsavable_at = now
+        why = why_to_end(
+            situation,
+            since_s=now - came[0],
+            insists=insists,
+            grace_s=self._grace_s,
+            unsavable_s=None if self._unsavable_at is None else now - self._unsavable_at,
+        )
         if why is None:
             return LOOK_S
         _log_in_time("Rekindle gives SIGTERM its effect back: %s", why)

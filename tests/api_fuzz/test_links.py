@@ -18,7 +18,13 @@ CHAINS: Final = 12
 STEPS: Final = 8
 # What the stage's own state refuses: the policy is stored, and a link cannot carry its version; a Job may have ended;
 # what has been answered is not asked any more.
-MAY_BE_REFUSED: Final = {"put_policy": {412}, "start_drill": {409}, "answer_approval": {409}, "cancel_incident": {409}}
+MAY_BE_REFUSED: Final = {
+    "put_policy": {412},
+    "put_prices": {412},
+    "start_drill": {409},
+    "answer_approval": {409},
+    "cancel_incident": {409},
+}
 
 
 # From where a link is followed, where the first of a kind is not the one that leads on.

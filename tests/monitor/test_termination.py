@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from rekindle.mailbox import RunPhase
 from rekindle.monitor.peers import LocalWorkers
-from rekindle.monitor.termination import Situation, why_to_end
+from rekindle.monitor.termination import Situation, Termination, why_to_end
 
 TRAINING = Situation(
     is_told=False,
@@ -76,6 +77,52 @@ def test_sigterm_has_its_effect_only_where_the_save_cannot_come(
 
 def test_a_sender_that_insists_is_obeyed_even_during_the_save() -> None:
     assert why(1.0, insists=True, is_saving=True) == "it was sent again"
+
+
+class _Signals:
+    """As rekindle.monitor's, with nothing behind it."""
+
+    def __init__(self) -> None:
+        self.given_back = 0
+
+    def is_ours(self, number: int) -> bool:
+        return number == signal.SIGTERM
+
+    def can_give_back(self, number: int) -> bool:
+        return number == signal.SIGTERM
+
+    def give_back(self, number: int) -> bool:
+        self.given_back += number == signal.SIGTERM
+        return True
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+def test_a_loop_gets_its_time_to_look_from_when_it_is_known_that_nothing_can_be_saved() -> None:
+    """Ranks that look for each other for ten seconds are told of the stop only when they have given up."""
+    signals, clock, now = _Signals(), _Clock(), [TRAINING]
+    termination = Termination(
+        signals=signals,  # type: ignore[arg-type]
+        clock=clock,  # type: ignore[arg-type]
+        grace_s=120.0,
+        situation=lambda: now[0],
+        moved_at=lambda: clock.at,
+    )
+    termination.heard(is_from_python=True)
+    for seconds in (0.0, 5.0, 10.0):
+        clock.at = 100.0 + seconds
+        assert termination.turn() is not None
+    now[0] = replace(TRAINING, can_save=False)
+    for seconds, given_back in ((10.05, 0), (14.9, 0), (15.1, 1)):
+        clock.at = 100.0 + seconds
+        termination.turn()
+        assert signals.given_back == given_back, seconds
 
 
 WORKER = "import sys; print('ready', flush=True); sys.stdin.read()"

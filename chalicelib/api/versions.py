@@ -1,0 +1,44 @@
+"""Which version of a document is replaced: a caller says which one it has read, by the body or by If-Match.
+
+Source: RFC 9110, section 13.1.1 (If-Match), RFC 6585, section 3 (428).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from chalicelib.api.problems import Answer, ok, problem
+from chalicelib.api.request import Request
+from chalicelib.domain.errors import InvalidRequest
+
+MAX_VERSION: Final = 10**15 - 1
+_ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
+
+
+def replaces(request: Request) -> int | None:
+    """The version that is to be replaced; None where neither names one.
+
+    Raises:
+        InvalidRequest: If-Match is no version of ours, or is another one than the body's.
+    """
+    named, header = request.body.get("version"), request.headers.get("if-match")
+    if header is None:
+        return named
+    match = _ETAG.match(header.strip())
+    if match is None:
+        raise InvalidRequest("If-Match", 'must be a version in quotes, such as "3"')
+    if named is not None and named != int(match[1]):
+        raise InvalidRequest("version", "is another one than If-Match names")
+    return int(match[1])
+
+
+def unnamed() -> Answer:
+    """The refusal of a document that does not say what it replaces."""
+    said = "say which version is replaced: `version` (0: none is stored yet), or the header If-Match"
+    return problem(428, said, at="version")
+
+
+def versioned(stored: dict[str, Any]) -> Answer:
+    """A document with its version as its ETag."""
+    return ok(stored, headers={"ETag": f'"{stored["version"]}"'})
