@@ -58,6 +58,12 @@ def no_room(look: Look, load: Load) -> tuple[str, str] | None:
     return "node.group_full", f"{reason}{view.group_total} at once"
 
 
+def are_many_down(look: Look) -> bool:
+    """More nodes are down for Slurm at once than may be in repair at once."""
+    view = view_of(look)
+    return view.down >= MANY_DOWN and view.down > room_for(view.total, look.policy.max_nodes_in_repair_percent)
+
+
 def many_down(look: Look) -> str | None:
     """Slurm cannot reach a good part of its nodes at once: the network, or slurmctld, is at fault until HyperPod says
     the same of this one. The reason why nothing is done about it; None where something may be.
@@ -66,7 +72,7 @@ def many_down(look: Look) -> str | None:
     lead = leading(findings_about_now(look))
     if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(look) is not None:
         return None
-    if view.down < MANY_DOWN or view.down <= room_for(view.total, look.policy.max_nodes_in_repair_percent):
+    if not are_many_down(look):
         return None
     if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
         return None

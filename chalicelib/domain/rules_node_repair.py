@@ -53,7 +53,7 @@ from chalicelib.domain.nodes import (
     is_marked,
     is_ours,
 )
-from chalicelib.domain.repair_budget import many_down
+from chalicelib.domain.repair_budget import are_many_down, many_down
 from chalicelib.domain.rules_lemon import came_back, refused_as_lemon
 from chalicelib.domain.verdict import Decision, Look, result, span_word, subject
 
@@ -256,7 +256,7 @@ def repairing(look: Look) -> Decision:
     if step.state is StepState.DOUBTFUL and age >= look.policy.node_settle and _shows_nothing(look, step):
         return _asked_anew(look, step)
     if step.rung is Rung.REBOOT and age >= look.policy.reboot_limit:
-        return escalate(look, f"it is not well {span_word(age)} after the reboot")
+        return _not_well_yet(look, age)
     return wait(look, "repair.waiting", f"the {step.rung} is under way: {state_of_the_node(look)}")
 
 
@@ -296,6 +296,14 @@ def repeated(look: Look, step: Step) -> Finding | None:
         ),
         None,
     )
+
+
+def _not_well_yet(look: Look, age: timedelta) -> Decision:
+    """The next rung. Where Slurm reaches hardly any node, and HyperPod says that this one runs, nothing is known."""
+    if are_many_down(look) and is_running(look):
+        reason = f"the reboot is {span_word(age)} ago, and HyperPod says that it runs"
+        return wait(look, "repair.waiting", f"{reason}; but Slurm reaches too few nodes to say that it is not well")
+    return escalate(look, f"it is not well {span_word(age)} after the reboot")
 
 
 def escalate(look: Look, why: str) -> Decision:

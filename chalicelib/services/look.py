@@ -124,7 +124,7 @@ class Look:
             current=job.current_attempt,
             successor=self._successor(job, attempt),
             sibling=self._sibling(job, incident),
-            nodes=self._nodes(incident, attempt),
+            nodes=self._nodes(incident, attempt, looked.inbox),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
             **at_once,
@@ -166,11 +166,14 @@ class Look:
             return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
         return Unknown("none that is known")
 
-    def _nodes(self, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[tuple[NodeFacts, ...]]:
-        """The nodes that matter to the Incident, read once one of them may be to blame."""
+    def _nodes(
+        self, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]
+    ) -> Maybe[tuple[NodeFacts, ...]]:
+        """The nodes that matter to the Incident, read once one of them may be to blame: what this look is told of a
+        node, it decides by what Slurm shows of it now."""
         if self.head_nodes is None or incident.attempt is None or not is_slurm(incident.attempt):
             return Unknown("not on Slurm")
-        wanted = names_of_interest(incident, seen)
+        wanted = names_of_interest(incident, seen, inbox)
         if not wanted:
             return Unknown("not needed")
         nodes = self.head_nodes.nodes(parse_attempt(incident.attempt).cluster)
@@ -342,10 +345,10 @@ def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
     return Known(total) if total else Unknown("on how many nodes it runs is not known")
 
 
-def names_of_interest(incident: Incident, seen: Maybe[AttemptView]) -> frozenset[str]:
+def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal] = ()) -> frozenset[str]:
     """Nodes held or said to be broken, and those of an attempt that has ended."""
     names = {item.node for item in incident.bad_nodes}
-    names |= {signal.node for signal in incident.signals if signal.node is not None}
+    names |= {signal.node for signal in (*incident.signals, *inbox) if signal.node is not None}
     if incident.tries:
         names |= {*incident.tries[-1].exclude, *incident.tries[-1].left_nodes}
     view = seen.value if isinstance(seen, Known) else None

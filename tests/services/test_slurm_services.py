@@ -201,7 +201,8 @@ def test_a_look_reads_the_successor_and_the_nodes_that_matter(w: SlurmWorld) -> 
     incident = opened(w)
     seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
     assert isinstance(seen.successor, Unknown)
-    assert isinstance(seen.nodes, Unknown)  # the Signal that names one is not absorbed yet
+    assert isinstance(seen.nodes, Known)
+    assert [facts.name for facts in seen.nodes.value] == ["ip-2"]  # the one that the new Signal names
     w.lose("ip-1")
     w.head.publish()
     seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
