@@ -29,6 +29,7 @@ def test_a_registered_job_is_found_by_its_id_and_by_its_attempts_name(registry: 
     assert registry.attempts("nobody") == ()
 
 
+@pytest.mark.long
 def test_many_jobs_are_read_together_and_those_that_nobody_registered_are_left_out(shelf: Shelf) -> None:
     names = [f"lm-{number:03}" for number in range(150)]
     for name in names:

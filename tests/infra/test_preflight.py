@@ -20,6 +20,8 @@ from localcloud.sagemaker import AwsError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION
 
+pytestmark = pytest.mark.long
+
 BUCKET = f"rekindle-{ACCOUNT_ID}-{REGION}"
 
 

@@ -216,6 +216,7 @@ def test_a_mailbox_that_fails_is_tried_again_and_then_given_up(box: ObservedBox)
     assert turns == MAX_TRIES
 
 
+@pytest.mark.long
 def test_ranks_that_wait_and_the_one_that_does_not_are_told_apart_from_live_stacks(
     started: list[Monitor], box: ObservedBox
 ) -> None:

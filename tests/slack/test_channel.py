@@ -351,6 +351,7 @@ def brew(stage: Stage) -> None:
     stage.threads.set_weather("ops", Weather(starts=(stage.clock.now(),) * STORM_AFTER))
 
 
+@pytest.mark.long
 def test_a_storm_of_200_incidents_becomes_one_digest(stage: Stage) -> None:
     stage.store_many([incident(number, version=1) for number in range(1, 201)])
     waiting = [stage.at(notice(number)) for number in range(1, 201)]
