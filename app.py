@@ -209,6 +209,12 @@ def get_timeline(incident_id: str) -> Response:
     return _answer("get_timeline", incident_id=incident_id)
 
 
+@app.route("/incidents/{incident_id}/report", methods=["GET"], authorizer=SIGNED)
+def incident_report(incident_id: str) -> Response:
+    """A fresh signed link to an Incident's page."""
+    return _answer("incident_report", incident_id=incident_id)
+
+
 @app.route("/incidents/{incident_id}/cancel", methods=["POST"], authorizer=SIGNED)
 def cancel_incident(incident_id: str) -> Response:
     """End an Incident at its next look."""

@@ -12,6 +12,7 @@ PARTS = {
     "overhead": "benchmarks.bench_overhead",
     "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",
+    "ranks": "benchmarks.bench_ranks",
     "sweep": "benchmarks.bench_sweep",
     "api": "benchmarks.bench_api",
     "console": "benchmarks.bench_console",

@@ -9,6 +9,7 @@ the agent itself as a share of one core (the commands that it starts not counted
 threads, and AWS calls per hour by name. Then orders: from SendMessage until the command has taken effect, and until the
 answer stands on the whiteboard. Of that, the stand-ins take their share (each starts Python and reads the whole state):
 beside it stands how long one of them takes alone; an order to cancel runs four, and the agent's looks run others.
+Where there is a Slurm, what is asked of a real slurmctld comes behind: `benchmarks/agent_slurm.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import agent_slurm
 from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from rekindle.headnode.names import agent_key, answer_key, attempt_key, queue_name
@@ -197,7 +199,7 @@ def main(argv: Sequence[str] = ()) -> int:
             results[name]["orders"] = orders(bench, given.orders)
     if given.json:
         print(json.dumps(results))
-        return 0
+        return agent_slurm.main(["--seconds", str(given.seconds), "--json"])
     print("idle                      CPU % of a core   resident MB   peak MB   threads   AWS calls per hour")
     for name, found in results.items():
         calls = found["calls_per_hour"]
@@ -212,7 +214,7 @@ def main(argv: Sequence[str] = ()) -> int:
                 f"at most {took['effect_max_ms']:.0f}), answered after {took['answer_median_ms']:.0f} ms "
                 f"(at most {took['answer_max_ms']:.0f}); one stand-in alone takes {took['stand_in_ms']:.0f} ms"
             )
-    return 0
+    return agent_slurm.main(["--seconds", str(given.seconds)])
 
 
 if __name__ == "__main__":

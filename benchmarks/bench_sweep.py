@@ -8,19 +8,24 @@ Own CPU is the process's time without AWS's part; boto3's serialising and parsin
 from __future__ import annotations
 
 import gc
+import json
 import time
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from benchmarks.sweep_clients import RealClients
 from benchmarks.sweep_wire import NOW, Wire, fleet_of
 from chalicelib.bootstrap import Service, build
 from chalicelib.domain.jobs import WatchPlan
 from chalicelib.ports import SweepMark
 from chalicelib.services.sweep import Swept
+from infra import costs
 from tests.services.fleet import fleet
 
+ROOT = Path(__file__).parent.parent
 SIZES = (10, 100, 1_000, 10_000)
 PLAIN_SIZES = (10, 100, 1_000)  # each Job's loss goes through the detectors: 10,000 take minutes, and tell no more
 ROUNDS = 5  # CPU is the least of the sweeps: the others were disturbed
@@ -29,15 +34,49 @@ PLAIN = WatchPlan(loss="train:loss", step="train:step")
 LONG_AGO = 1_000_000  # a round far from the first, which asks about every Job
 
 SWEEPS_A_MONTH: Final = 60 * 730
-# us-east-1 list prices in dollars. Source: the AWS price pages of CloudWatch, S3, DynamoDB (on demand), Lambda (arm64).
-PER_METRIC: Final = 0.01 / 1_000
-PER_GET: Final = 0.0004 / 1_000
-PER_LIST: Final = 0.005 / 1_000
-PER_READ_UNIT: Final = 0.125 / 1_000_000
-PER_WRITE_UNIT: Final = 0.625 / 1_000_000
-PER_GB_S: Final = 0.0000133334
-CALL_S: Final = 0.030  # assumed: one AWS call inside a Region, one after the other
-MEMORY_GB: Final = 0.5
+PER_METRIC: Final = costs.METRIC_CALLS_K / 1e3
+PER_GET: Final = costs.GETS_M / 1e6
+PER_LIST: Final = costs.PUTS_M / 1e6
+PER_READ_UNIT: Final = costs.READ_UNITS_M / 1e6
+PER_WRITE_UNIT: Final = costs.WRITE_UNITS_M / 1e6
+CALL_S: Final = 0.020  # assumed: one AWS call inside a Region, one after the other
+SETTINGS: Final = json.loads((ROOT / ".chalice" / "config.json").read_text())["lambda_functions"]["sweep"]
+MEMORY_GB: Final = SETTINGS["lambda_memory_size"] / 1024
+CORE: Final = min(
+    1.0, SETTINGS["lambda_memory_size"] / 1769
+)  # Source: Lambda guide, "Configure Lambda function memory"
+SLOW: Final = {"cloudwatch.GetMetricData": 0.2}  # assumed: 500 metrics of 45 minutes
+ALONE: Final = ("dynamodb.", "lambda.", "sagemaker.List", "cloudwatch.DescribeAlarms")  # one after the other
+PAIRS: Final = 2  # a chunk's metrics take two calls, side by side
+GOAL: Final = 3  # times
+
+
+def fits(jobs: int) -> str:
+    """How long a sweep of so many Jobs takes, and how often that fits into the function's time, as one line.
+
+    CPU seconds are the process's own, with real boto3 clients, but without sockets and TLS; seconds of waiting are
+    counted calls by assumed seconds each. Nothing is taken to overlap but what the readers read side by side.
+    """
+    wire = Wire(fleet_of(jobs, MONITORED))
+    session = RealClients(wire)
+    service = service_over(wire, session)
+    cpu: list[float] = []
+    gc.collect()
+    gc.freeze()
+    for number in range(ROUNDS):
+        session.spent_s, began = 0.0, time.process_time()
+        sweep_once(service, wire, LONG_AGO + number)
+        cpu.append(time.process_time() - began - session.spent_s)
+    gc.unfreeze()
+    waiting = 0.0
+    for call, count in wire.calls.items():
+        side_by_side = PAIRS if call in SLOW else 1 if call.startswith(ALONE) else service.sweep_readers
+        waiting += count * SLOW.get(call, CALL_S) / side_by_side
+    total_s, limit_s = min(cpu) / CORE + waiting, SETTINGS["lambda_timeout"]
+    return (
+        f"{jobs:,d} Jobs: {min(cpu):.1f} s of CPU, {min(cpu) / CORE:.1f} s at {SETTINGS['lambda_memory_size']} MB, "
+        f"{waiting:.1f} s of waiting: {total_s:.1f} s, {limit_s / total_s:.1f} times in {limit_s} s (goal {GOAL})"
+    )
 
 
 class _Clock:
@@ -67,13 +106,13 @@ class Result:
             + calls["s3.ListObjectsV2"] * PER_LIST
             + self.read_units * PER_READ_UNIT
             + calls["dynamodb.PutItem"] * PER_WRITE_UNIT
-            + lambda_s * MEMORY_GB * PER_GB_S
+            + lambda_s * MEMORY_GB * costs.GB_S
         )
         return once * SWEEPS_A_MONTH
 
 
-def service_over(wire: Wire) -> Service:
-    """The real composition root over the in-memory wire."""
+def service_over(wire: Wire, session: RealClients | None = None) -> Service:
+    """The real composition root over the in-memory wire, or over real clients of it."""
 
     class Session:
         def client(self, name: str, config: object = None) -> object:  # noqa: ARG002  bootstrap's own call
@@ -82,7 +121,7 @@ def service_over(wire: Wire) -> Service:
     names = ("TABLE", "BUS", "BUCKET", "QUARANTINE_URL")
     environ = {f"REKINDLE_{name}": "rekindle" for name in names}
     environ |= {"AWS_REGION": "us-west-2", "REKINDLE_RECOVER_FUNCTION": "rekindle-recover:live"}
-    return build(environ, clock=_Clock(), session=Session())  # type: ignore[arg-type]  # a clock that stands still
+    return build(environ, clock=_Clock(), session=session or Session())  # type: ignore[arg-type]  # a clock that stands still
 
 
 def sweep_once(service: Service, wire: Wire, number: int) -> Swept:
@@ -129,6 +168,7 @@ def over_moto(count: int) -> Counter[str]:
 
 def main() -> None:
     """Print both tables."""
+    print(fits(SIZES[-1]))
     validated = Wire(fleet_of(50, MONITORED), validate=True)
     sweep_once(service_over(validated), validated, LONG_AGO + 1)
     for kind, watch, sizes in (

@@ -19,7 +19,10 @@ from benchmarks.detectors_rules import RULES
 from benchmarks.detectors_scoring import LabelledCurve, Score, data_folder, load, score
 from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, divergence, excursion, habits, scale, spike
 
-GOALS = "goals: recall 0.95, precision 0.95, 2 false alarms per 100k rows, NaN at its first row, median delay 2 rows"
+GOALS = (
+    "goals: recall 0.95 of the tier act, precision 0.95, 2 false alarms per 100k rows, NaN at its first row, "
+    "median delay 2 rows"
+)
 SPEED_GOAL = 200_000
 # What cross-validation chooses from: the three that decide most, around their values.
 GRID: dict[str, tuple[float, ...]] = {
@@ -42,6 +45,7 @@ CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
             "LARGE",
             "LARGE_STEPS",
             "TAIL_ROWS",
+            "CLIMB_ROWS",
             "LONG_STEPS",
             "LONG_TAIL_ROWS",
             "SETTLED_MOVE",
@@ -72,6 +76,12 @@ def alarms(points: Iterable[Point]) -> list[int]:
         for row, point in enumerate(points)
         if any(v.severity is Severity.ACT for v in (*loss.update(point), *throughput.update(point)))
     ]
+
+
+def told(points: Iterable[Point]) -> list[int]:
+    """The rows at which `rekindle detect --watch` would print something of the loss."""
+    loss = LossWatch()
+    return [row for row, point in enumerate(points) if loss.update(point)]
 
 
 @contextmanager
@@ -192,6 +202,8 @@ def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
     asked = whole.found - whole.seen_found
     tier = f"{asked}/{asked + whole.missed - whole.seen_missed} of the tier act"
     print(line("ours, all curves", whole, f"{tier}; NaN late: {whole.late_nan}"))
+    seen = total(score(curve, told(curve.points)) for curve in curves)
+    print(line("watch or act, all curves", seen, "all events; goal: recall 0.95, 20 false per 100k rows"))
     for group in sorted({curve.group for curve in curves}):
         print(line(f"  {group}", total(ours[curve.name] for curve in curves if curve.group == group)))
     if details:

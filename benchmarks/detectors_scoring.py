@@ -125,7 +125,6 @@ def _point(row: Mapping[str, str]) -> Point:
     return Point(
         step=int(float(row["step"])),
         loss=number("loss"),
-        grad_norm=number("grad_norm"),
         elapsed_s=number("seconds"),
         step_s=number("iter_seconds"),
         is_after_evaluation=row.get("eval_since_prev") == "1",

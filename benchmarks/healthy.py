@@ -36,12 +36,11 @@ class Count:
 
 
 def points(run: Run, *, is_told: bool = False) -> Iterator[Point]:
-    norms, rates = run.grad_norms, run.lr if is_told else None
+    rates = run.lr if is_told else None
     for row, loss in enumerate(run.losses.tolist()):
         yield Point(
             step=row * run.every,
             loss=loss,
-            grad_norm=None if norms is None else float(norms[row]),
             lr=None if rates is None else float(rates[row]),
         )
 

@@ -27,7 +27,6 @@ class Run:
     every: int = 1
     announced: tuple[tuple[int, str], ...] = ()
     lr: Array | None = None
-    grad_norms: Array | None = None
     declared: str = ""  # the kind of loss a script could declare; "" for one that is judged
 
 
@@ -428,14 +427,6 @@ def accumulated(rng: Generator, rows: int) -> Run:
     parts = int(rng.choice([2, 4, 8, 16]))
     losses = usual(rng, rows)
     return Run(losses / parts * (np.arange(rows) % parts + 1) if rng.random() < 0.5 else losses * parts)
-
-
-@kind("fp16 with skipped steps")
-def fp16(rng: Generator, rows: int) -> Run:
-    """The scaler skips steps whose gradient overflows; the loss stays finite."""
-    norms = np.exp(rng.normal(0, 0.2, rows))
-    norms[starts(rng, rows, rng.uniform(500, 2000), first=0)] = np.inf
-    return Run(usual(rng, rows), grad_norms=norms)
 
 
 @kind("coarse log of single steps")

@@ -6,6 +6,7 @@ Every request and answer can be held against botocore's own models (`validate`),
 from __future__ import annotations
 
 import io
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ class Wire:
     def __post_init__(self) -> None:
         self._items = {job.job_id: job_item(job) for job in self.jobs}
         self._ids = sorted(self._items)
+        self._guard = threading.Lock()
         recent = [NOW - timedelta(minutes=back) for back in range(1, 181)]
         self._recent = recent[::-1]
         # Losses that fall slowly and jitter a little; the same for all, which is as good as any for counting.
@@ -50,14 +52,18 @@ class Wire:
         return Client(self, service)
 
     def answer(self, service: str, operation: str, request: dict[str, Any]) -> Any:
-        began = time.process_time()
+        with self._guard:  # the sweep reads side by side
+            return self._answer(service, operation, request)
+
+    def _answer(self, service: str, operation: str, request: dict[str, Any]) -> Any:
+        began = time.thread_time()
         self.calls[f"{service}.{operation}"] += 1
         if self.validate and (problems := request_problems(service, operation, request)):
             raise AwsError("ValidationException", f"{operation}: {problems}")
         answer = _ANSWERS[operation](self, request)
         if self.validate:
             check_answer(service, operation, {k: v for k, v in answer.items() if k != "Body"})  # a stream
-        self.spent_s += time.process_time() - began
+        self.spent_s += time.thread_time() - began
         return answer
 
     # ---- answers ---------------------------------------------------------------------------------------------------

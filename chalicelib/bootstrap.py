@@ -7,10 +7,12 @@ init (full CPU), not in the first call. Clients come from one Session.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.config import Settings
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from chalicelib.adapters.mailbox_s3 import S3Mailbox
     from chalicelib.adapters.mailbox_signals import SlurmMailbox
     from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
+    from chalicelib.adapters.pages_s3 import S3Pages
     from chalicelib.adapters.policies_ssm import SsmPolicies
     from chalicelib.adapters.policy_shelf import SsmPolicyShelf
     from chalicelib.adapters.prices_ssm import SsmPrices
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from chalicelib.egress.deliver import Deliver
     from chalicelib.egress.fan_out import FanOut
     from chalicelib.ingress import Ingress
+    from chalicelib.notify.address import Addresses
     from chalicelib.notify.bus import BusAnnouncer
     from chalicelib.notify.channel import Channel, Secrets
     from chalicelib.notify.makers import Makers
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from chalicelib.services.nodes import Nodes
     from chalicelib.services.orders import Orders
     from chalicelib.services.outcome import Outcome
+    from chalicelib.services.pages import Pages
     from chalicelib.services.perform import Perform
     from chalicelib.services.policy_documents import PolicyDocuments
     from chalicelib.services.price_table import PriceTable
@@ -91,6 +96,19 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         "observability",
     ),  # Chalice's own handler of the REST API: `app.app`
 }
+# What each function would import at its first event; on Lambda that is done at init, before anybody waits.
+FIRST: Final[Mapping[str, tuple[str, ...]]] = {
+    "hyperpod_event": ("chalicelib.ingest.hyperpod",),
+    "training_job_event": ("chalicelib.ingest.training_job",),
+    "alarm_event": ("chalicelib.ingest.alarm",),
+    "health_event": ("chalicelib.ingest.health",),
+    "ec2_event": ("chalicelib.ingest.ec2",),
+    "monitor_event": ("chalicelib.ingest.monitor",),
+    "agent_event": ("chalicelib.ingest.agent",),
+    "mailbox_event": ("chalicelib.ingest.mailbox_objects",),
+    "log_batch": ("chalicelib.ingest.logs",),
+    "recover": ("chalicelib.recovery.entry", "chalicelib.adapters.discovered_s3"),
+}
 
 
 class SystemClock:
@@ -103,6 +121,8 @@ class SystemClock:
 
 class Service:
     """Everything app.py's triggers call."""
+
+    sweep_readers = 8  # fewer than a client's ten connections; the sweep's time goes into waiting (docs/sweep.md)
 
     def __init__(self, settings: Settings, *, clock: Clock, clients: Clients) -> None:
         self.settings = settings
@@ -222,7 +242,7 @@ class Service:
             clock=self.clock,
             can_press=given.can_press,
             ledger=self.ledger_of_one,
-            console_url=given.console_url,
+            console_url=given.console_url or self.settings.console_url,
         )
 
     @cached_property
@@ -255,7 +275,45 @@ class Service:
         """Notice -> channels."""
         from chalicelib.egress.fan_out import FanOut
 
-        return FanOut(book=self.written, queue=self.delivery_queue, clock=self.clock, report=self.observability.record)
+        return FanOut(
+            book=self.written,
+            queue=self.delivery_queue,
+            clock=self.clock,
+            report=self.observability.record,
+            pages=self.pages,
+        )
+
+    @cached_property
+    def pages(self) -> Pages:
+        """Incidents' pages, drawn."""
+        from chalicelib.services.pages import Pages
+
+        return Pages(
+            store=self.store,
+            registry=self.registry,
+            prices=self.prices,
+            pages=self.page_shelf,
+            clock=self.clock,
+            region=self.settings.region,
+            within=self.clients.deadline.within,
+        )
+
+    @cached_property
+    def page_shelf(self) -> S3Pages:
+        """Incidents' pages, stored."""
+        return _page_shelf(self.settings, self.clients, self.clock)
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """What notices lead to."""
+        from chalicelib.notify.address import Addresses
+
+        return Addresses(
+            pages=self.page_shelf,
+            console_url=self.settings.console_url,
+            lasts=timedelta(hours=self.settings.notice_link_hours),
+            within=self.clients.deadline.within,
+        )
 
     @cached_property
     def deliver(self) -> Deliver:
@@ -270,6 +328,7 @@ class Service:
             clock=self.clock,
             report=self.observability.record,
             left_s=self.clients.deadline.left_s,
+            addresses=self.addresses,
         )
 
     @cached_property
@@ -442,6 +501,7 @@ class Service:
                 scheduler=self.scheduler,
             ),
             metrics_every=self.settings.sweep_metrics_minutes,
+            readers=self.sweep_readers,
         )
 
     @cached_property
@@ -586,6 +646,8 @@ class Service:
         """Make what `function` uses, now."""
         for part in _PARTS.get(function, ("ingress",)):
             getattr(self, part)
+        for module in FIRST.get(function, ()):
+            import_module(module)
 
 
 class Clients:
@@ -607,7 +669,7 @@ class Clients:
     def __call__(self, name: str) -> Any:
         """The client of one AWS service."""
         if name not in self._made:
-            client = self._session.client(name, config=self._patience.config())
+            client = self._session.client(name, config=self._patience.config(name))
             self._made[name] = self.deadline.guard(client, self._patience)
         return self._made[name]
 
@@ -784,6 +846,12 @@ def _delivery_log(settings: Settings, clients: Clients) -> DynamoDeliveryLog:
     return DynamoDeliveryLog(clients("dynamodb"), table=settings.table)
 
 
+def _page_shelf(settings: Settings, clients: Clients, clock: Clock) -> S3Pages:
+    from chalicelib.adapters.pages_s3 import S3Pages
+
+    return S3Pages(clients("s3"), bucket=settings.bucket, clock=clock)
+
+
 def _hook_marks(settings: Settings, clients: Clients) -> DynamoHookMarks:
     from chalicelib.adapters.hook_marks import DynamoHookMarks
 
@@ -798,13 +866,27 @@ def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:
         bus=settings.bus,
         sns=clients("sns") if settings.topic else None,
         topic=settings.topic or None,
+        console_url=settings.console_url,
     )
 
 
 def _session(region: str) -> Any:
     import boto3
+    from botocore.session import get_session
 
-    return boto3.session.Session(region_name=region)
+    core = get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=timestamp)
+    return boto3.session.Session(botocore_session=core, region_name=region)
+
+
+def timestamp(value: Any) -> datetime:
+    """A time of an answer, aware. botocore's own reader goes through the machine's time zone: for the numbers of
+    GetMetricData, a quarter of a million of them in a large sweep, that took more than all else together."""
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC)
+    from botocore.utils import parse_timestamp
+
+    return parse_timestamp(value)  # type: ignore[no-any-return]  # botocore has no types
 
 
 def _function(environ: Mapping[str, str]) -> str:
@@ -830,6 +912,13 @@ def service() -> Service:
 
 
 def warm_up() -> None:
-    """Make this function's parts at Lambda's init phase; elsewhere (packaging, tests) nothing is read at import."""
-    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
-        service().prepare(_function(os.environ))
+    """Make this function's parts at Lambda's init phase; elsewhere (packaging, tests) nothing is read at import.
+
+    All that is made here stays: to look through it for garbage again and again takes a tenth of the init.
+    """
+    if "AWS_LAMBDA_FUNCTION_NAME" not in os.environ:
+        return
+    gc.disable()
+    service().prepare(_function(os.environ))
+    gc.freeze()
+    gc.enable()

@@ -34,7 +34,9 @@ class Settings:
     settings_prefix: str = "/rekindle"
     deliveries_url: str = ""
     undelivered_url: str = ""
-    training_roles: tuple[str, ...] | None = None  # None: the template that set the environment told none
+    console_url: str = ""
+    notice_link_hours: int = 4  # how long a link in a notice lasts; 0: none is put into any
+    training_roles: tuple[str, ...] | None = None  # None: an older template, which sets no such variable
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -56,6 +58,7 @@ class Settings:
             "settings_prefix": "REKINDLE_SETTINGS_PREFIX",
             "deliveries_url": "REKINDLE_DELIVERIES_URL",
             "undelivered_url": "REKINDLE_UNDELIVERED_URL",
+            "console_url": "REKINDLE_CONSOLE_URL",
         }
         missing = sorted(name for name in required.values() if not environ.get(name))
         if missing:
@@ -65,13 +68,14 @@ class Settings:
         roles = environ.get("REKINDLE_TRAINING_ROLES")
         return cls(
             **values,
-            sweep_metrics_minutes=_minutes(environ),
+            sweep_metrics_minutes=_whole(environ, "REKINDLE_SWEEP_METRICS_MINUTES", 1, low=1, high=60),
+            notice_link_hours=_whole(environ, "REKINDLE_NOTICE_LINK_HOURS", 4, low=0, high=12),
             training_roles=None if roles is None else tuple(role for role in roles.split(",") if role),
         )
 
 
-def _minutes(environ: Mapping[str, str]) -> int:
-    text = environ.get("REKINDLE_SWEEP_METRICS_MINUTES") or "1"
-    if not (text.isascii() and text.isdigit() and len(text) <= 2 and 1 <= int(text) <= 60):
-        raise BadSettings("REKINDLE_SWEEP_METRICS_MINUTES must be a whole number from 1 to 60")
+def _whole(environ: Mapping[str, str], name: str, default: int, *, low: int, high: int) -> int:
+    text = environ.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) <= 2 and low <= int(text) <= high):
+        raise BadSettings(f"{name} must be a whole number from {low} to {high}")
     return int(text)

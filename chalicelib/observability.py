@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from chalicelib.adapters.errors import drain_unlisted
 from chalicelib.notify.quiet import quieten
-from chalicelib.services import closing
-from chalicelib.services.outcome import Outcome, What
-from chalicelib.services.sweep import Swept
+from chalicelib.services import outcome as facts
+from chalicelib.services.outcome import What
+
+if TYPE_CHECKING:
+    from chalicelib.services.outcome import Outcome
+    from chalicelib.services.sweep import Swept
 
 NAMESPACE = "Rekindle"
 # Every metric the service emits. Only low-cardinality dimensions: the service's name, and of what has closed the fault
@@ -39,6 +42,30 @@ DELIVERIES_POSTPONED = "DeliveriesPostponed"
 NOTICES_UNDELIVERED = "NoticesUndelivered"
 UNLISTED_ERRORS = "UnlistedAwsErrors"  # codes that the adapters' table does not hold: each deserves a row
 
+# What each one says, in the words of docs/reference/metrics.md.
+MEANINGS: Mapping[str, str] = {
+    EVENTS_TAKEN: "events that joined an Incident, repeated one, or registered a Job",
+    EVENTS_DROPPED: "events that led to nothing: noise, news, or not about a protected Job",
+    EVENTS_QUARANTINED: "events that could not be read",
+    INBOX_OVERFLOW: "events that found an Incident's inbox full",
+    INCIDENTS_OPENED: "Incidents opened",
+    DECISIONS: "decisions taken by recoveries",
+    INCIDENTS_CLOSED: "Incidents closed, by fault and outcome",
+    MTTD: "from the onset to the first look",
+    MTTR: "from the onset to a run that goes on",
+    GPU_HOURS_LOST: "GPU-hours lost to the Incident",
+    GPU_HOURS_SAVED: "GPU-hours that an emergency checkpoint kept",
+    STUCK_EXECUTIONS: "open Incidents without a running execution that a sweep found; an alarm watches it",
+    SWEEPS: "sweeps that ended",
+    JOBS_UNREAD: "Jobs that a sweep could not read",
+    JOBS_LEFT: "Jobs that a sweep had no time for; the next one begins there. Sent only above zero",
+    METRICS_UNKNOWN: "Jobs whose metrics a sweep could not read. Sent only above zero",
+    NOTICES_DELIVERED: "notices delivered, one per channel",
+    DELIVERIES_POSTPONED: "deliveries that are tried again later",
+    NOTICES_UNDELIVERED: "notices given up; `rekindle undelivered` lists and sends them again",
+    UNLISTED_ERRORS: "AWS error codes that the service does not know; each deserves a report",
+}
+
 # Keys of a log line that no fact may have. Source: Python's logging, Logger.makeRecord.
 TAKEN = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "what", "reason", "incident_id", "job_id", "signal"}
@@ -60,11 +87,11 @@ _METRIC_OF = {
 
 # Of a closed Incident, where it is known; "Outcome" is the phase that it ended in.
 CLOSED_DIMENSIONS = ("Fault", "Outcome")
-_CLOSED: tuple[tuple[str, str, MetricUnit], ...] = (
-    (MTTD, closing.MTTD_S, MetricUnit.Seconds),
-    (MTTR, closing.MTTR_S, MetricUnit.Seconds),
-    (GPU_HOURS_LOST, closing.GPU_HOURS_LOST, MetricUnit.NoUnit),
-    (GPU_HOURS_SAVED, closing.GPU_HOURS_SAVED, MetricUnit.NoUnit),
+CLOSED: tuple[tuple[str, str, MetricUnit], ...] = (
+    (MTTD, facts.MTTD_S, MetricUnit.Seconds),
+    (MTTR, facts.MTTR_S, MetricUnit.Seconds),
+    (GPU_HOURS_LOST, facts.GPU_HOURS_LOST, MetricUnit.NoUnit),
+    (GPU_HOURS_SAVED, facts.GPU_HOURS_SAVED, MetricUnit.NoUnit),
 )
 
 
@@ -125,7 +152,7 @@ class Observability:
         for name, value in zip(CLOSED_DIMENSIONS, (facts["fault"], facts["phase"]), strict=True):
             metrics.add_dimension(name=name, value=str(value))
         metrics.add_metric(name=INCIDENTS_CLOSED, unit=MetricUnit.Count, value=1)
-        for name, fact, unit in _CLOSED:
+        for name, fact, unit in CLOSED:
             if fact in facts:
                 metrics.add_metric(name=name, unit=unit, value=facts[fact])
         metrics.flush_metrics()

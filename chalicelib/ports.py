@@ -8,26 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
-from chalicelib.domain.incidents import Incident, TimelineEntry
 from chalicelib.domain.instances import JobSize
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
-from chalicelib.domain.known import Known, Maybe
-from chalicelib.domain.lemons import HardwareFault, HardwareRecord
-from chalicelib.domain.nodes import ClusterView, InstanceView
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
-from chalicelib.domain.policy import Policy
-from chalicelib.domain.prices import Prices
-from chalicelib.domain.signals import Signal
-from chalicelib.domain.switches import ShadowScope, Switches
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
-from rekindle.headnode.orders import Answer, Order
-from rekindle.mailbox import AttemptOrder
-from rekindle.reports import RankReport, ReportKind
+from chalicelib.domain.jobs import Orchestrator, WatchPlan
+
+if TYPE_CHECKING:
+    from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
+    from chalicelib.domain.incidents import Incident, TimelineEntry
+    from chalicelib.domain.jobs import Attempt, Job
+    from chalicelib.domain.known import Known, Maybe
+    from chalicelib.domain.lemons import HardwareFault, HardwareRecord
+    from chalicelib.domain.nodes import ClusterView, InstanceView
+    from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
+    from chalicelib.domain.policy import Policy
+    from chalicelib.domain.prices import Prices
+    from chalicelib.domain.signals import Signal
+    from chalicelib.domain.switches import ShadowScope, Switches
+    from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
+    from rekindle.headnode.orders import Answer, Order
+    from rekindle.mailbox import AttemptOrder
+    from rekindle.reports import RankReport, ReportKind
 
 
 class Clock(Protocol):
@@ -335,11 +338,22 @@ class Scheduler(Protocol):
         """
         ...
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
-        """Attempts of the Job that have not ended, `besides` left out: what a submission would run beside.
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+        """Attempts of the Job that have not ended, `besides` left out: what a submission would run beside. One that has
+        come to the end of its training counts as well, where the platform shows it: nothing is left to train. Of those
+        that were `told` of, the first that is one answers without a list, which may be out of reach.
 
         An attempt is a sibling by its job tag, by its mailbox, or by a name that Rekindle gives to attempts of the Job
         while nothing says that it is another run's. It may be submitted by hand, and need not be registered.
+
+        Raises:
+            RecoveryError: whether there is one cannot be told now.
+        """
+        ...
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        """The newest run of the Job, `besides` left out, that was submitted after its newest attempt and has ended,
+        however it ended; None where there is none. It is told from others' like a sibling.
 
         Raises:
             RecoveryError: whether there is one cannot be told now.
@@ -564,13 +578,26 @@ class NoticeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where an Incident can be looked at.
+
+    `url` is empty where nothing can be opened. `until` is when a signed link ends at the latest; None for an address
+    that stays. `command` prints a new link.
+    """
+
+    url: str
+    until: datetime | None
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One message to people. `token` is equal for the same message sent twice; `incident_id` is empty where it is about
     none.
 
     `fault`, `phase` are the Incident's own words. `paste` are what an on-call person runs or opens next, each a label
     and a command or address. `sequence` orders the notices of one Incident when compared as text, however they arrive;
-    empty where the notice is about none.
+    empty where the notice is about none. `address` is None where it is about none, and before it is known.
     """
 
     token: str
@@ -588,6 +615,31 @@ class Notice:
     node: str = ""
     paste: tuple[tuple[str, str], ...] = ()
     sequence: str = ""
+    address: Address | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageLink:
+    """A signed link to an Incident's page: it opens for whoever holds it, until `until` at the latest.
+
+    It ends sooner where the credentials that signed it end sooner.
+    """
+
+    url: str
+    until: datetime
+    written_at: datetime
+
+
+class IncidentPages(Protocol):
+    """Incidents' pages, private, each under one key that every new state is written over."""
+
+    def put(self, incident_id: str, page: str) -> None:
+        """Write the page."""
+        ...
+
+    def link(self, incident_id: str, *, lasts: timedelta) -> PageLink | None:
+        """A fresh link; None where no page is there."""
+        ...
 
 
 class Announcer(Protocol):

@@ -168,12 +168,14 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     if args.plot is not None and not args.plot.endswith(".svg"):
         raise Misused("--plot: must be the name of a file that ends in .svg")
     mean_s = wanted.mean_s or mean_of(wanted.gpus // each, gpus_per_node=each)
-    save_s = SAVE.value if wanted.save_s is None else wanted.save_s
-    if save_s >= mean_s:
-        raise Misused(f"--checkpoint-s: a save of {save_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
-    restart_s = RESTART.value if wanted.restart_s is None else wanted.restart_s
-    if restart_s >= mean_s:
-        raise Misused(f"--restart-s: a start of {restart_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
+    for option, given, usual, what in (
+        ("--checkpoint-s", wanted.save_s, SAVE.value, "a save"),
+        ("--restart-s", wanted.restart_s, RESTART.value, "a start"),
+    ):
+        takes_s = usual if given is None else given
+        if takes_s >= mean_s:
+            named = "--mtbf" if given is None and wanted.mean_s is not None else option  # the one that was given
+            raise Misused(f"{named}: {what} of {takes_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
     return wanted
 
 

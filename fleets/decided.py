@@ -20,6 +20,7 @@ from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.nodes import NodesSeen
 from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
@@ -255,7 +256,7 @@ class _Play:
             next_number=2 + world.started,
             best_before=Known(0),
             current=view.name if world.started else ATTEMPT,
-            nodes=Known(self._nodes()),
+            nodes=Known(NodesSeen(facts=self._nodes(), total=len(NODES))),
             results=results,
             node_count=Known(len(NODES)),
         )

@@ -74,9 +74,9 @@ SEEN = Figure(
 )
 REBOOT_LIMIT = Figure(
     name="a node that a reboot does not cure is replaced after",
-    value=DEFAULT_POLICY.reboot_limit.total_seconds(),
+    value=DEFAULT_POLICY.nodes.reboot_limit.total_seconds(),
     unit="s",
-    source="policy, reboot_limit_s",
+    source="policy, nodes.reboot_limit_s",
 )
 RATE = Figure(
     name="failures per 1000 node-days",

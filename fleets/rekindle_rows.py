@@ -43,7 +43,7 @@ class Rekindle:
     @property
     def repairs_per_day(self) -> int | None:
         """Of a cluster that is one instance group."""
-        return min(self.policy.max_repairs_per_day, self.policy.max_group_repairs_per_day)
+        return min(self.policy.budgets.max_repairs_per_day, self.policy.budgets.max_group_repairs_per_day)
 
     @property
     def name(self) -> str:
@@ -123,7 +123,7 @@ class Rekindle:
             excludes=True,
             rung=Rung.REPLACE,
             by_person=True,
-            unsafe=max(0, one.restarts - self.policy.max_no_progress),
+            unsafe=max(0, one.restarts - self.policy.budgets.max_no_progress),
         )
 
     @staticmethod

@@ -24,7 +24,7 @@ from fleets.figures import HUMAN, NODE_BY_PERSON, REBOOT_LIMIT, Setting
 
 DAY_S: Final = 86_400.0
 MAX_TRIES: Final = 2000  # of one failure: a rule that never ends must not hold up the play
-FRUITLESS: Final = DEFAULT_POLICY.max_no_progress  # further restarts that gain nothing are counted as unsafe
+FRUITLESS: Final = DEFAULT_POLICY.budgets.max_no_progress  # further restarts that gain nothing are counted as unsafe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -81,6 +81,12 @@ class Asked:
         """True where the deployment creates the stack."""
         return self.status in (None, "REVIEW_IN_PROGRESS")
 
+    @property
+    def is_busy(self) -> bool:
+        """True while an operation on the stack is under way."""
+        status = self.status or ""
+        return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
+
     @cached_property
     def texts(self) -> dict[str, str]:
         """The parameters as the deployment would have them: given now, else chosen before, else the default."""
@@ -118,6 +124,23 @@ def _why(err: Exception) -> str:
     if code in _DENIED:
         return "deploy as somebody who may ask, or look yourself"
     return "look yourself; the deployment goes on"
+
+
+def existing_stack(cloud: Any, name: str) -> dict[str, Any] | None:
+    """CloudFormation's description of a stack; None where there is none. `cloud` is boto3's client.
+
+    Raises:
+        ClientError, BotoCoreError: CloudFormation does not say.
+    """
+    from botocore.exceptions import ClientError
+
+    try:
+        found = cloud.describe_stacks(StackName=name)["Stacks"]
+    except ClientError as err:
+        if not (code_of(err) == "ValidationError" and "does not exist" in str(err)):
+            raise
+        found = []
+    return next((dict(one) for one in found if one["StackStatus"] != "DELETE_COMPLETE"), None)
 
 
 def code_of(err: Any) -> str:

@@ -1,4 +1,4 @@
-"""`rekindle deploy`, `undeploy`, `slack-app`: the stack in an account, from a checkout or from a wheel alone.
+"""`rekindle deploy`, `undeploy`, `init`, `estimate`, `slack-app`, from a checkout or from a wheel alone.
 
 This module is loaded by every `rekindle` command (its entry point names it), so it imports what it needs only to run.
 """
@@ -17,6 +17,10 @@ _DEPLOY: Final = """\
 Build the bundle and the template, and create or update the stack through a change set. The AWS credentials and the
 Region are those of the usual settings (AWS_PROFILE, AWS_REGION). docs/deploy.md lists the parameters, the rights that
 are needed, what the stack costs, and how it is removed."""
+_PACKAGE: Final = """\
+Write sam.json and deployment.zip, and beside them a Terraform module (terraform/) and a stack for the AWS CDK (cdk/),
+for those who may not run `rekindle deploy`: docs/terraform-cdk.md. Nothing is asked of AWS; pip fetches the bundle's
+packages."""
 _UNDEPLOY: Final = "Delete the stack. The table and the mailbox bucket stay, and are named."
 _SLACK: Final = "Print the Slack app's manifest with the addresses of the API (output ApiUrl), to be pasted into Slack."
 
@@ -24,6 +28,7 @@ _SLACK: Final = "Print the Slack app's manifest with the addresses of the API (o
 def register(subparsers: Any) -> None:
     """Add the commands to the `rekindle` parser."""
     from infra.deploy import add_options
+    from infra.init.command import register as add_init
 
     deploy = _added(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
     add_options(deploy)
@@ -32,12 +37,18 @@ def register(subparsers: Any) -> None:
         "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
     )
     deploy.set_defaults(run=_deploy, remove=False, extra="deploy")
+    package = _added(
+        subparsers, "package", "the template and the bundle, with a Terraform module and a CDK stack", _PACKAGE
+    )
+    package.add_argument("--out", type=Path, required=True, metavar="DIR", help="where they go")
+    package.set_defaults(run=_package, extra="deploy")
     undeploy = _added(subparsers, "undeploy", "remove the stack; table and bucket stay", _UNDEPLOY)
     add_options(undeploy)
     undeploy.set_defaults(run=_undeploy, remove=True, extra="cli")
     slack = _added(subparsers, "slack-app", "the Slack app's manifest for this deployment", _SLACK)
     slack.add_argument("api", metavar="API-ADDRESS", help="https://<id>.execute-api.<region>.amazonaws.com/api")
     slack.set_defaults(run=_slack)
+    add_init(lambda name, summary, description: _added(subparsers, name, summary, description))
 
 
 def _added(subparsers: Any, name: str, summary: str, description: str) -> argparse.ArgumentParser:
@@ -64,6 +75,17 @@ def _deploy(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="rekindle-deploy-") as scratch:
         _build(Path(scratch))
         return _run(args, Path(scratch))
+
+
+def _package(args: argparse.Namespace) -> int:
+    from infra.wrap import FOLDERS, write
+
+    if args.out.exists() and not args.out.is_dir():
+        raise Misused(f"--out: {args.out} is no folder")
+    _build(args.out)
+    write(args.out)
+    print(f"{args.out}: sam.json, deployment.zip, {', '.join(f'{name}/' for name in FOLDERS)}")
+    return 0
 
 
 def _undeploy(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import Asked, Finding
+from infra.asking import Asked, Finding, existing_stack
 from infra.leftovers import forbids, left
 from infra.package import BUNDLE, ROOT, TEMPLATE
 from infra.preflight import STILLBORN, ask, look, tell
@@ -83,16 +83,17 @@ class Deployment:
             DeploymentError: something of others hangs on the stack, so that nothing was deleted; or CloudFormation
                 could not delete everything else.
         """
-        status = self._status()
-        if status is None:
+        asked = self._asked()
+        if asked.status is None:
             return ()
-        if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS":
-            raise DeploymentError(f"{self.stack} is {status}: wait until that has ended, then remove it again")
-        if found := tuple(forbids(self._asked())):
+        if asked.is_busy:
+            raise DeploymentError(f"{self.stack} is {asked.status}: wait until that has ended, then remove it again")
+        if found := tuple(forbids(asked)):
             lines = "\n".join(f"  {one}" for one in found)
             raise DeploymentError(f"{self.stack} is not removed: it would stop half way.\n{lines}")
         cloud = self._cloud()
-        kept = self._kept()
+        # A change set that was never executed has made nothing.
+        kept = () if asked.is_new else self._kept()
         cloud.delete_stack(StackName=self.stack)
         self._wait("stack_delete_complete")
         return kept
@@ -113,21 +114,11 @@ class Deployment:
         return self.session.client("cloudformation")
 
     def _status(self) -> str | None:
-        from botocore.exceptions import ClientError
-
-        try:
-            stacks = self._cloud().describe_stacks(StackName=self.stack)["Stacks"]
-        except ClientError as err:
-            if err.response["Error"]["Code"] == "ValidationError" and "does not exist" in str(err):
-                return None
-            raise
-        status = str(stacks[0]["StackStatus"]) if stacks else None
-        return None if status == "DELETE_COMPLETE" else status
+        found = existing_stack(self._cloud(), self.stack)
+        return str(found["StackStatus"]) if found is not None else None
 
     def _kept(self) -> tuple[str, ...]:
         """What the template retains, by physical name. A function's versions go with the function all the same."""
-        if self._status() == "REVIEW_IN_PROGRESS":  # a change set that was never executed: nothing was made
-            return ()
         cloud = self._cloud()
         body = cloud.get_template(StackName=self.stack, TemplateStage="Processed")["TemplateBody"]
         template = json.loads(body) if isinstance(body, str) else body

@@ -56,6 +56,7 @@ _EXECUTIONS: Final = _arn(
 )  # a durable execution's ARN goes on from here
 _TRAINING_JOBS: Final = _arn("sagemaker", "training-job/*")
 _CLUSTERS: Final = _arn("sagemaker", "cluster/*")
+_PAGES: Final = {"Fn::Sub": "${MailboxBucket.Arn}/incident-pages/*"}
 _MAILBOXES: Final = ("/rekindle/*", "/*/rekindle/*")  # at the bucket's root, or under a Job's prefix
 
 
@@ -90,6 +91,13 @@ _S3_WRITE: Final = ("s3:PutObject",)
 _S3_LIST: Final = ("s3:ListBucket",)
 _KEYS: Final = {"Ref": "KmsKeyArns"}
 
+# Events of every kind come in by one way, which calls what any of them may need; but each kind has a function of its
+# own, and what was put into quarantine comes back through the API's. These actions are for one kind's functions alone.
+ONE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sqs:CreateQueue": ("agent_event", "api_handler"),
+    "sagemaker:DescribeClusterEvent": ("hyperpod_event", "api_handler"),
+    "cloudwatch:ListTagsForResource": ("alarm_event", "api_handler"),
+}
 _DELIVERING: Final = ("notice_event", "deliver")  # notices go out; nothing of theirs goes to quarantine
 
 GRANTS: Final = (
@@ -116,6 +124,7 @@ GRANTS: Final = (
         sid="RegistryIndex",
         actions=("dynamodb:Query",),
         resource={"Fn::Sub": "${RegistryTable.Arn}/index/GSI1"},
+        not_for=("notice_event",),  # it reads one Incident with its timeline
     ),
     Grant(sid="StartRecovery", actions=("lambda:InvokeFunction",), resource=_RECOVER_ALIAS),
     Grant(
@@ -172,13 +181,21 @@ GRANTS: Final = (
     # Listing by a prefix asks for the right on all alarms; users' own alarms may name their Job by a tag.
     Grant(
         sid="ReadAlarms",
-        actions=("cloudwatch:DescribeAlarms", "cloudwatch:ListTagsForResource"),
+        actions=("cloudwatch:DescribeAlarms",),
         resource=_arn("cloudwatch", "alarm:*"),
     ),
     Grant(
-        sid="Clusters",
-        actions=("sagemaker:DescribeCluster", "sagemaker:DescribeClusterEvent"),
+        sid="ReadAlarmsTags",
+        actions=("cloudwatch:ListTagsForResource",),
+        resource=_arn("cloudwatch", "alarm:*"),
+        only_for=ONE_KINDS["cloudwatch:ListTagsForResource"],
+    ),
+    Grant(sid="Clusters", actions=("sagemaker:DescribeCluster",), resource=_CLUSTERS),
+    Grant(
+        sid="ClustersEvents",
+        actions=("sagemaker:DescribeClusterEvent",),
         resource=_CLUSTERS,
+        only_for=ONE_KINDS["sagemaker:DescribeClusterEvent"],
     ),
     # A cluster's nodes have no ARN of their own; that no controller is repaired, the code sees to.
     Grant(
@@ -194,11 +211,22 @@ GRANTS: Final = (
     ),
     Grant(sid="Tags", actions=("sagemaker:ListTags",), resource=[_TRAINING_JOBS, _CLUSTERS]),
     # Manifests name files anywhere under the Job's prefix; their sizes are compared before a resume.
-    Grant(sid="ReadCheckpoints", actions=_S3_READ, resource={"Fn::Sub": "${MailboxBucket.Arn}/*"}),
+    Grant(sid="ReadCheckpoints", actions=_S3_READ, resource={"Fn::Sub": "${MailboxBucket.Arn}/*"}, not_for=_DELIVERING),
+    # What a role may read here, its signed links open: of what goes out, Incidents' pages and nothing else.
+    Grant(sid="ReadPages", actions=_S3_READ, resource=_PAGES, only_for=("deliver",)),
+    Grant(sid="WritePages", actions=_S3_WRITE, resource=_PAGES, only_for=("notice_event",)),
+    Grant(
+        sid="FindPages",
+        actions=_S3_LIST,
+        resource=_own("MailboxBucket"),
+        condition={"StringLikeIfExists": {"s3:prefix": ["incident-pages/*"]}},
+        only_for=("deliver",),
+    ),
     Grant(
         sid="WriteMailbox",
         actions=_S3_WRITE,
         resource=[{"Fn::Sub": f"${{MailboxBucket.Arn}}{keys}"} for keys in _MAILBOXES],
+        not_for=_DELIVERING,
     ),
     Grant(
         sid="OrderAgents",
@@ -212,8 +240,13 @@ GRANTS: Final = (
         resource=_arn("sqs", "${AWS::StackName}-agent-*"),
         only_with="sqs:GetQueueUrl",
     ),
-    Grant(sid="MakeAgentQueues", actions=("sqs:CreateQueue",), resource=_arn("sqs", "${AWS::StackName}-agent-*")),
-    Grant(sid="ListMailbox", actions=_S3_LIST, resource=_own("MailboxBucket")),
+    Grant(
+        sid="MakeAgentQueues",
+        actions=("sqs:CreateQueue",),
+        resource=_arn("sqs", "${AWS::StackName}-agent-*"),
+        only_for=ONE_KINDS["sqs:CreateQueue"],
+    ),
+    Grant(sid="ListMailbox", actions=_S3_LIST, resource=_own("MailboxBucket"), not_for=_DELIVERING),
     Grant(
         sid="Policies",
         actions=("ssm:GetParameter",),
@@ -247,7 +280,7 @@ GRANTS: Final = (
         sid="Prices",
         actions=("ssm:GetParameter",),
         resource=_arn("ssm", "parameter/${AWS::StackName}/prices"),
-        only_for=("api_handler", "deliver"),
+        only_for=("api_handler", "deliver", "notice_event"),
     ),
     Grant(
         sid="EditPrices",
@@ -295,14 +328,26 @@ SHARED: Final[Mapping[str, tuple[Grant, ...]]] = {
 }
 
 
+# The statement of a function's own policy that tells that it needs the shared one.
+_NEEDS: Final[Mapping[str, str]] = {
+    "training_buckets_read": "ReadCheckpoints",
+    "training_buckets_write": "WriteMailbox",
+}
+
+
 def shared_policies(policy: Mapping[str, Any]) -> tuple[str, ...]:
     """Which of the shared policies a function with this policy of its own carries, where there are other buckets."""
-    allowed = {action for statement in policy["Statement"] for action in _statement(statement)["Action"]}
-    return tuple(name for name, grants in SHARED.items() if set(grants[0].actions) <= allowed)
+    own = {_statement(statement)["Sid"] for statement in policy["Statement"]}
+    return tuple(name for name in SHARED if _NEEDS[name] in own)
 
 
 def _statement(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(entry["Fn::If"][1] if "Fn::If" in entry else entry)
+
+
+def withheld(function: str) -> frozenset[str]:
+    """Actions that the code of a function could reach, and that no event which comes to it asks for."""
+    return frozenset(action for action, functions in ONE_KINDS.items() if function not in functions)
 
 
 def platform_grants(function: Function) -> Iterator[Grant]:

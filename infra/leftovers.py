@@ -91,20 +91,13 @@ def _queues(asked: Asked) -> Iterator[Finding]:
     prefix = f"{asked.stack}-agent-"
     pages = asked.client("sqs").get_paginator("list_queues").paginate(QueueNamePrefix=prefix)
     urls = [url for page in pages for url in page.get("QueueUrls", [])]
-    stacks = _other_stacks(asked)
-    mine = [url for url in urls if not any(url.rpartition("/")[2].startswith(f"{other}-") for other in stacks)]
+    others = _other_stages(asked)
+    mine = [url for url in urls if not url.rpartition("/")[2].startswith(others)]
     for url in mine:
         yield note(
             f"the queue of a head node's agent {url}, billed by its agent's polls",
             f"stop that agent, then aws sqs delete-queue --queue-url {url}",
         )
-
-
-def _other_stacks(asked: Asked) -> list[str]:
-    """Stages whose names begin like this one's queues (`rekindle-agent-x`)."""
-    pages = asked.client("cloudformation").get_paginator("describe_stacks").paginate()
-    names = [str(one["StackName"]) for page in pages for one in page["Stacks"]]
-    return [name for name in names if name.startswith(f"{asked.stack}-agent")]
 
 
 def _parameters(asked: Asked) -> Iterator[Finding]:
@@ -138,17 +131,18 @@ def _subscriptions(asked: Asked) -> Iterator[Finding]:
 def _log_groups(asked: Asked) -> Iterator[Finding]:
     pages = asked.client("logs").get_paginator("describe_log_groups")
     prefix = f"/aws/lambda/{asked.stack}-"
-    others = [f"/aws/lambda/{name}-" for name in _stacks_below(asked)]
+    others = tuple(f"/aws/lambda/{name}" for name in _other_stages(asked))
     names = [one["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for one in page["logGroups"]]
     for name in names:
-        if not any(name.startswith(other) for other in others):
+        if not name.startswith(others):
             yield note(f"the log group {name}", f"aws logs delete-log-group --log-group-name {name}")
 
 
-def _stacks_below(asked: Asked) -> list[str]:
+def _other_stages(asked: Asked) -> tuple[str, ...]:
+    """What the resources of stacks are called by whose names begin with this one's (`rekindle-agent` of `rekindle`)."""
     pages = asked.client("cloudformation").get_paginator("describe_stacks").paginate()
     names = [str(one["StackName"]) for page in pages for one in page["Stacks"]]
-    return [name for name in names if name.startswith(f"{asked.stack}-")]
+    return tuple(f"{name}-" for name in names if name.startswith(f"{asked.stack}-"))
 
 
 def _bundles(asked: Asked) -> Iterator[Finding]:

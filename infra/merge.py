@@ -51,6 +51,8 @@ ENVIRONMENT: Final[Mapping[str, Any]] = {
     "REKINDLE_RECOVER_FUNCTION": {"Fn::Sub": f"${{AWS::StackName}}-recover:{ALIAS}"},
     "REKINDLE_STAGE": _STACK,
     "REKINDLE_SWEEP_METRICS_MINUTES": {"Fn::Sub": "${SweepMetricsMinutes}"},  # a text: a Number is none
+    "REKINDLE_CONSOLE_URL": {"Ref": "ConsoleUrl"},
+    "REKINDLE_NOTICE_LINK_HOURS": {"Fn::Sub": "${NoticeLinkHours}"},
     "REKINDLE_ACCOUNT": {"Ref": "AWS::AccountId"},
     "REKINDLE_SETTINGS_PREFIX": {"Fn::Sub": "/${AWS::StackName}"},
     "REKINDLE_DELIVERIES_URL": {"Ref": "DeliveriesQueue"},

@@ -43,6 +43,7 @@ SHARED: Final = (
     "quantities.py",
     "reports.py",
     "signatures",
+    "summaries.py",
     "wire.py",
 )
 # Lambda's limit on the unzipped package. Source: Lambda guide, gettingstarted-limits.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import Asked, Check, Finding, Weight, code_of, findings, problem
+from infra.asking import Asked, Check, Finding, Weight, code_of, existing_stack, findings, problem
 from infra.package import BUNDLE, TEMPLATE
 from infra.preflight_names import earlier_life
 from infra.preflight_template import TEMPLATE_CHECKS
@@ -61,7 +61,7 @@ def state(asked: Asked) -> Iterator[Finding]:
             f"{stack} is {status}",
             f"aws cloudformation continue-update-rollback --stack-name {stack}, then deploy again",
         )
-    elif status is not None and status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS":
+    elif asked.is_busy:
         yield problem(f"{stack} is {status}: somebody else is at it", "wait until that has ended, then deploy again")
 
 
@@ -98,14 +98,6 @@ def look(
 
 def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[str, str]) -> Asked:
     """The stack as it is, with the package that is to be deployed."""
-    from botocore.exceptions import ClientError
-
-    try:
-        found = session.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
-    except ClientError as err:
-        if not (code_of(err) == "ValidationError" and "does not exist" in str(err)):
-            raise
-        found = []
     template, size = None, 0
     if package is not None:
         template = json.loads((package / TEMPLATE).read_text(encoding="utf-8"))
@@ -114,7 +106,7 @@ def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[s
         session=session,
         stack=stack,
         account_id=str(session.client("sts").get_caller_identity()["Account"]),
-        existing=next((one for one in found if one["StackStatus"] != "DELETE_COMPLETE"), None),
+        existing=existing_stack(session.client("cloudformation"), stack),
         template=template,
         bundle_bytes=size,
         given=parameters,

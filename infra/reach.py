@@ -30,7 +30,7 @@ _IAM_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "lambda:Invoke": ("lambda:InvokeFunction",),
     "s3:ListObjectsV2": ("s3:ListBucket",),
     "s3:ListObjects": ("s3:ListBucket",),
-    "s3:HeadObject": ("s3:GetObject", "kms:Decrypt"),
+    "s3:HeadObject": ("s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
     "s3:HeadBucket": ("s3:ListBucket",),
     "s3:DeleteObjects": ("s3:DeleteObject",),
     "dynamodb:TransactWriteItems": (),  # its parts are authorised one by one: _TRANSACTION

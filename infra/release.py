@@ -29,7 +29,7 @@ SMOKE: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("detect", "--help"), "usage: rekindle detect"),
     (("demo", "--help"), "usage: rekindle demo"),
     (("deploy", "--help"), "usage: rekindle deploy"),
-    (("slurm-agent", "install", "--help"), "usage: rekindle slurm-agent install"),
+    (("slurm-agent", "bundle", "--help"), "usage: rekindle slurm-agent bundle"),
     (("plan", "--gpus", "64", "--seed", "1"), "64 GPUs: "),
 )
 

@@ -123,7 +123,7 @@ def _s3_object(action: str, kms: str) -> Callable[[Account, Params], Iterator[Ne
         if (
             action == "GetObject"
         ):  # without it S3 answers 403 for a key that does not exist, which reads as "not allowed"
-            yield Need("s3:ListBucket", f"arn:aws:s3:::{bucket}", (("s3:prefix", ()),))
+            yield Need("s3:ListBucket", f"arn:aws:s3:::{bucket}")  # nothing is listed: there is no s3:prefix
             used = account.key_of_object(bucket, key)
         else:
             used = params.get("SSEKMSKeyId") or account.key_of_bucket(bucket)

@@ -25,10 +25,10 @@ class Size:
     """What is measured of a request, how much of it is taken, and how more is refused."""
 
     measure: Callable[[AWSPreparedRequest], int]
-    limit: Callable[[AWSPreparedRequest], int]
-    status: int
     code: str
     source: str
+    limit: Callable[[AWSPreparedRequest], int] = lambda _: EVENT_BYTES
+    status: int = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,10 @@ def too_large(key: str, request: AWSPreparedRequest) -> TooLarge | None:
 def _body(request: AWSPreparedRequest) -> bytes:
     body = request.body or b""
     return body.encode() if isinstance(body, str) else bytes(body)
+
+
+def _whole(request: AWSPreparedRequest) -> int:
+    return len(_body(request))
 
 
 def _document(request: AWSPreparedRequest) -> Mapping[str, Any]:
@@ -100,42 +104,33 @@ def _is_asynchronous(request: AWSPreparedRequest) -> bool:
 SIZES: Final[Mapping[str, Size]] = {
     "eventbridge.PutEvents": Size(
         measure=_entries,
-        limit=lambda _: EVENT_BYTES,
-        status=400,
         code="ValidationException",
         source="EventBridge guide, calculating PutEvents event entry size",
     ),
     "sqs.SendMessage": Size(
         measure=_message,
-        limit=lambda _: EVENT_BYTES,
-        status=400,
         code="InvalidParameterValue",
         source="SQS guide, message quotas",
     ),
     "sqs.SendMessageBatch": Size(
         measure=_message,
-        limit=lambda _: EVENT_BYTES,
-        status=400,
         code="AWS.SimpleQueueService.BatchRequestTooLong",
         source="SQS guide, message quotas: all messages of a batch together",
     ),
     "sns.Publish": Size(
         measure=_form_message,
-        limit=lambda _: EVENT_BYTES,
-        status=400,
         code="InvalidParameter",
         source="SNS API reference, Publish",
     ),
     "lambda.Invoke": Size(
-        measure=lambda request: len(_body(request)),
+        measure=_whole,
         limit=lambda request: EVENT_BYTES if _is_asynchronous(request) else SYNCHRONOUS_BYTES,
         status=413,
         code="RequestTooLargeException",
         source="Lambda guide, quotas: invocation payload",
     ),
     "lambda.SendDurableExecutionCallbackSuccess": Size(
-        measure=lambda request: len(_body(request)),
-        limit=lambda _: EVENT_BYTES,
+        measure=_whole,
         status=413,
         code="RequestTooLargeException",
         source="Lambda guide, quotas: durable functions, 256 KB per checkpointed payload",

@@ -392,7 +392,12 @@ def _make_client(service: str, url: str | None, caller: str) -> Any:
         aws_access_key_id="testing",
         aws_secret_access_key="testing",  # noqa: S106  moto takes any
         # botocore would put its own name together from 22 parts, twice in every call.
-        config=Config(retries={"max_attempts": 0}, max_pool_connections=32, user_agent=caller),
+        config=Config(
+            retries={"max_attempts": 0},
+            max_pool_connections=32,
+            user_agent=caller,
+            signature_version="s3v4" if service == "s3" else None,  # as the service's own clients sign links
+        ),
     )
     if caller == SERVICE:
         roles.watch(client)

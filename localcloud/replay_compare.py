@@ -17,7 +17,7 @@ from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.ledger import hours, steps_lost, worth
 from chalicelib.domain.ledger_otherwise import HUMAN_S, RESTART_S
 from chalicelib.domain.ledger_sums import total_of
-from chalicelib.domain.policy import Policy
+from chalicelib.domain.policy import Policy, flat
 from localcloud.replay_read import Recorded
 from localcloud.replay_run import Replay, Standing, Verdict
 
@@ -76,7 +76,7 @@ def compare(a: Side, b: Side, *, gpus: int | None = None) -> dict[str, Any]:
 
 def _policy(a: Side, b: Side) -> dict[str, Any]:
     """The fields in which the policies differ, with both values. What they are called is no difference."""
-    ours, theirs = a.policy.to_wire(), b.policy.to_wire()
+    ours, theirs = flat(a.policy.to_wire()), flat(b.policy.to_wire())
     return {
         field: {"a": ours[field], "b": theirs[field]}
         for field in ours

@@ -148,7 +148,7 @@ class Replay:
         )
         self._clock = VirtualClock(_BEFORE_ANY_EVENT)
         self._world = RecordedWorld(
-            clock=self._clock, foreknown=foreknown, policy_name=policy.name, save_takes=policy.look_min
+            clock=self._clock, foreknown=foreknown, policy_name=policy.name, save_takes=policy.timing.look_min
         )
         self._world.saved += [item for one in exports if one is not None for item in one.checkpoints]
         self._woken = WokenLooks()
@@ -316,11 +316,11 @@ class Replay:
     def _turn(self, incident_id: str, case: _Case) -> Decision:
         generation = self._store.load(incident_id).incident.generation
         before, seen = self._look.observe(
-            incident_id, generation=generation, callback_id=incident_id, quiet_limit=case.policy.look_max
+            incident_id, generation=generation, callback_id=incident_id, quiet_limit=case.policy.timing.look_max
         )
         seen = replace(seen, results=case.results)
         decision = decide(before, seen, now=seen.observed_at, policy=case.policy)
-        changed = needs_record(before, decision, seen, quiet_limit=case.policy.look_max)
+        changed = needs_record(before, decision, seen, quiet_limit=case.policy.timing.look_max)
         case.idle = 0 if changed else case.idle + 1
         case.turn += 1
         case.rule = decision.rule

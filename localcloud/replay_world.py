@@ -202,9 +202,13 @@ class RecordedWorld:
         run.status, run.ended_at, run.ours = AttemptStatus.STOPPED, self.clock.now(), True
         return ActionResult(action="StopJob", done=Done.DONE)
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
         """None: only the service starts anything in a replay; what the recording started is met by its name."""
         return ()
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:  # noqa: ARG002  the port's own names
+        """See ports.Scheduler: nobody submits anything by hand here."""
+        return None
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002  the port's own names
         """Started at once; from then on the recording's own events move it, where it has any."""

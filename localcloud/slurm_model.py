@@ -73,6 +73,7 @@ class SlurmModel:
         self.cluster = cluster
         self._now = now
         self.jobs: dict[int, SimJob] = {}
+        self.unasked: set[int] = set()  # those that ask for no protection: the agent does not see them
         self.past: dict[str, AttemptDoc] = {}  # starts that are over because the job was put back
         self.answers: dict[str, Answer] = {}
         self.executed: list[Order] = []
@@ -307,13 +308,27 @@ class SlurmModel:
             if job.state is not SlurmState.PENDING:
                 return Outcome.ALREADY, f"it is {job.state}", job.slurm_job
             was_held = job.held
+            if was_held and (beside := self._beside(job)) is not None:
+                return beside
             self._release(job, order)
             return (Outcome.DONE if was_held else Outcome.ALREADY), "let go", job.slurm_job
         if job.state not in ENDED or not job.is_requeueable:
             return Outcome.REFUSED, f"it is {job.state}", None
+        if (beside := self._beside(job)) is not None:
+            return beside
         self.put_back(job, by=EndedBy.AGENT, held=True)
         self._release(job, order)
         return Outcome.DONE, "requeued", job.slurm_job
+
+    def _beside(self, old: SimJob) -> tuple[Outcome, str, int | None] | None:
+        """The answer where its user has submitted the run meanwhile, as `rekindle.agent` gives it; else None."""
+        job_id = old.job_id or old.base.name
+        for other in self.jobs.values():
+            if other is old or other.held or other.state in ENDED or other.slurm_job in self.unasked:
+                continue
+            if other.job_id == job_id or (old.mailbox and other.mailbox == old.mailbox):
+                return Outcome.FAILED, f"job {other.slurm_job} of the same run is there: nothing was started", None
+        return None
 
     def _release(self, job: SimJob, order: Order) -> None:
         job.exclude = tuple(dict.fromkeys((*job.exclude, *order.exclude)))
@@ -333,6 +348,8 @@ class SlurmModel:
             and not (old.state is SlurmState.PENDING and old.held)
         ):
             return Outcome.REFUSED, f"job {old.slurm_job} is {old.state}: the run would be there twice", None
+        if old is not None and (beside := self._beside(old)) is not None:
+            return beside
         template = old or SimJob(
             slurm_job=1, base=parse_attempt(order.attempt or ""), lineage="", submitted_at=self._now()
         )

@@ -5,7 +5,8 @@
 Every rank writes its own objects (the other messages of the mailbox are rank 0's), so a rank that hangs can be told
 from those that wait for it, and a rank that stays silent is told by the object that is missing. One object per kind
 and rank, overwritten by a later report of the same kind: a job of N ranks never holds more than 4 N of them, and a
-stall of 4,096 ranks is 4,096 PUTs, about $0.02. Judging them: `rekindle.detectors.ranks`. Standard library only.
+stall of 4,096 ranks is 4,096 PUTs, about $0.02. Above 1,024 ranks each host writes a summary of them beside them
+(`rekindle.summaries`). Judging them: `rekindle.detectors.ranks`. Standard library only.
 """
 
 from __future__ import annotations

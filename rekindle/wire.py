@@ -143,6 +143,8 @@ def parse_json(raw: bytes | str, limit: int, field: str = "$") -> Any:
 def _is_deep(value: Any) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
+        if not level:
+            return False
         inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
         level = [one for one in inner if isinstance(one, dict | list)]
     return bool(level)

@@ -78,11 +78,11 @@ class Cluster:
         self.agent.cluster_arn = self.arn
         self.pods.on_gone, self.pods.on_reboot, self.pods.on_replace = self._gone, self._rebooted, self._replaced
         self._ours: dict[str, datetime] = {}  # starts that the service ordered, and when
-        self._unseen: set[int] = set()  # Slurm jobs that do not ask for protection
         self._ordering: Order | None = None
         self._waiting: list[bytes] = []  # messages in the queue while the agent is away
         self.repairing = ""  # reboot or replace, while the service's own client asks for it
         self._readings = self._written = 0
+        self._written_as_of, self._is_behind = clock.now(), False
         self._pass: Timer | None = None
         self._starts_by_name: dict[str, SlurmStart] = {}
 
@@ -110,7 +110,7 @@ class Cluster:
         )
         run.job_ids.add(job.base.name)
         if not is_protected:
-            self._unseen.add(job.slurm_job)
+            self.model.unasked.add(job.slurm_job)
         self._soon()
 
     def jobs_of(self, run: TrueRun) -> list[SimJob]:
@@ -189,7 +189,7 @@ class Cluster:
             number=int(heard.env[ENV_ATTEMPT]),
             plan=plan_of(heard, run),
             is_ours=job.attempt in self._ours,
-            is_tagged=job.slurm_job not in self._unseen,
+            is_tagged=job.slurm_job not in self.model.unasked,
             ordered_at=self._ours.get(job.attempt),
         )
         self._training.starts(attempt)
@@ -231,16 +231,17 @@ class Cluster:
         self.model.schedule()
         if self._lies.head_is_away():
             return
-        docs = {name: doc for name, doc in self.model.docs().items() if doc.slurm_job not in self._unseen}
+        docs = {name: doc for name, doc in self.model.docs().items() if doc.slurm_job not in self.model.unasked}
         nodes = self._bent(self.model.nodes_doc())
         self._readings += 1
         number = self._readings
-        self._clock.after(self._lies.head_late(), lambda: self._write(number, docs, nodes), label="documents")
+        read_at = self._clock.now()
+        self._clock.after(self._lies.head_late(), lambda: self._write(number, read_at, docs, nodes), label="documents")
 
-    def _write(self, number: int, docs: Mapping[str, AttemptDoc], nodes: NodesDoc) -> None:
+    def _write(self, number: int, read_at: datetime, docs: Mapping[str, AttemptDoc], nodes: NodesDoc) -> None:
         """Unless a later reading has been written."""
         if number > self._written:
-            self._written = number
+            self._written, self._written_as_of, self._is_behind = number, read_at, False
             self.agent.publish(docs, nodes)
 
     # ---- the head node ---------------------------------------------------------------------------------------------
@@ -250,6 +251,7 @@ class Cluster:
             waiting, self._waiting = self._waiting, []
             for body in waiting:
                 self._take(body)
+            self._is_behind = True
         self._soon()
 
     def _beat(self) -> tuple[bytes, datetime] | None:
@@ -257,7 +259,9 @@ class Cluster:
         if now < self.agent.started_at:
             return None
         at = self.agent.started_at + (now - self.agent.started_at) // BEAT * BEAT
-        return self.agent.heartbeat(at=at, read_at=at - self._lies.head_late()).to_json(), at
+        # The agent tells of a reading once all of it is delivered (rekindle.agent.outbox).
+        read_at = self._written_as_of if self._is_behind else at - self._lies.head_late()
+        return self.agent.heartbeat(at=at, read_at=min(at, read_at)).to_json(), at
 
     def ordered(self, body: bytes) -> None:
         """A message lies in the cluster's queue."""

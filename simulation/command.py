@@ -25,6 +25,8 @@ from simulation.story import Story
 DEFAULT_INCIDENTS: Final = 10_000
 STORIES_PER_SEED: Final = 10_000_000
 SHRUNK_PER_KIND: Final = 4
+PROGRESS_S: Final = 60.0
+CUT_OFF: Final = 130  # as a shell says of what Ctrl-C ended
 _CHUNK: Final = 25
 
 
@@ -86,12 +88,21 @@ def _run(options: argparse.Namespace) -> int:
         return _tidy(findings)
     print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
     began = time.monotonic()
-    tally = Tally()
-    for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform):
-        tally.take(verdict, findings)
+    tally, written, is_cut = Tally(), Written(options.out), False
+    told_at = began
+    try:
+        for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform):
+            tally.take(verdict, findings)
+            written.take(tally.new)
+            if time.monotonic() - told_at >= PROGRESS_S:
+                told_at = time.monotonic()
+                print(f"{tally.incidents} Incidents, {len(tally.new)} new failures", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        is_cut = True
+        print("cut off; this is what was played:")
     _print(tally, findings, time.monotonic() - began)
-    _write_new(tally, options.out)
-    return 1 if tally.counts else 0
+    print("\n".join([f"\nnew: {len(tally.new)}", *written.lines]))
+    return CUT_OFF if is_cut else 1 if tally.counts else 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -156,25 +167,39 @@ def _print(tally: Tally, findings: Sequence[Finding], took_s: float) -> None:
         print("\nof these explained by findings that are open:")
         for index, finding in enumerate(findings):
             print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.summary}")
-    print(f"\nnew: {len(tally.new)}")
 
 
-def _write_new(tally: Tally, out: Path) -> None:
-    """The shortest story of each new failure, a few per kind."""
-    written: Counter[str] = Counter()
-    seen: set[tuple[str, frozenset[str]]] = set()
-    for unsafe, story in tally.new:
-        if written[unsafe.kind] >= SHRUNK_PER_KIND or any(
-            kind == unsafe.kind and parts <= parts_of(story) for kind, parts in seen
-        ):
-            continue
+class Written:
+    """The shortest story of each new failure, a few per kind, written as soon as it is found: a run of hours that is
+    cut off has lost nothing.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.lines: list[str] = []
+        self._out = out
+        self._taken = 0
+        self._number: Counter[str] = Counter()
+        self._seen: set[tuple[str, frozenset[str]]] = set()
+
+    def take(self, new: Sequence[tuple[Unsafe, Story]]) -> None:
+        """Those that came since the last time."""
+        for unsafe, story in new[self._taken :]:
+            is_like_one = any(kind == unsafe.kind and parts <= parts_of(story) for kind, parts in self._seen)
+            if self._number[unsafe.kind] < SHRUNK_PER_KIND and not is_like_one:
+                self._write(unsafe, story)
+        self._taken = len(new)
+
+    def _write(self, unsafe: Unsafe, story: Story) -> None:
         short = shrink(story, unsafe.kind)
-        seen.add((unsafe.kind, parts_of(short)))
-        written[unsafe.kind] += 1
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / f"{unsafe.kind}-{story.seed}.json"
+        parts = parts_of(short)
+        self._seen.add((unsafe.kind, parts))
+        self._number[unsafe.kind] += 1
+        self._out.mkdir(parents=True, exist_ok=True)
+        path = self._out / f"{unsafe.kind}-{story.seed}.json"
         path.write_text(short.to_json() + "\n")
-        print(f"  {unsafe.kind}: {unsafe.detail}\n    {', '.join(sorted(parts_of(short))) or 'nothing at all'}: {path}")
+        line = f"  {unsafe.kind}: {unsafe.detail}\n    {', '.join(sorted(parts)) or 'nothing at all'}: {path}"
+        self.lines.append(line)
+        print(f"found:\n{line}", file=sys.stderr, flush=True)
 
 
 def _tidy(findings: Sequence[Finding]) -> int:

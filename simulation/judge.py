@@ -45,6 +45,7 @@ COUNTS: Final[Mapping[str, str]] = {
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
+RHYTHM: Final = 3  # and this many times as long as the longest hole that its data had while it was well
 MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
 MANY_OUT: Final = 3  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
@@ -115,6 +116,10 @@ class Judge(Watcher):
         job, run = attempt.job, attempt.run
         if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or attempt.is_on_bad_node:
             return
+        if any(self._just_mended(node) for node in attempt.nodes):
+            return
+        if attempt.trains_since is None and any(one is not attempt for one in run.live):
+            return  # it has not begun, and another one goes on
         self.acts(run, self._now)
         ill = run.ill
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
@@ -125,9 +130,23 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
 
     def _is_of_a_loop(self, attempt: Attempt) -> bool:
-        """Slurm has started it by itself, and the budget of the run is spent."""
+        """Slurm has started it by itself, and the budget of the run is spent: nothing is saved any more, or the trainer
+        begins at the same step each time, whatever is saved.
+        """
         fruitless, _ = self._fruitless(attempt)
-        return not attempt.is_ours and fruitless >= self.world.policy.max_no_progress
+        spent = max(fruitless, self._began_anew(attempt))
+        return not attempt.is_ours and spent >= self.world.policy.budgets.max_no_progress
+
+    @staticmethod
+    def _began_anew(attempt: Attempt) -> int:
+        """The attempts in a row before it that trained, and began no further on than the one before them."""
+        trained = [one for one in attempt.run.attempts.values() if one is not attempt and one.trains_since is not None]
+        count = 0
+        for before, now in zip(reversed(trained[:-1]), reversed(trained[1:]), strict=True):
+            if now.first_step > before.first_step:
+                break
+            count += 1
+        return count
 
     def _just_healed(self, run: TrueRun) -> bool:
         until = run.ills[-1].until if run.ills else None
@@ -161,11 +180,11 @@ class Judge(Watcher):
         """See Watcher."""
         policy = self.world.policy
         self._acted.append((at, run.name))
-        since = at - policy.breaker_window
+        since = at - policy.breaker.window
         acted = {name for moment, name in self._acted if since < moment <= at}
         active = sum(not one.is_finished for one in self.world.runs.values())
-        limit = policy.breaker_incidents
-        if limit and len(acted) > limit and len(acted) * 100 > policy.breaker_percent * active:
+        limit = policy.breaker.incidents
+        if limit and len(acted) > limit and len(acted) * 100 > policy.breaker.percent * active:
             self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")
 
     def repairs(self, node: TrueNode, how: str) -> None:
@@ -181,11 +200,11 @@ class Judge(Watcher):
         if len(others) >= room:
             self._count("too_many_at_once", node.name, f"{len(others)} nodes are in repair; {room} are allowed")
         today = [at for at in self._repaired if self._now - at < timedelta(days=1)]
-        if len(today) > policy.max_repairs_per_day:
+        if len(today) > policy.budgets.max_repairs_per_day:
             self._count("budget_exceeded", node.name, f"{len(today)} repairs within a day")
 
     def _room(self, cluster: Cluster) -> int:
-        return max(1, int(len(cluster.nodes) * self.world.policy.max_nodes_in_repair_percent / 100))
+        return max(1, int(len(cluster.nodes) * self.world.policy.budgets.max_nodes_in_repair_percent / 100))
 
     def _just_mended(self, node: TrueNode) -> bool:
         ends = [at for at in (node.mended_at, node.condemned_until) if at is not None]
@@ -241,7 +260,8 @@ class Judge(Watcher):
 
     def _judge_progress(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
-        bent = any(one.kind == "spike" for one in run.spec.troubles)  # going back before a spike is what is wanted
+        # Going back before a spike, or before the scale of the gradients collapsed, is what is wanted.
+        bent = any(one.kind in ("spike", "skips") for one in run.spec.troubles)
         marked = any(one.first_bad_loss is not None for one in run.attempts.values())
         best = run.best(by=self._now - MISSES_NOTHING)
         reached = run.furthest
@@ -257,7 +277,7 @@ class Judge(Watcher):
     def _judge_budget(self, attempt: Attempt) -> None:
         run = attempt.run
         fruitless, memory = self._fruitless(attempt)
-        if fruitless >= self.world.policy.max_no_progress + 1:
+        if fruitless >= self.world.policy.budgets.max_no_progress + 1:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
         if memory >= 3:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
@@ -324,7 +344,7 @@ class Judge(Watcher):
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
         if self.world.lies.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
             return True
-        return any(one.kind in ("spike", "torn_save", "flipped_save", "blip") for one in run.struck)
+        return any(one.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for one in run.struck)
 
     def recorded(self, before: Incident | None, after: Incident) -> None:
         """See Watcher."""
@@ -420,7 +440,8 @@ class Judge(Watcher):
             if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
                 self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
             since = max(ill.since, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
-            silence = SILENCE if ill.kind == "hung" and run.spec.watch == "metrics" else timedelta(0)
+            tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
+            silence = max(SILENCE, RHYTHM * self.world.longest_hole(run)) if tells_by_silence else timedelta(0)
             if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
                 ill.is_counted = True
                 self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")

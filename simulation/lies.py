@@ -59,7 +59,11 @@ KINDS: Final[Mapping[str, str]] = {
     "orders_doubled": "each order to the head node's agent arrives twice",
     "rolled_back": "the service goes back to an older version: executions end, open Incidents hold an unknown field",
     "executions_lost": "all durable executions that run when this begins are lost",
+    "metrics_late": "each data point arrives `by_s` late, of any run",
+    "dev_beside": "a second stage of Rekindle, dev, stands in the account; the runs belong to ours, which is prod",
+    "prod_beside": "ours is the stage dev, whose tag the runs carry; a stage prod stands beside it",
 }
+STAGES: Final = frozenset({"dev_beside", "prod_beside"})  # they hold for the whole story
 
 
 def check_lies(story: Story) -> None:
@@ -156,6 +160,10 @@ class Lies:
     def hides_metric(self, run: str, minute: datetime) -> bool:
         """No data point of this minute arrived."""
         return any(True for _ in self._active("metrics_down", run=run, at=minute))
+
+    def metric_delay(self) -> timedelta:
+        """How late a data point arrives."""
+        return timedelta(seconds=max((lie.by_s for _, lie in self._active("metrics_late")), default=0.0))
 
     # ---- the head node of a Slurm cluster --------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.lies import REFUSALS
+from simulation.lies import REFUSALS, STAGES
 from simulation.story import Deed, Lie, Run, Story, Trouble
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.
@@ -26,6 +26,11 @@ PLATFORMS: Final = ("sagemaker", "slurm")
 _SLURM_SHARE: Final = 0.35
 _HISTORY_SHARE: Final = 0.001
 HISTORY: Final = 10_000
+_SKIPS_SHARE: Final = 0.04
+_DELETED_SHARE: Final = 0.04
+_BESIDE_SHARE: Final = 0.08
+_ROLLED_BACK_SHARE: Final = 0.04
+_LATE_METRICS_SHARE: Final = 0.03
 _SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
 
 
@@ -33,7 +38,7 @@ def make(seed: int, platform: str = "") -> Story:
     """The story of this seed; without a platform, of one that the seed draws."""
     apart = random.Random(f"platform {seed}")
     drawn = PLATFORMS[apart.random() < _SLURM_SHARE]
-    story = (_on_slurm if (platform or drawn) == "slurm" else _of_training_jobs)(seed)
+    story = _more(seed, (_on_slurm if (platform or drawn) == "slurm" else _of_training_jobs)(seed))
     return _with_history(story) if apart.random() < _HISTORY_SHARE else story
 
 
@@ -51,7 +56,7 @@ def _of_training_jobs(seed: int) -> Story:
     runs = tuple(
         _run(draw, f"lm{number}" if is_fleet else "lm") for number in range(draw.randint(3, 5) if is_fleet else 1)
     )
-    policy: dict[str, Any] = {"breaker_incidents": 2, "breaker_percent": 20} if is_fleet and draw.random() < 0.5 else {}
+    policy: dict[str, Any] = {"breaker": {"incidents": 2, "percent": 20}} if is_fleet and draw.random() < 0.5 else {}
     lies = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
     deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.25 else ()
     return Story(seed=seed, runs=runs, lies=lies, deeds=deeds, length_s=7200.0, policy=policy)
@@ -99,8 +104,29 @@ def _node_trouble(draw: random.Random) -> Trouble:
     return Trouble(kind=kind, step=draw.randint(15, 90), cure=draw.choice(("reboot", "replace")))
 
 
-def _skips(draw: random.Random) -> Trouble:
-    return Trouble(kind="skips", step=draw.randint(1, 90), heals=draw.choice((1, 5, 16, 40)))
+def _more(seed: int, story: Story) -> Story:
+    """Drawn apart, so that the rest of a seed's story stays as it was before there were these."""
+    draw = random.Random(f"more {seed}")
+    first = story.runs[0]
+    if draw.random() < _SKIPS_SHARE:
+        skips = Trouble(kind="skips", step=draw.randint(1, 90), heals=draw.choice((1, 5, 16, 40)))
+        first = replace(first, troubles=(*first.troubles, skips))
+    if draw.random() < _DELETED_SHARE:
+        deleted = Trouble(kind="saves_deleted", step=draw.randint(15, 90), heals=draw.choice((None, 1, 1, 2)))
+        first = replace(first, troubles=(*first.troubles, deleted))
+    lies, deeds = story.lies, story.deeds
+    if draw.random() < _BESIDE_SHARE:
+        lies = (*lies, Lie(kind=draw.choice(sorted(STAGES))))
+        if draw.random() < 0.3:
+            deeds = (replace(_deed(draw, first.name), what="resubmit", when="dead", tagged="other_stage"),)
+    if draw.random() < _ROLLED_BACK_SHARE:
+        from_s = float(draw.randint(240, 1600))
+        lies = (*lies, Lie(kind="rolled_back", from_s=from_s, to_s=from_s + 60))
+    if draw.random() < _LATE_METRICS_SHARE:
+        from_s = float(draw.randint(240, 1600))
+        by_s = draw.choice((120.0, 600.0, 1800.0))
+        lies = (*lies, Lie(kind="metrics_late", from_s=from_s, to_s=from_s + draw.choice((900.0, 3600.0)), by_s=by_s))
+    return replace(story, runs=(first, *story.runs[1:]), lies=lies, deeds=deeds)
 
 
 def _slurm_lie(draw: random.Random) -> Lie:
@@ -125,8 +151,6 @@ def _slurm_lie(draw: random.Random) -> Lie:
             return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
         case "reports_lost":
             return Lie(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
-        case "rolled_back":
-            return Lie(kind=kind, from_s=from_s, to_s=from_s + 60)
         case "orders_doubled":
             return Lie(kind=kind)
         case _:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from localcloud.clock import Clock
-from rekindle.mailbox import Manifest, SaveKind
+from rekindle.mailbox import Manifest, Place, SaveKind, manifest_key
 from simulation.monitor import Monitor, prefix_of, run_mailbox
 from simulation.store import MemoryObjects
 from simulation.story import Trouble
-from simulation.truth import Attempt, Saved
+from simulation.truth import Attempt, Saved, TrueRun
 
 
 class Saves:
@@ -49,6 +49,18 @@ class Saves:
         root = manifest.root
         run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
         return manifest
+
+    def delete(self, run: TrueRun, most: int | None) -> None:
+        """The newest `most` of them, or all, are gone: their files and what seals them, as where a rule of the bucket's
+        or a person made room.
+        """
+        gone = run.saved if most is None else run.saved[-most:]
+        for one in gone:
+            place = Place.parse(one.root).path
+            sealed = f"{prefix_of(run)}/{manifest_key(one.step, one.attempt)}"
+            for key in (place, *self._objects.keys(f"{place}/"), sealed):
+                self._objects.remove(key)
+        run.saved = [one for one in run.saved if one not in gone]
 
     def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
         for one in attempt.run.spec.troubles:

@@ -30,6 +30,8 @@ STAGE: Final = "rekindle"
 class RealService(Service):
     """One stage of Rekindle. `clients` are boto3's, by service; `tables` are in memory."""
 
+    sweep_readers = 1  # a seed plays the same story each time
+
     def __init__(
         self,
         *,
@@ -40,12 +42,13 @@ class RealService(Service):
         people: Any,
         policy: Policy,
         stage: str = STAGE,
+        bucket: str = BUCKET,
     ) -> None:
         settings = Settings(
             region="us-west-2",
             table="rekindle",
             bus="rekindle",
-            bucket=BUCKET,
+            bucket=bucket,
             quarantine_url="",
             recover_function="recover",
             account=ACCOUNT,

@@ -25,12 +25,13 @@ class Trouble:
               step's update poisons the weights, and the first NaN is the next step's loss); blip (this step's loss
               is NaN and its update is left out); spike; torn_save (the next checkpoint lacks bytes); flipped_save
               (the next checkpoint's weights are poisoned and nothing shows it); skips (for `heals` steps
-              in a row the gradient scaler of fp16 leaves the update out); on Slurm also node_dies (the machine of its
+              in a row the gradient scaler of fp16 leaves the update out); saves_deleted (the newest `heals`
+              checkpoints, or all, are deleted with what seals them); on Slurm also node_dies (the machine of its
               first node is off), node_sick (its hardware fails whatever runs on it) and node_hangs (what runs on it
               stands still, and its ranks are mute)
     hits      how many attempts it strikes, as each comes to that step
     after_s   hang: moves again after so long; None: never
-    heals     spike: steps until the loss is as before; None: never. skips: how many
+    heals     spike: steps until the loss is as before; None: never. skips, saves_deleted: how many; None: all
     in_data   nan: it is spared by leaving the step's data out
     text      crash: what the container says
     cure      node_…: reboot or replace, what mends the node
@@ -104,7 +105,8 @@ class Deed:
     what    resubmit (as the launch script does it: the same mailbox, a new name), stop (the live attempt, in the
             console), order_stop (of Rekindle), cancel (the open Incident)
     when    start; dead (no attempt lives); incident (one has opened); or a phase of the run's Incident
-    tagged  resubmit: job (a copy of the old job, all our tags with it), policy (as the run was first submitted), none
+    tagged  resubmit: job (a copy of the old job, all our tags with it), policy (as the run was first submitted),
+            other_stage (the same, but the tag names another stage of Rekindle), none
     """
 
     what: str
@@ -154,6 +156,7 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "torn_save",
             "flipped_save",
             "skips",
+            "saves_deleted",
             "node_dies",
             "node_sick",
             "node_hangs",
@@ -166,7 +169,7 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
     (Run, "watch"): frozenset({"monitor", "metrics"}),
     (Deed, "what"): frozenset({"resubmit", "stop", "order_stop", "cancel"}),
     (Deed, "when"): frozenset({"start", "dead", "incident", *Phase}),
-    (Deed, "tagged"): frozenset({"job", "policy", "none"}),
+    (Deed, "tagged"): frozenset({"job", "policy", "other_stage", "none"}),
 }
 _PARTS: Final[Mapping[tuple[type, str], type]] = {
     (Run, "troubles"): Trouble,

@@ -242,6 +242,8 @@ class Training:
                 return True
             case "skips":
                 self._skips(attempt, trouble, step)
+            case "saves_deleted":
+                self._saves.delete(run, trouble.heals)
             case "node_dies" | "node_sick" | "node_hangs" if self.breaks_node is not None:
                 return self.breaks_node(attempt, trouble, step - 1)
             case "hang":

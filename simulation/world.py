@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from chalicelib.domain.errors import RecoveryError, Retryable
@@ -19,8 +20,9 @@ from localcloud.replay_books import Books, MemoryJobs
 from localcloud.sagemaker import Phase as JobPhase
 from localcloud.sagemaker import TrainingJob, TrainingJobs
 from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from simulation.beside import StageBeside, other_tags, own_stage, own_tags
 from simulation.cluster import Cluster
-from simulation.lies import Lies
+from simulation.lies import STAGES, Lies
 from simulation.memory import Incidents, People, Tables, Watcher
 from simulation.monitor import run_mailbox
 from simulation.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
@@ -77,22 +79,25 @@ class World(RealService):
         self.people = People(lambda: self.watcher)
         books = Books()
         tables = Tables(Incidents(books, check=self.lies.check_tables, moved=self.incident_moves), MemoryJobs(books))
+        self._stages = kinds = frozenset(lie.kind for lie in story.lies) & STAGES
         super().__init__(
             clock=sim,
             lies=self.lies,
-            clients=self._clients(),
+            clients=self.aws_clients(),
             tables=tables,
             people=self.people,
             policy=Policy.from_wire({"name": "default", **story.policy}),
+            stage=own_stage(kinds),
         )
+        self.beside = StageBeside(self, kinds) if kinds else None
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
 
-    def _clients(self) -> dict[str, Any]:
-        """The service's own clients of AWS."""
+    def aws_clients(self) -> dict[str, Any]:
+        """A service's clients of AWS."""
         sagemaker = MemorySageMaker(
             self.jobs,
             self.cluster.pods if self.cluster is not None else Clusters(clock=self.sim, publish=self._publish),
@@ -125,13 +130,18 @@ class World(RealService):
             self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
             self.defects += [
                 f"{one.name}: {type(one.failed).__name__}: {one.failed}"
-                for one in self.executions.all.values()
+                for service in self._services()
+                for one in service.executions.all.values()
                 if one.failed is not None and not isinstance(one.failed, RecoveryError)
             ]
-            self.defects += self.kept_aside.kept
+            self.defects += [raw for service in self._services() for raw in service.kept_aside.kept]
         finally:
-            self.executions.close()
+            for service in self._services():
+                service.executions.close()
             self.sim.close()
+
+    def _services(self) -> tuple[RealService, ...]:
+        return (self,) if self.beside is None else (self, self.beside)
 
     def _is_over(self) -> bool:
         """Every trouble and lie is behind, nothing is open, and all has been quiet for a while."""
@@ -143,10 +153,11 @@ class World(RealService):
         self.sim.after(MINUTE, self._minute, label="the sweep")
         self._measure()
         if self.lies.hold() <= timedelta(0):
-            try:
-                self.sweep.run()
-            except RecoveryError as err:
-                self.report(_said(err))
+            for service in self._services():
+                try:
+                    service.sweep.run()
+                except RecoveryError as err:
+                    service.reported(_said(err))
         self.watcher.minute()
         is_quiet = not self._is_something_to_come() and not any(True for _ in self.store.list_open())
         self._quiet_since = (self._quiet_since or self.clock.now()) if is_quiet else None
@@ -211,7 +222,7 @@ class World(RealService):
 
     def _tags(self, run: Run) -> dict[str, str]:
         own = {"rekindle:loss-metric": "loss", "rekindle:step-metric": "step"} if run.watch == "metrics" else {}
-        return {"rekindle:policy": self.policy.name, **own}
+        return {"rekindle:policy": self.policy.name, **own_tags(self._stages), **own}
 
     def run_of(self, job: TrainingJob) -> TrueRun | None:
         """Whose run a training job is: that of its mailbox."""
@@ -257,7 +268,8 @@ class World(RealService):
         run = self.run_of_job(job_id)
         if run is None:
             return []
-        until = min(until, self.clock.now() - MINUTE)  # the newest minute has not arrived yet
+        # The newest minute has not arrived yet.
+        until = min(until, self.clock.now() - MINUTE - self.lies.metric_delay())
         points = self._points.get(run.name, [])
         first = bisect_left(points, since, key=lambda one: one[0])
         found = [one for one in points[first:] if one[0] < until]
@@ -268,6 +280,11 @@ class World(RealService):
                 return [(one[0], 2.0) for one in found if not one[2]]
             case _:
                 return [(one[0], one[2]) for one in found]
+
+    def longest_hole(self, run: TrueRun) -> timedelta:
+        """The longest time between two data points of the run's that arrived: silences are told from its rhythm."""
+        times = [one[0] for one in self._points.get(run.name, ())]
+        return max((after - before for before, after in pairwise(times)), default=timedelta(0))
 
     def _measure(self) -> None:
         """Keep the minute's data points, as far as they ever arrive."""
@@ -323,6 +340,8 @@ class World(RealService):
             return
         try:
             self.ingress.take("event", event)
+            if self.beside is not None:
+                self.beside.take(event)
         except Retryable:
             if tried < len(_REDELIVERED_AFTER):
                 self.sim.after(_REDELIVERED_AFTER[tried], lambda: self._deliver(event, tried + 1), label="again")
@@ -367,10 +386,12 @@ class World(RealService):
                 tags = {} if deed.tagged == "none" else self._tags(run.spec)
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.first_name
+                if deed.tagged == "other_stage":
+                    tags |= other_tags(self._stages)
                 run.owner_took_it = True
                 if deed.tagged != "none":
                     run.owner_stopped_at = None  # in our care again, by its tags
-                run.is_unprotected = deed.tagged == "none"
+                run.is_unprotected = deed.tagged == "none" or (deed.tagged == "other_stage" and self.beside is None)
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)

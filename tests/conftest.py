@@ -11,15 +11,17 @@ import os
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from localcloud.aws_wire import TOO_LARGE
 from localcloud.roles import DENIED
 from tests.canary import FORMS
 from tests.sizes import DEEP, examples
 
-settings.register_profile("ci", deadline=None)
-settings.register_profile(DEEP, deadline=None, max_examples=examples(100), print_blob=True)
+# How long an example takes to draw says how busy the machine is, and nothing about the code.
+BUSY = [HealthCheck.too_slow]
+settings.register_profile("ci", deadline=None, suppress_health_check=BUSY)
+settings.register_profile(DEEP, deadline=None, suppress_health_check=BUSY, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 pytest_plugins = ["pytester", "tests.unused_permissions"]
@@ -39,7 +41,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if where and item.get_closest_marker(MARK) is None:
         report.outcome = "failed"
         report.longrepr = f"a secret of the tests was printed by this test ({', '.join(where)})"
-    report.sections = [(name, _masked(text)) for name, text in report.sections]
+    report.sections = [(name, _encodable(_masked(text))) for name, text in report.sections]
     if report.when == "call" and item.get_closest_marker(MAY_BE_DENIED) is None and report.passed and DENIED:
         told = {f"{function} may not {need.action} on {need.resource}" for function, need in DENIED}
         report.outcome = "failed"
@@ -49,7 +51,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.longrepr = f"a call is larger than AWS takes: {'; '.join(sorted(set(TOO_LARGE)))}"
     DENIED.clear()
     TOO_LARGE.clear()
+    if report.failed and _encodable(shown := str(report.longrepr)) != shown:
+        report.longrepr = _encodable(shown)  # pytest-xdist sends reports as UTF-8, and ends the session where it cannot
     return report
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair, which tests of hostile text draw, as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _masked(text: str) -> str:

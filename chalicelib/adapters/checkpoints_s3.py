@@ -10,14 +10,13 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from chalicelib.adapters.discovered_s3 import S3Discovery, wanted_of
 from chalicelib.adapters.found_s3 import FoundCheckpoints
-from chalicelib.adapters.s3_objects import Listed, S3Objects
+from chalicelib.domain.checkpoints import wanted_of
 from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.evidence import FORENSIC, is_forensic
-from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.observations import CheckpointView
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
 from rekindle.mailbox import (
@@ -34,6 +33,11 @@ from rekindle.mailbox import (
     verify_listing,
 )
 
+if TYPE_CHECKING:
+    from chalicelib.adapters.discovered_s3 import S3Discovery
+    from chalicelib.adapters.s3_objects import Listed, S3Objects
+    from chalicelib.domain.jobs import Attempt, Job
+
 _LOG = logging.getLogger(__name__)
 
 # A resume point is wanted near the end of the run, or before an onset that may lie further back: the newest manifests
@@ -49,8 +53,14 @@ class S3Checkpoints:
 
     def __init__(self, objects: S3Objects, *, bucket: str | None = None) -> None:
         self._objects = objects
-        self._discovery = S3Discovery(objects)
         self._found = FoundCheckpoints(objects, bucket)
+
+    @cached_property
+    def _discovery(self) -> S3Discovery:
+        """The formats' rules are loaded by the first search: most functions never look for checkpoints."""
+        from chalicelib.adapters.discovered_s3 import S3Discovery
+
+        return S3Discovery(self._objects)
 
     def of(self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()) -> tuple[CheckpointView, ...]:
         """Newest first; where there are many, the older ones are left out but for a few at or below each `near` step.

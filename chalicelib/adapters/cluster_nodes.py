@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from chalicelib.adapters.clusters import tags_of
 from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.adapters.tags import tags_of
 from chalicelib.domain.actions import ActionResult, Done
 from chalicelib.domain.errors import Permanent
 from chalicelib.domain.nodes import ClusterView, GroupRole, InstanceState, InstanceView, NodeRecovery
@@ -68,7 +68,7 @@ class SageMakerClusterNodes:
 
     def alias(self, arn: str) -> str:
         """See ports.ClusterNodes."""
-        return tags_of(self._client, arn).get(TAG_CLUSTER, "")
+        return tags_of(self._client, arn, absent=_ABSENT).get(TAG_CLUSTER, "")
 
     def instance(
         self, cluster: str, *, node: str, instance_id: str | None, logical_id: str | None

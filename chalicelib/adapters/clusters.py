@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.adapters.tags import tags_of
 from chalicelib.domain.stages import PROD, owner_of
 
 TAG_POLICY: Final = "rekindle:policy"
@@ -52,7 +53,7 @@ class SageMakerClusters:
             if described is None:
                 return None
             arn = described["ClusterArn"]
-        tags = tags_of(self._client, arn)
+        tags = tags_of(self._client, arn, absent=_ABSENT)
         if TAG_POLICY not in tags or owner_of(tags) != self._stage:
             return None
         return tags[TAG_POLICY] or "default"
@@ -71,18 +72,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value
-
-
-def tags_of(client: Any, arn: str) -> dict[str, str]:
-    """A resource's tags, all pages; empty where there is no such resource. Raises: RecoveryError."""
-    tags: dict[str, str] = {}
-    request = {"ResourceArn": arn}
-    while True:
-        try:
-            page = call(client.list_tags, expect=_ABSENT, **request)
-        except AwsRefusal:
-            return {}
-        tags |= {tag["Key"]: str(tag.get("Value") or "") for tag in page.get("Tags", ())}
-        if not page.get("NextToken"):
-            return tags
-        request["NextToken"] = page["NextToken"]

@@ -1,7 +1,7 @@
 """An AWS call that hangs never outlasts the function that makes it.
 
-Lambda ends a function at its time-out without a word: nothing is logged, nothing is handed back, and the caller's retry
-meets the same. So each attempt of a call may last so long and no longer, and none is begun that could not end, and be
+Lambda ends a function at its time-out at once: nothing is logged, nothing is returned, and the caller's retry meets the
+same. So each attempt of a call may last so long and no longer, and none is begun that could not end, and be
 told of, before the function must. botocore settles time-outs when a client is made, which is before the function knows
 when it must end; therefore the attempt is refused, not shortened.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -54,14 +55,18 @@ class Patience:
         """The longest that one call can take, with all its attempts."""
         return self.attempts * self.attempt_s + self.pauses_s
 
-    def config(self) -> Any:
-        """botocore's Config. Standard retries inside one call; the durable steps retry beyond them."""
+    def config(self, service: str = "") -> Any:
+        """botocore's Config for clients of `service`: retries inside one call; the durable steps retry beyond them."""
         from botocore.config import Config
 
         return Config(
             connect_timeout=self.connect_s,
             read_timeout=self.read_s,
             retries={"mode": "standard", "total_max_attempts": self.attempts},
+            # For signed links: without these botocore signs them by version 2, which new buckets refuse, and for the
+            # global endpoint, which redirects. Source: botocore 1.43, client.py and signers.py.
+            signature_version="s3v4" if service == "s3" else None,
+            s3={"addressing_style": "virtual"} if service == "s3" else None,
         )
 
 
@@ -75,20 +80,34 @@ def patience_of(function: str) -> Patience:
 
 
 class Deadline:
-    """When the invocation under way must have ended. One for a process: Lambda runs one invocation at a time in it."""
+    """The deadline of the current invocation. One per process: Lambda runs one invocation at a time in it."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._ends = math.inf
 
     def begin(self, context: Any) -> None:
-        """An invocation has begun; `context` is Lambda's, which knows what is left. Without one there is no end."""
+        """Take the deadline of an invocation from Lambda's `context`; without one there is none."""
         remaining = getattr(context, "get_remaining_time_in_millis", None)
         self._ends = math.inf if remaining is None else self._monotonic() + remaining() / 1000
 
     def left_s(self) -> float:
-        """Seconds until then; infinite where nobody said when."""
+        """Seconds until the invocation ends; infinite where it has no time-out."""
         return self._ends - self._monotonic()
+
+    @contextmanager
+    def within(self, limit_s: float) -> Iterator[None]:
+        """For what may be left out: the block's calls behave as if the invocation ended in `limit_s` seconds.
+
+        So no attempt goes on for longer than `limit_s - WIND_UP_S` after the block began, and what comes after it
+        keeps its own time.
+        """
+        before = self._ends
+        self._ends = min(before, self._monotonic() + limit_s)
+        try:
+            yield
+        finally:
+            self._ends = before
 
     def guard(self, client: Any, patience: Patience) -> Any:
         """The client itself; from now on it begins no attempt that could outlast the function."""

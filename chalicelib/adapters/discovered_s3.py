@@ -13,19 +13,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chalicelib.adapters.s3_objects import Listed, S3Objects
+from chalicelib.domain.checkpoints import attributed, wanted_of
 from chalicelib.domain.errors import NotAuthorized
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.known import Known
 from chalicelib.domain.observations import CheckpointView
 from rekindle.checkpoints.discover import discover, latest_problem
 from rekindle.checkpoints.families import beside, of_one_run
 from rekindle.checkpoints.formats import format_of
-from rekindle.checkpoints.found import Folder, Format, Found, Read
+from rekindle.checkpoints.found import Folder, Format
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
 from rekindle.mailbox import Place, relative_path
+
+if TYPE_CHECKING:
+    from chalicelib.adapters.s3_objects import Listed, S3Objects
+    from chalicelib.domain.jobs import Attempt
+    from rekindle.checkpoints.found import Found, Read
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +36,6 @@ MAX_PAGES: Final = 120  # of the search for folders; with 1,000 names each
 MAX_DEPTH: Final = 5
 NEWEST: Final = 8
 SPACED: Final = 6  # 8 + 6 reach back through 70 checkpoints; most runs keep fewer
-NEAR: Final = 4  # some of them may be damaged
 MAX_FILES: Final = 20_000  # of one checkpoint
 MAX_LATEST_BYTES: Final = 1024
 
@@ -189,31 +191,6 @@ def _view(found: Found, root: Place, times: Sequence[datetime], attempts: Sequen
     )
 
 
-def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[Attempt]) -> tuple[str, bool]:
-    """By the times of its files: who wrote a checkpoint ("" for nobody known), and whether that one no longer might.
-
-    Fenced where that can be told: files of one checkpoint from before and after an attempt took over are two writers',
-    and a step beyond the last one that the newer attempt did is the older one's.
-    """
-    saved_at = max(times)
-    writer: Attempt | None = None
-    for attempt in sorted(attempts, key=lambda one: one.number):
-        if writer is None or attempt.submitted_at <= saved_at:
-            writer = attempt
-    if writer is None:
-        return "", False
-    has_elder = any(one.number < writer.number for one in attempts)
-    two_writers = has_elder and min(times) < writer.submitted_at <= saved_at
-    beyond = (
-        has_elder
-        and isinstance(writer.last_step, Known)
-        and writer.ended_at is not None
-        and step is not None
-        and step > writer.last_step.value
-    )
-    return writer.name, two_writers or beyond
-
-
 def _own(folder: Place, objects: Sequence[Listed], names: Sequence[str]) -> _Candidate | None:
     """The folder itself, where its content is a checkpoint's though its name holds no step."""
     if not objects or any(is_numbered(plain(name)) for name in names):
@@ -228,16 +205,6 @@ def _worth_a_listing(candidates: Sequence[_Candidate], near: Sequence[int]) -> l
     ordered = sorted(candidates, key=lambda item: (item.number, item.place.path), reverse=True)
     indexes = wanted_of([item.number for item in ordered], newest=NEWEST, spaced=SPACED, near=near)
     return [item for index, item in enumerate(ordered) if index in indexes]
-
-
-def wanted_of(steps_newest_first: Sequence[int], *, newest: int, spaced: int, near: Sequence[int]) -> frozenset[int]:
-    """Indexes of the newest, of ever sparser older ones, and of the next few at or below each step in `near`."""
-    wanted = {index for index in range(len(steps_newest_first)) if index < newest}
-    wanted |= {newest - 1 + 2**power for power in range(spaced + 1)}
-    for limit in near:
-        below = (index for index, step in enumerate(steps_newest_first) if step <= limit)
-        wanted |= set(islice(below, NEAR))
-    return frozenset(wanted)
 
 
 def _below(place: Place, path: str) -> str:

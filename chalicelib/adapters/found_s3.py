@@ -6,15 +6,19 @@ Which of them are whole the agent has judged, by manifest or by format; who may 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from chalicelib.adapters.discovered_s3 import attributed
-from chalicelib.adapters.s3_objects import S3Objects
+from chalicelib.domain.checkpoints import attributed
 from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.observations import CheckpointView
-from rekindle.headnode.documents import FoundCheckpoint, FoundDoc
+from rekindle.headnode.documents import FoundDoc
 from rekindle.headnode.names import cluster_prefix, found_key, is_slurm, parse_attempt
 from rekindle.wire import MAX_MESSAGE_BYTES, MailboxError, Place
+
+if TYPE_CHECKING:
+    from chalicelib.adapters.s3_objects import S3Objects
+    from chalicelib.domain.jobs import Attempt, Job
+    from rekindle.headnode.documents import FoundCheckpoint
 
 
 class FoundCheckpoints:

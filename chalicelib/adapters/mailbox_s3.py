@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.adapters.checkpoints_s3 import S3Checkpoints
+from chalicelib.adapters.reports_s3 import S3Reports
 from chalicelib.adapters.s3_objects import S3Objects
 from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
 from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
@@ -42,19 +42,10 @@ from rekindle.mailbox import (
     reply_key,
     request_key,
 )
-from rekindle.reports import (
-    MAX_REPORT_BYTES,
-    RankReport,
-    ReportKind,
-    parse_report_key,
-    report_key,
-    report_prefix,
-)
+from rekindle.reports import RankReport, ReportKind
 
 _LOG = logging.getLogger(__name__)
 
-MAX_REPORTS: Final = 1024  # ranks; more are not read in one look
-REPORT_READERS: Final = 16
 FIRST_FENCED: Final = 2  # the number of the attempt with which most fences begin
 MAX_SUPERSEDED: Final = 1000  # the wire format's limit
 
@@ -64,6 +55,7 @@ class S3Mailbox:
 
     def __init__(self, client: Any, *, bucket: str | None = None) -> None:
         self._objects = S3Objects(client)
+        self._reports = S3Reports(self._objects)
         self._checkpoints = S3Checkpoints(self._objects, bucket=bucket)
 
     # ---- heartbeat and reply ---------------------------------------------------------------------------------------
@@ -111,39 +103,11 @@ class S3Mailbox:
         return tuple(key.name for key in keys if key is not None and key.kind is KeyKind.BEAT)
 
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
-        """See ports.Mailbox. A report that cannot be read is left out: its rank then counts as silent.
-
-        Read side by side, because a hang of 512 ranks is 512 objects and every second of it costs as many GPUs.
-        """
+        """See ports.Mailbox, and S3Reports."""
         try:
-            root = _root(job)
-            listed = (
-                parse_report_key(item.key)
-                for item in self._objects.below(root.join(report_prefix(attempt)), folder=True)
-            )
-            keys = [key for key in listed if key is not None and key.attempt == attempt]
-            # Of each rank the word that tells most; what it was asked for says more than its pace.
-            worth = {kind: 2, ReportKind.ASKED: 1}
-            wanted = {key.rank: key for key in sorted(keys, key=lambda key: worth.get(key.kind, 0))}
-            if len(wanted) > MAX_REPORTS:
-                return Unknown(f"{len(wanted)} ranks have reported, more than the {MAX_REPORTS} of one look")
-            places = [root.join(report_key(key.attempt, key.kind, key.rank)) for key in wanted.values()]
-            with ThreadPoolExecutor(max_workers=REPORT_READERS) as readers:
-                found = list(readers.map(lambda place: self._report(job, attempt, place), places))
+            return self._reports.of(job, _root(job), attempt, kind)
         except (MailboxError, NotAuthorized) as err:
             return Unknown(f"the ranks' reports cannot be read: {err}"[:200])
-        return Known(tuple(report for report in found if report is not None))
-
-    def _report(self, job: Job, attempt: str, place: Place) -> RankReport | None:
-        raw, written_at = self._objects.read_dated(place, MAX_REPORT_BYTES)
-        try:
-            report = RankReport.from_json(raw or b"")
-            _insist(report.attempt == attempt, "attempt", f"is {report.attempt}")
-            _insist(report.job_id in (job.job_id, attempt), "job_id", f"is {report.job_id}")
-        except MailboxError as err:
-            _LOG.warning("a rank's report cannot be used", extra={"key": place.path, "field": err.field})
-            return None
-        return report if written_at is None else replace(report, at=written_at)
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
         """See ports.Mailbox."""

@@ -41,6 +41,7 @@ LINKS: Final[Mapping[str, Mapping[str, Link]]] = {
     },
     "get_incident": {
         "get_timeline": _INCIDENT,
+        "incident_report": _INCIDENT,
         "cancel_incident": _INCIDENT,
         "get_job": _JOB,
         "answer_approval": {**_INCIDENT, "approval_id": "/approvals/0/approval_id"},

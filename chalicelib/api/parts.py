@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from chalicelib.ports import AnswerMemory, Clock, IncidentStore, JobRegistry, Listings, Quarantine
+    from chalicelib.ports import (
+        AnswerMemory,
+        Clock,
+        IncidentPages,
+        IncidentStore,
+        JobRegistry,
+        Listings,
+        Quarantine,
+    )
     from chalicelib.services.approvals import Approvals
     from chalicelib.services.clusters import Clusters
     from chalicelib.services.curves import Curves
@@ -52,6 +60,9 @@ class Parts(Protocol):
 
     @property
     def registry(self) -> JobRegistry: ...
+
+    @property
+    def page_shelf(self) -> IncidentPages: ...
 
     @property
     def listings(self) -> Listings: ...

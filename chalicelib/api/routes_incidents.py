@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.api.operation import EMPTY, PAGED, Operation
@@ -13,11 +13,12 @@ from chalicelib.api.request import Request
 from chalicelib.api.routes_jobs import taken
 from chalicelib.api.schema import ref, text, word
 from chalicelib.api.wires import incident_brief
-from chalicelib.domain.errors import InvalidRequest
+from chalicelib.domain.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.faults import FaultClass
 from chalicelib.ports import Wanted
 
 LINES_SHOWN: Final = 1000
+LINK: Final = timedelta(hours=1)  # it is opened at once, by whoever has asked for it
 _STATES: Final = {"open": True, "closed": False, "all": None}
 MOMENT: Final = {
     **text(
@@ -58,6 +59,26 @@ def get_timeline(parts: Parts, request: Request) -> Answer:
     """The story of an Incident, a page at a time."""
     lines, cursor = parts.listings.timeline(request.names["incident_id"], limit=request.limit, cursor=request.cursor)
     return ok({"timeline": [line.to_wire() for line in lines], "cursor": cursor})
+
+
+def incident_report(parts: Parts, request: Request) -> Answer:
+    """A fresh signed link to an Incident's page."""
+    incident_id = request.names["incident_id"]
+    link = parts.page_shelf.link(incident_id, lasts=LINK)
+    if link is None:
+        parts.store.load(incident_id)  # no page, or no such Incident?
+        raise UnknownEntity(
+            f"incident {incident_id!r} has no page: it is written when people are told of a change, and kept for 90 "
+            f"days; `rekindle show {incident_id}` and `rekindle postmortem {incident_id}` tell the same"
+        )
+    return ok(
+        {
+            "incident_id": incident_id,
+            "url": link.url,
+            "until": link.until.isoformat(),
+            "written_at": link.written_at.isoformat(),
+        }
+    )
 
 
 def cancel_incident(parts: Parts, request: Request) -> Answer:
@@ -127,6 +148,17 @@ OPERATIONS = (
         run=get_timeline,
         query=PAGED,
         answers={200: ref("Timeline")},
+    ),
+    Operation(
+        name="incident_report",
+        method="GET",
+        path="/incidents/{incident_id}/report",
+        tag="incidents",
+        summary="A fresh signed link to an Incident's page",
+        said="The page is one HTML document that needs nothing beside itself. The link opens it for whoever has the "
+        "link, until `until` at the latest: it ends with the credentials that signed it, which may be sooner.",
+        run=incident_report,
+        answers={200: ref("IncidentReport")},
     ),
     Operation(
         name="cancel_incident",

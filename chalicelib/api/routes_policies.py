@@ -9,8 +9,8 @@ from chalicelib.api.operation import NAMES, Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, record, ref, whole
-from chalicelib.api.versions import MAX_VERSION, replaces, unnamed, versioned
+from chalicelib.api.schema import Schema, record, ref
+from chalicelib.api.versions import replace, replacement, versioned
 from chalicelib.services.policy_documents import DEFAULT_NAME
 
 _DOCUMENT: Final[Schema] = {
@@ -33,10 +33,10 @@ def get_policy(parts: Parts, request: Request) -> Answer:
 
 def put_policy(parts: Parts, request: Request) -> Answer:
     """Store a document in place of the version that the caller has read."""
-    version = replaces(request)
-    if version is None:
-        return unnamed()
-    return versioned(parts.policy_documents.put(request.names["name"], request.body["document"], replaces=version))
+    document = request.body["document"]
+    return replace(
+        request, lambda version: parts.policy_documents.put(request.names["name"], document, replaces=version)
+    )
 
 
 def validate_policy(parts: Parts, request: Request) -> Answer:
@@ -83,19 +83,11 @@ OPERATIONS = (
             "keep the policy with which they began."
         ),
         run=put_policy,
-        forms={
-            "": record(
-                {
-                    "document": _DOCUMENT,
-                    "version": whole("the version that is replaced, 0: none is stored yet", high=MAX_VERSION),
-                },
-                may=("version",),
-            )
-        },
+        forms={"": replacement(_DOCUMENT)},
         answers={200: ref("Policy")},
         is_order=True,
         refuses=(412, 428),
-        example={"document": {"max_attempts": 20}, "version": 0},
+        example={"document": {"budgets": {"max_attempts": 20}}, "version": 0},
     ),
     Operation(
         name="validate_policy",
@@ -106,7 +98,7 @@ OPERATIONS = (
         run=validate_policy,
         forms={"": record({"document": _DOCUMENT, "name": NAMES["name"]}, may=("name",))},
         answers={200: ref("PolicyVerdict")},
-        example={"document": {"max_attempts": 20}},
+        example={"document": {"budgets": {"max_attempts": 20}}},
     ),
     Operation(
         name="diff_policy",
@@ -117,6 +109,6 @@ OPERATIONS = (
         run=diff_policy,
         forms={"": record({"document": _DOCUMENT})},
         answers={200: ref("PolicyDiff")},
-        example={"document": {"max_attempts": 20}},
+        example={"document": {"budgets": {"max_attempts": 20}}},
     ),
 )

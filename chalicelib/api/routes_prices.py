@@ -8,8 +8,8 @@ from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, record, ref, whole
-from chalicelib.api.versions import MAX_VERSION, replaces, unnamed, versioned
+from chalicelib.api.schema import Schema, ref
+from chalicelib.api.versions import replace, replacement, versioned
 
 _DOCUMENT: Final[Schema] = {
     "type": "object",
@@ -24,10 +24,8 @@ def get_prices(parts: Parts, _: Request) -> Answer:
 
 def put_prices(parts: Parts, request: Request) -> Answer:
     """Store a document in place of the version that the caller has read."""
-    version = replaces(request)
-    if version is None:
-        return unnamed()
-    return versioned(parts.price_table.put(request.body["document"], replaces=version))
+    document = request.body["document"]
+    return replace(request, lambda version: parts.price_table.put(document, replaces=version))
 
 
 OPERATIONS = (
@@ -51,15 +49,7 @@ OPERATIONS = (
             "version is stored by now, with 428 where none is named."
         ),
         run=put_prices,
-        forms={
-            "": record(
-                {
-                    "document": _DOCUMENT,
-                    "version": whole("the version that is replaced, 0: none is stored yet", high=MAX_VERSION),
-                },
-                may=("version",),
-            )
-        },
+        forms={"": replacement(_DOCUMENT)},
         answers={200: ref("PriceTable")},
         is_order=True,
         refuses=(412, 428),

@@ -153,6 +153,14 @@ LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
         },
         is_open=True,
     ),
+    "IncidentReport": record(
+        {
+            "incident_id": any_text(),
+            "url": any_text("the page, for a browser; a signed link, to be kept from others while it lasts"),
+            "until": at("when it ends at the latest"),
+            "written_at": at("when the page was written"),
+        }
+    ),
     "Postmortem": record({"markdown": any_text("the whole document")}),
     "Curves": record(
         {

@@ -6,22 +6,44 @@ Source: RFC 9110, section 13.1.1 (If-Match), RFC 6585, section 3 (428).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from chalicelib.api.problems import Answer, ok, problem
 from chalicelib.api.request import Request
+from chalicelib.api.schema import Schema, record, whole
 from chalicelib.domain.errors import InvalidRequest
 
 MAX_VERSION: Final = 10**15 - 1
 _ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
 
 
-def replaces(request: Request) -> int | None:
-    """The version that is to be replaced; None where neither names one.
+def replacement(document: Schema) -> Schema:
+    """The body of a PUT that stores `document`."""
+    said = "the version that is replaced, 0: none is stored yet"
+    return record({"document": document, "version": whole(said, high=MAX_VERSION)}, may=("version",))
+
+
+def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> Answer:
+    """What `put` stores in place of the version that the caller names; 428 where none is named.
 
     Raises:
         InvalidRequest: If-Match is no version of ours, or is another one than the body's.
     """
+    version = _named(request)
+    if version is None:
+        said = "say which version is replaced: `version` (0: none is stored yet), or the header If-Match"
+        return problem(428, said, at="version")
+    return versioned(put(version))
+
+
+def versioned(stored: dict[str, Any]) -> Answer:
+    """A document with its version as its ETag."""
+    return ok(stored, headers={"ETag": f'"{stored["version"]}"'})
+
+
+def _named(request: Request) -> int | None:
+    """The version that is to be replaced. Raises: InvalidRequest."""
     named, header = request.body.get("version"), request.headers.get("if-match")
     if header is None:
         return named
@@ -31,14 +53,3 @@ def replaces(request: Request) -> int | None:
     if named is not None and named != int(match[1]):
         raise InvalidRequest("version", "is another one than If-Match names")
     return int(match[1])
-
-
-def unnamed() -> Answer:
-    """The refusal of a document that does not say what it replaces."""
-    said = "say which version is replaced: `version` (0: none is stored yet), or the header If-Match"
-    return problem(428, said, at="version")
-
-
-def versioned(stored: dict[str, Any]) -> Answer:
-    """A document with its version as its ETag."""
-    return ok(stored, headers={"ETag": f'"{stored["version"]}"'})

@@ -20,15 +20,8 @@ from chalicelib.domain.node_actions import (
     node_action_from_wire,
     node_action_to_wire,
 )
+from chalicelib.domain.notices import Severity as Severity
 from chalicelib.domain.slurm import Submission
-
-
-class Severity(StrEnum):
-    """How loudly people are told."""
-
-    INFO = "info"
-    WARNING = "warning"
-    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from chalicelib.domain.claims import CLAIMS, has_fresh_beat, is_beyond_beats
 from chalicelib.domain.diagnosis import ORDER_KINDS
 from chalicelib.domain.evidence import HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.guard_rules import Harm
+from chalicelib.domain.guard_steps import STOP
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_memory import facts_of, instance_seen
 from chalicelib.domain.nodes import InstanceState, is_marked, is_silent
-from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.verdict import Look
 
 # What ends a run or takes a node away. What follows from it (the new start, a check) was agreed to with it.
@@ -49,15 +51,44 @@ def left_by_alerts_alone(incident: Incident) -> bool:
     return only_alerts(incident.signals, None if incident.node is not None else incident.fault)
 
 
+def is_unproven(signal: Signal) -> bool:
+    """A claim that others than the run's monitor can send: an event of the bus, or a metric beside the monitor's."""
+    if signal.source is SignalSource.MONITOR and signal.kind in CLAIMS:
+        return True
+    return signal.kind is SignalKind.STATE_REREAD and signal.fault is FaultClass.NON_FINITE
+
+
+def _only_unproven(look: Look) -> bool:
+    """A stall or a bad value of a run whose mailbox has no heartbeat to bear it out or to deny it (ADR 0092)."""
+    said = [one for one in look.incident.signals if one.triggers and one.fault is look.incident.fault]
+    attempt = look.attempt
+    if attempt is None or not said or not all(is_alert(one) or is_unproven(one) for one in said):
+        return False
+    if attempt.beat_at is None and not attempt.is_beat_unread and not isinstance(attempt.last_step, Known):
+        return True
+    unproven = [one for one in said if is_unproven(one)]
+    if unproven and _is_asked(look.incident):  # heartbeats that are found meanwhile, and are late, do not answer
+        return not has_fresh_beat(attempt, now=look.now)
+    return bool(unproven) and all(is_beyond_beats(one, attempt) for one in unproven)  # one that is unread is there
+
+
+def _is_asked(incident: Incident) -> bool:
+    """Whether the run may be stopped has been asked, and the question stands."""
+    return any(one.lapsed_at is None and one.key.startswith(f"{STOP}:") for one in incident.approvals)
+
+
 def rests_on_alerts(look: Look) -> bool:
     """Nothing but alerts stands behind what is being done about the run, or the node, now."""
     incident = look.incident
     if incident.node is not None:
         return only_alerts(incident.signals) and not _node_bears_out(look)
-    # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
-    if incident.fault in HEALABLE or not only_alerts(incident.signals, incident.fault):
-        return False
     attempt = look.attempt
+    if attempt is not None and attempt.slurm is not None and attempt.slurm.is_queued:
+        return False  # nothing of it runs yet: it is withdrawn for another reason
+    # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
+    is_unproven_word = _only_unproven(look)
+    if not is_unproven_word and (incident.fault in HEALABLE or not only_alerts(incident.signals, incident.fault)):
+        return False
     if attempt is None:
         return True
     if attempt.status.has_ended:
@@ -82,6 +113,8 @@ def alerts_word(look: Look) -> str:
     """For whoever is asked: on what alone it rests."""
     if any(one.kind is SignalKind.EXTERNAL_ALERT for one in look.incident.signals):
         return "only an alert of other monitoring says so"
+    if _only_unproven(look):
+        return "only events or metrics say so, which others may send as well, and no heartbeat since bears it out"
     return "only a line in the health agent's log says so, where a job on the node may write as well"
 
 

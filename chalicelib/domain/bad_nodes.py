@@ -18,11 +18,12 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_claims import is_over
-from chalicelib.domain.node_findings import OF_PLATFORM, PLATFORM_KINDS
+from chalicelib.domain.node_findings import OF_PLATFORM, PLATFORM_KINDS, SAID_AT
 from chalicelib.domain.node_repair import Allowed
 from chalicelib.domain.nodes import is_in_service
 from chalicelib.domain.observations import AttemptView, Observation
 from chalicelib.domain.policy import Policy
+from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import BadNode
 from chalicelib.domain.verdict import Decision
 from rekindle.detectors.ranks import STRONG, RankRule
@@ -86,7 +87,7 @@ def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
             continue
         facts = facts_of(signal.node, seen)
         is_away = signal.fault is FaultClass.NODE_LOST
-        if is_over(signal, facts) or (is_away and _is_back(signal.node, seen)):
+        if is_claim_over(signal, incident, seen) or (is_away and _is_back(signal.node, seen)):
             continue
         told = signal.evidence.get("instance_id")
         machine = told if isinstance(told, str) else None
@@ -102,7 +103,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
     ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
     if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
         ran_on |= set(view.slurm.nodes)
-    for facts in seen.nodes.value:
+    for facts in seen.nodes.value.facts:
         if facts.name in ran_on and is_lost(facts):
             why = f"Slurm says {facts.state}: {facts.reason}"[:200]
             yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True)
@@ -118,9 +119,12 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         node = _node_of(suspicion.hosts[0], view.slurm.nodes)
         again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
-        # Reports may be lost: that one is missing, or that few are there, is nothing for once.
-        is_strong = is_strong and suspicion.rule != RankRule.SILENT and 2 * suspicion.reports > suspicion.world_size
-        if node is not None and (is_strong or len(again) > 1):
+        # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
+        if suspicion.rule == RankRule.SILENT:
+            counts = len(again) > 1
+        else:
+            counts = 2 * suspicion.reports > suspicion.world_size and (is_strong or len(again) > 1)
+        if node is not None and counts:
             yield BadNode(node=node, why=_said(suspicion, len(again)))
 
 
@@ -136,15 +140,17 @@ def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
     return FaultClass.NODE_LOST if item.is_away else incident.fault
 
 
-def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool]:
+def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
     """A report that rests on an alert of other monitoring, or on HyperPod's own agents, says so: told by us, it is no
-    better known, and what they take back is taken back.
+    better known, no newer, and what they take back is taken back.
     """
     named = [one for one in incident.signals if one.node == item.node]
     is_told = item.why in {one.summary[:200] for one in named}
     if is_told and only_alerts(named):
         return {PASSED_ON: True}
-    return {OF_PLATFORM: True} if is_told and all(one.kind in PLATFORM_KINDS for one in named) else {}
+    if not is_told or not all(one.kind in PLATFORM_KINDS for one in named):
+        return {}
+    return {OF_PLATFORM: True, SAID_AT: max(one.occurred_at for one in named if one.fault is not None).isoformat()}
 
 
 def _said(suspicion: Suspicion, attempts: int) -> str:
@@ -163,11 +169,23 @@ def is_lost(facts: NodeFacts) -> bool:
     return facts.state in ("down", "error") or "not_responding" in facts.flags
 
 
+def is_claim_over(signal: Signal, incident: Incident, seen: Observation) -> bool:
+    """What the Signal says against its node holds no more, by what Slurm shows, what was heard since, or what the
+    node's own Incident has heard.
+    """
+    if signal.node is None:
+        return False
+    cleared_at = seen.nodes.value.cleared.get(signal.node) if isinstance(seen.nodes, Known) else None
+    if signal.kind in PLATFORM_KINDS and cleared_at is not None and cleared_at > signal.occurred_at:
+        return True
+    return is_over(signal, facts_of(signal.node, seen), incident.signals)
+
+
 def facts_of(node: str, seen: Observation) -> NodeFacts | None:
     """What Slurm shows of it; None while that is not known."""
     if not isinstance(seen.nodes, Known):
         return None
-    return next((item for item in seen.nodes.value if item.name == node), None)
+    return next((item for item in seen.nodes.value.facts if item.name == node), None)
 
 
 def _machine(facts: NodeFacts | None) -> str | None:
@@ -207,7 +225,7 @@ def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_co
     if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
     cluster = parse_attempt(ran).cluster
-    repairs = policy.node_repair not in (Allowed.OFF, Allowed.TELL)
+    repairs = policy.nodes.repair not in (Allowed.OFF, Allowed.TELL)
     cordons = repairs and may_cordon
     actions: list[Action] = []
     for item in fresh:

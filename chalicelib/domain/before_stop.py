@@ -36,7 +36,7 @@ def _unseen(look: Look) -> Decision | None:
 def _no_way_back(look: Look) -> Decision | None:
     """A run that nobody but a person can start again is not stopped."""
     attempt = look.attempt
-    if attempt is None or attempt.slurm is None or look.policy.stop_without_resume_point:
+    if attempt is None or attempt.slurm is None or look.policy.loss.stop_without_resume_point:
         return None
     choice = choose(Case(slurm=attempt.slurm, must_be_told=must_be_told(look.incident, None)))
     if choice.how is not None:
@@ -60,8 +60,8 @@ def _auto_resume_first(look: Look) -> Decision | None:
     if since is None and is_alive:
         return None  # its step runs: what auto-resume waits for, the end of a process, has not come
     since = since or look.now
-    limit = look.policy.auto_resume_grace
-    if is_alive and look.now - since < limit + look.policy.silent_limit:
+    limit = look.policy.timing.auto_resume_grace
+    if is_alive and look.now - since < limit + look.policy.timing.silent_limit:
         reason = (
             f"the step of {attempt.name} runs again, at step {step_word(attempt.last_step)}: its own auto-resume did it"
         )
@@ -77,6 +77,6 @@ def _auto_resume_first(look: Look) -> Decision | None:
     return look.stay(
         "defer.auto_resume",
         f"{story(look)} {reason}",
-        until=max(until, look.now + look.policy.look_min),
+        until=max(until, look.now + look.policy.timing.look_min),
         deferred_since=since,
     )

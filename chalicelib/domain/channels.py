@@ -12,8 +12,8 @@ from datetime import time
 from enum import StrEnum
 from typing import Final
 
-from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import InvalidSettings
+from chalicelib.domain.notices import Severity
 from chalicelib.domain.settings_readers import (
     ENDS_SECRET,
     a_flag,

@@ -19,7 +19,7 @@ from datetime import datetime
 from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
 from chalicelib.domain.bookkeeping import booked
-from chalicelib.domain.diagnosis import diagnose
+from chalicelib.domain.diagnosis import diagnose, note_state
 from chalicelib.domain.guards import guarded, may_cordon
 from chalicelib.domain.holds import heard, kept_holds, news_of_holds
 from chalicelib.domain.incidents import Incident, Phase
@@ -77,6 +77,8 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         reason = (
             f"a newer version of the service has worked on this Incident, and this one does not know {incident.newer}"
         )
+        # In what state the run is left tells its later death from what the person was told of.
+        look = dataclasses.replace(look, incident=note_state(incident, seen))
         return look.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
     return _of_a_node(look) if incident.node is not None else _of_a_run(look)
 
@@ -183,7 +185,7 @@ def _no_job(look: Look) -> Decision:
             text=f"{story(look)} {rest}",
         )
         return look.move("cluster.tell", told.text, Phase.HOLDING, told)
-    if look.in_phase < look.policy.tell_open:
+    if look.in_phase < look.policy.timing.tell_open:
         return look.stay("cluster.collect", "collecting what else the cluster reports")
     return look.close(
         "cluster.told",

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from datetime import datetime
 
-from chalicelib.domain.claims import is_denied
+from chalicelib.domain.claims import is_beyond_beats, is_denied
 from chalicelib.domain.evidence import MAX_SUSPICIONS, Stretch, Suspicion, SuspicionKind, newest_before
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
@@ -56,7 +56,7 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
         incident = dataclasses.replace(incident, attempt=view.name)
     if not incident.is_open:
         return incident
-    incident = _take_order(_note_state(incident, seen, view), seen.new_signals)
+    incident = _take_order(note_state(incident, seen), seen.new_signals)
     incident = ends_open_stretches(_suspect(incident, seen), view)
     if incident.phase is Phase.RESUBMITTING:
         return _poison(incident, view)
@@ -74,8 +74,9 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
     return _target(_fault(incident, view), view)
 
 
-def _note_state(incident: Incident, seen: Observation, view: AttemptView | None) -> Incident:
+def note_state(incident: Incident, seen: Observation) -> Incident:
     """Since when the attempt is what it is. Written only when it changes, so that a quiet look stays a quiet look."""
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if not seen.has_job:
         return incident
     if view is None:
@@ -340,7 +341,8 @@ def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -
     if view.status is AttemptStatus.FAILED:
         return True
     if signal.kind is not SignalKind.TRAINING_LOG:
-        return view.beat_at is None  # a count over minutes, of a run that has no judgement of its own
+        # A count over minutes, of a run that has no judgement of its own, or whose own has not been heard since.
+        return view.beat_at is None or is_beyond_beats(signal, view)
     same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
     marks = {_mark(one) for one in same if one.attempt == signal.attempt}
     return len(marks) >= _LASTS

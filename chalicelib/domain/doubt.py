@@ -37,7 +37,7 @@ def in_doubt(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     """It is watched on; a doubt that lasts is a person's."""
     reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
     since = look.incident.doubt_since or look.now
-    if look.now - since < look.policy.verify_blind:
+    if look.now - since < look.policy.timing.verify_blind:
         return look.stay("verify.doubt", reason, doubt_since=since)
     return look.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
 

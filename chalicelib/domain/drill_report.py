@@ -217,8 +217,8 @@ def _at_most(phase: Phase, seen: Seen) -> float | None:
     policy = seen.policy
     limits = {
         Phase.CHECKPOINTING: policy.deadline(policy.playbook(seen.row.fault)),
-        Phase.STOPPING: policy.stop_limit,
-        Phase.VERIFYING: policy.start_limit,
+        Phase.STOPPING: policy.timing.stop_limit,
+        Phase.VERIFYING: policy.timing.start_limit,
     }
     return limits[phase].total_seconds() if phase in limits else None
 

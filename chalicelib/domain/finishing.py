@@ -47,7 +47,7 @@ def decide_finishing(look: Look, attempt: AttemptView, *, group: str) -> Decisio
     )
     beat_age = look.now - attempt.beat_at if attempt.beat_at is not None else timedelta(0)
     waited = max(look.in_phase, beat_age)
-    if waited >= look.policy.capacity_limit:
+    if waited >= look.policy.resubmission.capacity_limit:
         return look.hand_over(
             f"{group}.finishing_limit", f"{reason} for {span_word(waited)}", severity=Severity.WARNING
         )

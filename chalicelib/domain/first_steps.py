@@ -44,7 +44,9 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
     if is_for_people:
         request_id = forensic_request_id(look.incident.incident_id, number)
     # A person who orders a checkpoint wants one, whatever the playbook of orders leaves out.
-    span = look.policy.deadline(row) or (look.policy.checkpoint_deadline if look.incident.order else timedelta(0))
+    span = look.policy.deadline(row) or (
+        look.policy.timing.checkpoint_deadline if look.incident.order else timedelta(0)
+    )
     deadline_at = look.now + span
     pages = row.response is Response.CHECKPOINT_THEN_HAND_OVER and look.ordered is None
     ask = CheckpointAsk(
@@ -162,7 +164,7 @@ def _evidence_first(look: Look) -> Decision | None:
     if told is not None and told.is_complete:
         return None
     is_strong = told is not None and bool(told.ranks) and told.confidence >= STRONG
-    limit = min(_settled_after(look), look.policy.stacks_wait) if is_strong else look.policy.stacks_wait
+    limit = min(_settled_after(look), look.policy.timing.stacks_wait) if is_strong else look.policy.timing.stacks_wait
     if look.now - since >= limit:
         return None
     reports = f"{told.reports} of {told.world_size}" if told is not None else "none"

@@ -1,29 +1,34 @@
 """What a policy says about holding back: which steps people are asked about, and at what hours nothing is done. Data.
 
-Both are lists of rows; an empty list holds nothing back. Readers raise InvalidPolicy, which names the field.
+Both are lists of rows of a policy document; an empty list holds nothing back.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from chalicelib.domain.approvals import ApprovalAnswer
-from chalicelib.domain.errors import InvalidPolicy
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.policy_readers import count, duration, number, text
+from chalicelib.domain.policy_fields import (
+    DAY_S,
+    Count,
+    Number,
+    OneOf,
+    OrNone,
+    Seconds,
+    SomeOf,
+    Text,
+    TimeOfDay,
+    declared,
+    group,
+    required,
+    words_of,
+)
 
-MAX_ROWS: Final = 20
-Row = TypeVar("Row")
-Word = TypeVar("Word", bound=StrEnum)
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
-_DEFAULTS: Final = {"approve": ApprovalAnswer.APPROVED, "deny": ApprovalAnswer.DENIED}
-_WORD_OF: Final = {answer: word for word, answer in _DEFAULTS.items()}
 
 
 class Harm(StrEnum):
@@ -43,36 +48,38 @@ class Harm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRule:
-    """One row: people are asked about a step to which every given condition applies; none given, about each.
+class ApprovalCondition:
+    """The steps to which a row applies: those to which every given condition applies; none given, all.
 
-    actions, faults   the step is one of these, the Incident's fault one of those; empty: any
-    min_nodes         it takes at least so many nodes out of their work
-    min_gpu_hours     it throws away at least so many GPU-hours of training
-    deadline, default what counts when nobody has answered in time
-
-    What is not known is never small: a row asks where its condition cannot be told.
+    A row asks where its condition cannot be told: an unknown number counts as above the threshold.
     """
 
-    deadline: timedelta
-    default: ApprovalAnswer
-    actions: tuple[Harm, ...] = ()
-    faults: tuple[FaultClass, ...] = ()
-    min_nodes: int | None = None
-    min_gpu_hours: float | None = None
+    actions: tuple[Harm, ...] = declared((), SomeOf(words_of(Harm)), "the step is one of these; empty: any")
+    faults: tuple[FaultClass, ...] = declared(
+        (), SomeOf(words_of(FaultClass)), "the Incident's fault is one of these; empty: any"
+    )
+    min_nodes: int | None = declared(
+        None,
+        OrNone(Count(1, 1_000_000, "nodes")),
+        "it takes at least so many nodes out of their work: all of the run's, or the one",
+    )
+    min_gpu_hours: float | None = declared(
+        None,
+        OrNone(Number(0, 1e9, "GPU-hours")),
+        "it throws away at least so much training: what was trained since the checkpoint that is resumed from",
+    )
 
-    def to_wire(self) -> dict[str, Any]:
-        """The row as it stands in a document."""
-        when: dict[str, Any] = {}
-        if self.actions:
-            when["actions"] = [one.value for one in self.actions]
-        if self.faults:
-            when["faults"] = [one.value for one in self.faults]
-        if self.min_nodes is not None:
-            when["min_nodes"] = self.min_nodes
-        if self.min_gpu_hours is not None:
-            when["min_gpu_hours"] = self.min_gpu_hours
-        return {"when": when, "deadline_s": self.deadline.total_seconds(), "default": _WORD_OF[self.default]}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRule:
+    """One row: which steps people are asked about, how long, and what counts if nobody answers."""
+
+    when: ApprovalCondition = group(ApprovalCondition)
+    deadline: timedelta = required(Seconds(60, 30 * DAY_S), "how long an answer is waited for")
+    default: ApprovalAnswer = required(
+        OneOf({"approve": ApprovalAnswer.APPROVED, "deny": ApprovalAnswer.DENIED}),
+        "what counts when nobody has answered by then",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +89,19 @@ class Window:
     A span whose end is not after its begin ends on the next day; `days` are those on which it begins.
     """
 
-    name: str
-    begin: time
-    end: time
-    days: tuple[str, ...] = DAYS
-    holds_outside: bool = False
-    actions: tuple[Harm, ...] = ()
+    name: str = declared("maintenance", Text(1, 64), "what the timeline calls it")
+    begin: time = required(TimeOfDay(), "when it begins, UTC", key="from")
+    end: time = required(TimeOfDay(), "when it ends, UTC; not after `from`: on the next day", key="to")
+    days: tuple[str, ...] = declared(
+        DAYS, SomeOf({day: day for day in DAYS}, least=1), "the days of the week on which it begins"
+    )
+    holds_outside: bool = declared(
+        False,
+        OneOf({"inside": False, "outside": True}),
+        "`inside`: the steps are not done within these hours; `outside`: only within them",
+        key="holds",
+    )
+    actions: tuple[Harm, ...] = declared((), SomeOf(words_of(Harm)), "which steps; empty: all")
 
     def holds_until(self, now: datetime) -> datetime | None:
         """When it stops holding; None where it does not hold at `now`."""
@@ -109,17 +123,6 @@ class Window:
             found.append((begin, end if end > begin else end + timedelta(days=1)))
         return _joined(found)
 
-    def to_wire(self) -> dict[str, Any]:
-        """The row as it stands in a document."""
-        return {
-            "name": self.name,
-            "from": f"{self.begin:%H:%M}",
-            "to": f"{self.end:%H:%M}",
-            "days": list(self.days),
-            "holds": "outside" if self.holds_outside else "inside",
-            "actions": [one.value for one in self.actions],
-        }
-
 
 def _joined(spans: list[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
     """Spans that touch are one: what is held by both is not let go between them."""
@@ -130,79 +133,3 @@ def _joined(spans: list[tuple[datetime, datetime]]) -> list[tuple[datetime, date
         else:
             found.append((begin, end))
     return found
-
-
-def read_approvals(key: str, value: Any) -> tuple[ApprovalRule, ...]:
-    """The field `approvals`."""
-    return _rows(key, value, _approval)
-
-
-def read_windows(key: str, value: Any) -> tuple[Window, ...]:
-    """The field `windows`."""
-    return _rows(key, value, _window)
-
-
-def _rows(key: str, value: Any, read: Callable[[str, Mapping[str, Any]], Row]) -> tuple[Row, ...]:
-    if not isinstance(value, list) or len(value) > MAX_ROWS:
-        raise InvalidPolicy(key, f"must be a list of at most {MAX_ROWS} rows")
-    found = []
-    for index, row in enumerate(value):
-        if not isinstance(row, Mapping):
-            raise InvalidPolicy(f"{key}[{index}]", "must be an object")
-        found.append(read(f"{key}[{index}]", row))
-    return tuple(found)
-
-
-def _known(path: str, row: Mapping[str, Any], columns: set[str], needed: set[str]) -> None:
-    for name in sorted(set(row) - columns):
-        raise InvalidPolicy(f"{path}.{name}", "is not a column")
-    for name in sorted(needed - set(row)):
-        raise InvalidPolicy(f"{path}.{name}", "is missing")
-
-
-def _approval(path: str, row: Mapping[str, Any]) -> ApprovalRule:
-    _known(path, row, {"when", "deadline_s", "default"}, {"deadline_s", "default"})
-    if row["default"] not in _DEFAULTS:
-        raise InvalidPolicy(f"{path}.default", "must be approve or deny")
-    when = row.get("when", {})
-    if not isinstance(when, Mapping):
-        raise InvalidPolicy(f"{path}.when", "must be an object")
-    _known(f"{path}.when", when, {"actions", "faults", "min_nodes", "min_gpu_hours"}, set())
-    nodes, hours = when.get("min_nodes"), when.get("min_gpu_hours")
-    return ApprovalRule(
-        deadline=duration(60, 30 * 86400.0)(f"{path}.deadline_s", row["deadline_s"]),
-        default=_DEFAULTS[row["default"]],
-        actions=_words(f"{path}.when.actions", when.get("actions", []), Harm),
-        faults=_words(f"{path}.when.faults", when.get("faults", []), FaultClass),
-        min_nodes=None if nodes is None else count(1, 1_000_000)(f"{path}.when.min_nodes", nodes),
-        min_gpu_hours=None if hours is None else number(0, 1e9)(f"{path}.when.min_gpu_hours", hours),
-    )
-
-
-def _window(path: str, row: Mapping[str, Any]) -> Window:
-    _known(path, row, {"name", "from", "to", "days", "holds", "actions"}, {"from", "to"})
-    if row.get("holds", "inside") not in ("inside", "outside"):
-        raise InvalidPolicy(f"{path}.holds", "must be inside or outside")
-    days = row.get("days", list(DAYS))
-    if not isinstance(days, list) or not days or any(one not in DAYS for one in days):
-        raise InvalidPolicy(f"{path}.days", f"must be a list of {', '.join(DAYS)}")
-    return Window(
-        name=text(f"{path}.name", row.get("name", "maintenance")),
-        begin=_clock(f"{path}.from", row["from"]),
-        end=_clock(f"{path}.to", row["to"]),
-        days=tuple(one for one in DAYS if one in days),
-        holds_outside=row.get("holds") == "outside",
-        actions=_words(f"{path}.actions", row.get("actions", []), Harm),
-    )
-
-
-def _clock(key: str, value: Any) -> time:
-    if not isinstance(value, str) or not _CLOCK.fullmatch(value):
-        raise InvalidPolicy(key, "must be a time of day in UTC such as 22:30")
-    return time.fromisoformat(value)
-
-
-def _words(key: str, value: Any, kind: type[Word]) -> tuple[Word, ...]:
-    if not isinstance(value, list) or any(one not in list(kind) for one in value):
-        raise InvalidPolicy(key, f"must be a list of {', '.join(kind)}")
-    return tuple(one for one in kind if one in value)

@@ -24,6 +24,7 @@ from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_memory import state_of_the_node
 from chalicelib.domain.node_repair import StepState
+from chalicelib.domain.other_jobs import are_on_a_bad_node, others_on, others_word
 from chalicelib.domain.risk import gpu_hours_lost, nodes_taken
 from chalicelib.domain.verdict import Decision, Look, state_of_the_run, story, subject
 from rekindle.signatures.words import labelled_action
@@ -83,6 +84,8 @@ def would_hold(look: Look, action: Action) -> bool:
 
 def may_cordon(look: Look) -> bool:
     """A run's Incident may cordon bad nodes by the way. Where not, their own Incidents ask for that."""
+    if look.policy.approvals.others_deadline and not is_ordered(look.incident) and are_on_a_bad_node(look):
+        return False
     return not would_hold(look, CordonNode(cluster="", node="", why=""))
 
 
@@ -150,7 +153,7 @@ def _window_until(look: Look, harm: Harm) -> datetime | None:
 
 def _open_breaker(look: Look) -> datetime | None:
     breaker = look.seen.breaker
-    if breaker is None or not breaker.is_open or not look.policy.breaker_incidents:
+    if breaker is None or not breaker.is_open or not look.policy.breaker.incidents:
         return None
     return breaker.tripped_at
 
@@ -168,7 +171,7 @@ def _breaker(look: Look, decision: Decision, base: Incident, steps: tuple[Step, 
         look, base = _with_approval(look, over), _put(base, over)
     said = look.seen.breaker.said if look.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {said}"
-    rule = ApprovalRule(deadline=look.policy.breaker_deadline, default=ApprovalAnswer.DENIED)
+    rule = ApprovalRule(deadline=look.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
     return _question(look, decision, base, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, rule=rule)
 
 
@@ -182,38 +185,45 @@ def _asked(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ..
     for step, rule in wanted:
         own = _newest(look.incident, step.key)
         if own is None or not own.covers:
-            why = f"{_who_asks(look, rule)}. {decision.reason}"
+            why = f"{_who_asks(look, rule, step)}. {decision.reason}"
             return _question(look, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
     return decision
 
 
 def _rule_for(look: Look, step: Step) -> ApprovalRule | None:
-    """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well."""
-    row = next((rule for rule in look.policy.approvals if _applies(look, rule, step)), None)
-    if row is not None or not look.policy.alert_deadline or step.kind not in ASKED or not rests_on_alerts(look):
+    """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well, and
+    so is what keeps other people's jobs from a node."""
+    row = next((rule for rule in look.policy.approvals.rules if _applies(look, rule, step)), None)
+    if row is not None:
         return row
-    return ApprovalRule(deadline=look.policy.alert_deadline, default=ApprovalAnswer.DENIED)
+    if look.policy.approvals.alert_deadline and step.kind in ASKED and rests_on_alerts(look):
+        return ApprovalRule(deadline=look.policy.approvals.alert_deadline, default=ApprovalAnswer.DENIED)
+    if look.policy.approvals.others_deadline and others_on(look, step.action):
+        return ApprovalRule(deadline=look.policy.approvals.others_deadline, default=ApprovalAnswer.DENIED)
+    return None
 
 
-def _who_asks(look: Look, rule: ApprovalRule) -> str:
-    if rule in look.policy.approvals:
+def _who_asks(look: Look, rule: ApprovalRule, step: Step) -> str:
+    if rule in look.policy.approvals.rules:
         return f"the policy {look.policy.name} asks first"
+    if not (look.policy.approvals.alert_deadline and rests_on_alerts(look)):
+        return others_word(others_on(look, step.action))
     return f"{alerts_word(look)}; {own_word(look)}"
 
 
 def _applies(look: Look, rule: ApprovalRule, step: Step) -> bool:
     """What is not known is never small."""
-    if rule.actions and step.kind not in rule.actions:
+    if rule.when.actions and step.kind not in rule.when.actions:
         return False
-    if rule.faults and look.incident.fault not in rule.faults:
+    if rule.when.faults and look.incident.fault not in rule.when.faults:
         return False
-    if rule.min_nodes is not None:
+    if rule.when.min_nodes is not None:
         nodes = nodes_taken(look, step.action)
-        if isinstance(nodes, Known) and nodes.value < rule.min_nodes:
+        if isinstance(nodes, Known) and nodes.value < rule.when.min_nodes:
             return False
-    if rule.min_gpu_hours is not None:
+    if rule.when.min_gpu_hours is not None:
         hours = gpu_hours_lost(look, step.action)
-        if isinstance(hours, Known) and hours.value < rule.min_gpu_hours:
+        if isinstance(hours, Known) and hours.value < rule.when.min_gpu_hours:
             return False
     return True
 
@@ -308,9 +318,9 @@ def _held(
         incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
     incident = _learnt(incident, decision.incident)
     since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
-    high = look.policy.look_max if incident.node is None else look.policy.node_look_max
-    interval = min(max(look.now - since, look.policy.look_min), high)
-    again = max(min(interval, until - look.now), look.policy.look_min)
+    high = look.policy.timing.look_max if incident.node is None else look.policy.nodes.look_max
+    interval = min(max(look.now - since, look.policy.timing.look_min), high)
+    again = max(min(interval, until - look.now), look.policy.timing.look_min)
     return look.decided(f"guard.{guard}", reason, incident, actions, again)
 
 

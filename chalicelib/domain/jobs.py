@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.known import Known, Maybe, Unknown
+
+if TYPE_CHECKING:
+    from chalicelib.domain.incidents import SkipWindow
 
 
 class Orchestrator(StrEnum):
@@ -28,6 +30,9 @@ class AlarmMode(StrEnum):
     SHARED = "shared"  # one alarm over all such Jobs, one contributor each
 
 
+# A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
+FAR_BELOW_STEPS: Final = 10
+PLAN_IGNORED: Final = "verify.plan_ignored"  # the outcome of an Incident that has told so of its attempt
 DEFAULT_HANG_MINUTES = 15  # above the evaluation pauses and checkpoint uploads of most runs; a Job may set its own
 MIN_HANG_MINUTES = 5
 MAX_METRIC_NAME = 255  # characters
@@ -157,3 +162,10 @@ class Attempt:
             superseded_at=newer.superseded_at or self.superseded_at,
             began=newer.began or self.began,
         )
+
+
+def is_far_below(first_step: Maybe[int], resume_step: Maybe[int]) -> bool:
+    """The attempt is known to have begun far below the step that it was told to resume at."""
+    if not isinstance(first_step, Known) or not isinstance(resume_step, Known):
+        return False
+    return first_step.value < resume_step.value - FAR_BELOW_STEPS

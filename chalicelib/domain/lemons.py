@@ -43,7 +43,7 @@ _NO_SERIAL: Final = frozenset(
 
 
 class LemonRule(StrEnum):
-    """What is done about a lemon (policy field `lemon_repair`)."""
+    """What is done about a lemon (policy field `nodes.lemon_repair`)."""
 
     OFF = "off"
     TELL = "tell"

@@ -96,12 +96,12 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     deaths = sum(
         item.died_at_load and item.resume_manifest == key and item.name not in excused for item in incident.tries
     )
-    limit = policy.load_deaths_before_quarantine
+    limit = policy.budgets.load_deaths_before_quarantine
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
     if not is_told_corrupt and _ends_alike_elsewhere(incident, last):
         return None
     if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
-        limit = min(limit, policy.corrupt_loads_before_quarantine)
+        limit = min(limit, policy.budgets.corrupt_loads_before_quarantine)
     if deaths < limit:
         return None
     if is_told_corrupt and not _was_loaded(last, checkpoints):

@@ -158,7 +158,7 @@ def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> Turn:
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
         return Turn.UNSEEN
     is_second = not isinstance(bout.told_step, Known) or judged.value > bout.told_step.value
-    return Turn.LASTS if is_second and judged.value > since.value + policy.spike_heal_steps else Turn.YOUNG
+    return Turn.LASTS if is_second and judged.value > since.value + policy.loss.spike_heal_steps else Turn.YOUNG
 
 
 def marked_bad(incident: Incident) -> Incident:

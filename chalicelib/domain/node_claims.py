@@ -5,21 +5,26 @@ Events come late, and may tell of a time before somebody repaired the node. They
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.node_findings import finding_of
+from chalicelib.domain.node_findings import PLATFORM_KINDS, finding_of, instance_of, is_all_clear
 from chalicelib.domain.nodes import is_in_service, is_marked
 from chalicelib.domain.signals import Signal, SignalKind
 from rekindle.headnode.documents import NodeFacts
 
 
-def is_over(signal: Signal, facts: NodeFacts | None) -> bool:
+def is_over(signal: Signal, facts: NodeFacts | None, heard: Iterable[Signal] = ()) -> bool:
     """True where the node has been repaired, or is seen well, since. False while what Slurm shows is not known.
 
+    - HyperPod's agents have taken it back, by what was `heard`.
     - Another instance stands there than the one that is accused.
     - A reboot is recommended, and the node has booted since.
     - Slurm's own view accuses it (its state, or the reason on it), and a later reading is clean.
     """
     finding = finding_of(signal)
+    if is_taken_back(signal, heard):
+        return True
     if facts is None or finding is None:
         return False
     if finding.instance_id is not None and facts.instance_id not in (None, finding.instance_id):
@@ -29,3 +34,18 @@ def is_over(signal: Signal, facts: NodeFacts | None) -> bool:
     is_of_its_state = signal.kind is SignalKind.NODE_STATE or signal.fault is FaultClass.NODE_LOST
     is_newer = facts.seen_at is not None and facts.seen_at >= finding.at
     return is_of_its_state and is_newer and is_in_service(facts) and not is_marked(facts)
+
+
+def is_taken_back(signal: Signal, heard: Iterable[Signal]) -> bool:
+    """HyperPod's own agents said it of a node, and have said since that the node is healthy."""
+    if signal.kind not in PLATFORM_KINDS:
+        return False
+    return any(is_all_clear(one) and one.occurred_at > signal.occurred_at and _is_same(one, signal) for one in heard)
+
+
+def _is_same(one: Signal, other: Signal) -> bool:
+    """By the instance where both name one: a node's name outlives its instances."""
+    first, second = instance_of(one), instance_of(other)
+    if first is not None and second is not None:
+        return first == second
+    return one.node is not None and (one.cluster, one.node) == (other.cluster, other.node)

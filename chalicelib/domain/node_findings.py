@@ -12,8 +12,10 @@ from typing import Any, Final
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.xids import FirstResponse, first_response
+from rekindle.headnode.node_states import ACTION
 
 INSTANCE_ID: Final = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, ClusterNodeId
+SAID_AT: Final = "said_at"  # beside it: when they said it
 OF_PLATFORM: Final = "of_platform"  # in the evidence of a run's report of a node: HyperPod's own agents said it
 PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
 
@@ -92,14 +94,15 @@ def finding_of(signal: Signal) -> Finding | None:
     if kind is None:
         return None
     said = signal.evidence
+    is_passed_on = signal.kind is SignalKind.NODE_SUSPECT and said.get(OF_PLATFORM) is True
     key = said.get("xid") or said.get("fault_type") or said.get("reason") or kind.value
     return Finding(
         kind=kind,
-        at=signal.occurred_at,
+        at=datetime.fromisoformat(said[SAID_AT]) if is_passed_on and SAID_AT in said else signal.occurred_at,
         said=signal.summary[:300],
         key=str(key)[:100],
         instance_id=instance_of(signal),
-        by_platform=signal.kind in PLATFORM_KINDS or signal.evidence.get(OF_PLATFORM) is True,
+        by_platform=signal.kind in PLATFORM_KINDS or is_passed_on,
     )
 
 
@@ -124,9 +127,11 @@ def _kind(signal: Signal) -> FindingKind | None:
     said = signal.evidence
     if said.get("lemon") is True:
         return FindingKind.LEMON
-    # The agent's word: in an event RepairAction, in a log record its recommendation. Where neither names an action, the
-    # fault's own name does.
-    action = f"{said.get('repair_action') or ''} {said.get('recommended') or ''}".lower()
+    # The agent's word: in an event RepairAction, in a log record its recommendation, in Slurm its mark on the node.
+    # Where none names an action, the fault's own name does.
+    marked = str(said.get("reason") or "")
+    asked = (said.get("repair_action"), said.get("recommended"), marked if marked.startswith(ACTION) else None)
+    action = " ".join(str(one) for one in asked if one).lower()
     for words in (action, str(said.get("fault_type") or "").lower()):
         if "replace" in words or "terminate" in words:
             return FindingKind.AGENT_REPLACE

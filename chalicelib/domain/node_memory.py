@@ -76,7 +76,7 @@ def remember(look: Look) -> Look:
         repair = dataclasses.replace(repair, group=facts.group)
     if view_of(look).past and not repair.past:
         repair = dataclasses.replace(repair, past=view_of(look).past)
-    repair = _with_words(look, _with_hardware(look, _with_boot(look, repair)))
+    repair = _with_words(look, _with_hardware(look, _without_past(look, _with_boot(look, repair))))
     if repair.step is not None and repair.step.back_at is None and _is_away(look):
         repair = repair.with_step(disturbed=True)
     if instance is not None and instance.state is InstanceState.CHECKING and look.incident.phase is Phase.CHECKING:
@@ -115,7 +115,7 @@ def _with_findings(look: Look, repair: NodeRepair) -> NodeRepair:
     if clear is not None:
         found = [one for one in found if one.at > clear]
         rest = tuple(one for one in repair.findings if not one.by_platform or one.at > clear)
-        repair = dataclasses.replace(repair, findings=rest, cleared=True)
+        repair = dataclasses.replace(repair, findings=rest, cleared_at=clear)
     if not found:
         return repair
     kept = {(one.kind, one.key, one.instance_id): one for one in repair.findings}
@@ -128,8 +128,28 @@ def _with_findings(look: Look, repair: NodeRepair) -> NodeRepair:
 
 
 def _is_past(signal: Signal, facts: NodeFacts | None) -> bool:
-    """A state that Slurm has shown, and shows no more. That it was away is a finding: it may go away again."""
+    """A state that Slurm has shown, and shows no more. That it was away is a finding: it may go away again. A mark of
+    HyperPod's is over once it stands there no more, however the node looks.
+    """
+    finding = finding_of(signal)
+    if signal.kind is SignalKind.NODE_STATE and finding is not None and finding.kind.is_agents and facts is not None:
+        return facts.seen_at is not None and facts.seen_at >= finding.at and not is_marked(facts)
     return signal.kind is SignalKind.NODE_STATE and signal.fault is not FaultClass.NODE_LOST and is_over(signal, facts)
+
+
+def _without_past(look: Look, repair: NodeRepair) -> NodeRepair:
+    """What was said while the head node could not be read is weighed again once it can be: it may have told of a mark
+    that somebody has acted on since. A drain of ours takes the place of a mark, so that none stands there says nothing.
+    """
+    facts = facts_of(look)
+    if facts is None or facts.seen_at is None or is_ours(facts) or repair.steps or repair.order is not None:
+        return repair
+    past = [finding_of(one) for one in look.incident.signals if _is_past(one, facts)]
+    rest = tuple(one for one in repair.findings if not (one.kind.is_agents and one in past))
+    if rest == repair.findings:
+        return repair
+    done = TheirWork(what="HyperPod's mark on it stands there no more", at=facts.seen_at)
+    return dataclasses.replace(repair, findings=rest, theirs=repair.theirs or done)
 
 
 def _with_boot(look: Look, repair: NodeRepair) -> NodeRepair:
@@ -297,7 +317,7 @@ def wait(
     look: Look, rule: str, reason: str, *actions: Action, phase: Phase | None = None, soon: timedelta | None = None
 ) -> Decision:
     """Look again: at first often, later seldom. News of the node wakes its Incident anyway, so waiting costs little."""
-    low, high = look.policy.node_look_min, look.policy.node_look_max
+    low, high = look.policy.nodes.look_min, look.policy.nodes.look_max
     interval = min(max(look.in_phase / 4, low), high)
     if look.in_phase > _LONG * high:
         interval = high * _SELDOM
@@ -320,7 +340,7 @@ def unread(look: Look, rule: str) -> Decision | None:
     if not isinstance(seen, Known):
         said = why(look.seen.node) if not isinstance(look.seen.node, Known) else seen.why
         reason = f"the node cannot be read in Slurm: {said}; nothing is assumed"
-        if unchanged_for(look) >= look.policy.node_stuck_limit:
+        if unchanged_for(look) >= look.policy.nodes.stuck_limit:
             return look.hand_over(f"{rule}.unread_limit", f"{reason}, for too long. {state_of_the_node(look)}")
         return wait(look, f"{rule}.unread", reason)
     if seen.value is None:

@@ -28,7 +28,7 @@ REPEAT_AFTER: Final = timedelta(minutes=2)
 
 
 class Allowed(StrEnum):
-    """How far a policy lets node repair go (policy field `node_repair`)."""
+    """How far a policy lets node repair go (policy field `nodes.repair`)."""
 
     OFF = "off"  # closed at once, with a line
     TELL = "tell"
@@ -37,7 +37,7 @@ class Allowed(StrEnum):
 
 
 class Route(StrEnum):
-    """The way by which a repair is asked for (policy field `repair_route`; `AUTO` is none of its own)."""
+    """The way by which a repair is asked for (policy field `nodes.route`; `AUTO` is none of its own)."""
 
     AUTO = "auto"
     API = "api"  # BatchRebootClusterNodes, BatchReplaceClusterNodes
@@ -127,7 +127,7 @@ class NodeRepair:
     serial        of orders to the agent: a new one is a new order, the same one the same order
     refusals      orders to the agent that were refused in this phase
     instance_word, slurm_word   the two states last seen, since `changed_at`
-    cleared       the health agent has taken back what it said
+    cleared_at    when the health agent took back what it had said; None where it has not
     health_check  number of the deep health check asked for last; `check_seen`: it was seen under way
     order         the newest that a person gave about the node
     hardware      marks of the hardware that the Incident is about, as far as they are known (lemons.py)
@@ -148,7 +148,7 @@ class NodeRepair:
     instance_word: str = ""
     slurm_word: str = ""
     changed_at: datetime | None = None
-    cleared: bool = False
+    cleared_at: datetime | None = None
     health_check: int = 0
     check_seen: bool = False
     order: NodeOrder | None = None
@@ -193,7 +193,7 @@ class NodeRepair:
             "instance_word": self.instance_word,
             "slurm_word": self.slurm_word,
             "changed_at": self.changed_at.isoformat() if self.changed_at else None,
-            "cleared": self.cleared,
+            "cleared_at": self.cleared_at.isoformat() if self.cleared_at else None,
             "health_check": self.health_check,
             "check_seen": self.check_seen,
             "order": self.order.to_wire() if self.order else None,
@@ -219,7 +219,7 @@ class NodeRepair:
             instance_word=wire["instance_word"],
             slurm_word=wire["slurm_word"],
             changed_at=datetime.fromisoformat(wire["changed_at"]) if wire["changed_at"] else None,
-            cleared=bool(wire["cleared"]),
+            cleared_at=datetime.fromisoformat(wire["cleared_at"]) if wire.get("cleared_at") else None,
             health_check=int(wire["health_check"]),
             check_seen=bool(wire["check_seen"]),
             order=NodeOrder.from_wire(wire["order"]) if wire.get("order") else None,

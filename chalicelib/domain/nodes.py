@@ -7,7 +7,7 @@ neither alone says that a node is well.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -164,6 +164,38 @@ class PastRepair:
     def from_wire(cls, wire: Mapping[str, Any]) -> PastRepair:
         """Inverse of `to_wire`."""
         return cls(at=datetime.fromisoformat(wire["at"]), rung=wire["rung"], instance_id=wire["instance_id"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSeen:
+    """What Slurm shows of a cluster's nodes in one look at a run.
+
+    facts   the nodes that matter to the run's Incident
+    total   nodes that Slurm has
+    down    how many of all of them Slurm cannot reach
+    cleared when HyperPod's agents took back what they had said, by the nodes' own Incidents
+    """
+
+    facts: tuple[NodeFacts, ...]
+    total: int = 0
+    down: int = 0
+    cleared: Mapping[str, datetime] = field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "facts": [one.to_wire() for one in self.facts],
+            "total": self.total,
+            "down": self.down,
+            "cleared": {node: at.isoformat() for node, at in self.cleared.items()},
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> NodesSeen:
+        """Inverse of `to_wire`."""
+        facts = tuple(NodeFacts.from_reader(Reader(one)) for one in wire["facts"])
+        cleared = {node: datetime.fromisoformat(at) for node, at in wire["cleared"].items()}
+        return cls(facts=facts, total=wire["total"], down=wire["down"], cleared=cleared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

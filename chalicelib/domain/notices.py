@@ -1,4 +1,4 @@
-"""The order of what people are told about one Incident. Pure.
+"""How loudly and in which order people are told about one Incident. Pure.
 
 Notices travel over a bus and a queue that keep no order, and one that is tried again comes late: each says where it
 stands, so that whoever gets them can tell that "recovered" came after "opened", whatever came first.
@@ -6,9 +6,18 @@ stands, so that whoever gets them can tell that "recovered" came after "opened",
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 _DIGITS: Final = (4, 6, 3)  # generation, turn, place within the turn
+
+
+class Severity(StrEnum):
+    """How loudly people are told."""
+
+    INFO = "info"
+    WARNING = "warning"
+    PAGE = "page"
 
 
 def sequence_of(token: str, incident_id: str) -> str:

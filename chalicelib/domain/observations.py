@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chalicelib.domain.actions import ActionResult
 from chalicelib.domain.evidence import Suspicion
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
-from chalicelib.domain.nodes import NodeView
+from chalicelib.domain.nodes import NodesSeen, NodeView
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import SlurmView
 from chalicelib.domain.switches import Breaker
-from rekindle.headnode.documents import NodeFacts
-from rekindle.wire import Reader
+
+if TYPE_CHECKING:
+    from chalicelib.domain.jobs import Job
 
 
 class AttemptStatus(StrEnum):
@@ -241,7 +242,8 @@ class Observation:
     "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
     `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
     known. `ran` names the newest that was submitted by a person, and those of ours since that have begun.
-    `began_anew` counts the newest attempts of ours in a row that began no further on than the one before them.
+    `began_anew` counts the newest attempts of ours in a row that began no further on than the one before them, of
+    those whose first step is known.
     `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
     has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
     On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
@@ -249,7 +251,8 @@ class Observation:
     the Incident holds to be broken, as Slurm shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
     breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
-    `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits.
+    `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits or ours is
+    queued; a queued one's may ask for no protection, and be known by its heartbeats alone.
     """
 
     observed_at: datetime
@@ -271,7 +274,7 @@ class Observation:
     had_checkpoints: bool = False
     current: str = ""
     successor: Maybe[AttemptView] = Unknown("none that is known")
-    nodes: Maybe[tuple[NodeFacts, ...]] = Unknown("not needed")
+    nodes: Maybe[NodesSeen] = Unknown("not needed")
     results: tuple[ActionResult, ...] = ()
     node: Maybe[NodeView] = Unknown("not about a node")
     shadow: str = ""
@@ -312,9 +315,7 @@ class Observation:
             "successor": maybe_to_wire(
                 Known(self.successor.value.to_wire()) if isinstance(self.successor, Known) else self.successor
             ),
-            "nodes": maybe_to_wire(
-                Known([node.to_wire() for node in self.nodes.value]) if isinstance(self.nodes, Known) else self.nodes
-            ),
+            "nodes": maybe_to_wire(Known(self.nodes.value.to_wire()) if isinstance(self.nodes, Known) else self.nodes),
             "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
             "shadow": self.shadow,
             "breaker": self.breaker.to_wire() if self.breaker else None,
@@ -356,9 +357,7 @@ class Observation:
             had_checkpoints=bool(wire.get("had_checkpoints", False)),
             current=wire.get("current", ""),
             successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,
-            nodes=Known(tuple(NodeFacts.from_reader(Reader(node)) for node in nodes.value))
-            if isinstance(nodes, Known)
-            else nodes,
+            nodes=Known(NodesSeen.from_wire(nodes.value)) if isinstance(nodes, Known) else nodes,
             results=results,
             node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
             shadow=str(wire.get("shadow") or ""),
@@ -382,3 +381,12 @@ def _reply_from_wire(wire: Mapping[str, Any] | None) -> ReplyView | None:
     if wire is None:
         return None
     return ReplyView(request_id=wire["request_id"], outcome=wire["outcome"], step=wire["step"], why=wire["why"])
+
+
+def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
+    """On how many nodes the run is, as Slurm says now, else as it was registered."""
+    slurm = seen.value.slurm if isinstance(seen, Known) else None
+    if slurm is not None and (slurm.nodes or slurm.node_count):
+        return Known(len(slurm.nodes) or slurm.node_count)
+    total = sum(count for _, count in job.size.instances)
+    return Known(total) if total else Unknown("on how many nodes it runs is not known")

@@ -11,6 +11,7 @@ from chalicelib.domain.node_findings import FindingKind
 from chalicelib.domain.node_memory import findings_about_now, instance_seen, repair_of, view_of, waiting_order
 from chalicelib.domain.node_repair import leading
 from chalicelib.domain.nodes import InstanceState, Load
+from chalicelib.domain.policy import Policy
 from chalicelib.domain.verdict import Look
 
 MANY_DOWN = 3  # fewer may well be down by chance
@@ -24,9 +25,9 @@ def room_for(total: int, percent: float) -> int:
 def day_spent(look: Look, load: Load) -> tuple[str, str] | None:
     """The rule and the reason, where so many were repaired within 24 hours that a person is to look."""
     policy, group = look.policy, repair_of(look).group
-    if load.last_day >= policy.max_repairs_per_day:
+    if load.last_day >= policy.budgets.max_repairs_per_day:
         return "node.day_limit", f"{load.last_day} repairs in this cluster within 24 h: something else is wrong there."
-    if load.group_last_day is not None and load.group_last_day >= policy.max_group_repairs_per_day:
+    if load.group_last_day is not None and load.group_last_day >= policy.budgets.max_group_repairs_per_day:
         return (
             "node.group_day_limit",
             f"{load.group_last_day} repairs in group {group} within 24 h: something else is wrong with it.",
@@ -37,31 +38,36 @@ def day_spent(look: Look, load: Load) -> tuple[str, str] | None:
 def no_room(look: Look, load: Load) -> tuple[str, str] | None:
     """The rule and the reason, while as many are in repair, or wanted to be before this one, as the policy allows."""
     policy, view, group = look.policy, view_of(look), repair_of(look).group
-    room = room_for(view.total, policy.max_nodes_in_repair_percent)
+    room = room_for(view.total, policy.budgets.max_nodes_in_repair_percent)
     if load.ahead >= room:
         reason = f"{load.ahead} nodes are before it, and the policy allows {room} of {view.total} at once"
         return "node.full", reason
-    if load.last_day + load.booked >= policy.max_repairs_per_day:
+    if load.last_day + load.booked >= policy.budgets.max_repairs_per_day:
         reason = f"{load.last_day} repairs in this cluster within 24 h, and {load.booked} are booked before it"
-        return "node.full", f"{reason}: the policy allows {policy.max_repairs_per_day}"
+        return "node.full", f"{reason}: the policy allows {policy.budgets.max_repairs_per_day}"
     if load.group_ahead is None or view.group_total is None:
         return None
-    room = room_for(view.group_total, policy.max_group_in_repair_percent)
+    room = room_for(view.group_total, policy.budgets.max_group_in_repair_percent)
     if load.group_ahead < room:
-        if (load.group_last_day or 0) + load.group_booked < policy.max_group_repairs_per_day:
+        if (load.group_last_day or 0) + load.group_booked < policy.budgets.max_group_repairs_per_day:
             return None
         reason = (
             f"{load.group_last_day} repairs in group {group} within 24 h, and {load.group_booked} are booked before"
         )
-        return "node.group_full", f"{reason} it: the policy allows {policy.max_group_repairs_per_day}"
+        return "node.group_full", f"{reason} it: the policy allows {policy.budgets.max_group_repairs_per_day}"
     reason = f"{load.group_ahead} nodes of group {group} are before it, and the policy allows {room} of "
     return "node.group_full", f"{reason}{view.group_total} at once"
 
 
+def are_many(down: int, total: int, policy: Policy) -> bool:
+    """More of a cluster's nodes are down for Slurm at once than may be in repair at once."""
+    return down >= MANY_DOWN and down > room_for(total, policy.budgets.max_nodes_in_repair_percent)
+
+
 def are_many_down(look: Look) -> bool:
-    """More nodes are down for Slurm at once than may be in repair at once."""
+    """The same, of a node's Incident."""
     view = view_of(look)
-    return view.down >= MANY_DOWN and view.down > room_for(view.total, look.policy.max_nodes_in_repair_percent)
+    return are_many(view.down, view.total, look.policy)
 
 
 def many_down(look: Look) -> str | None:

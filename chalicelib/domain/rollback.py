@@ -39,14 +39,14 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     window = skip_window(incident, policy)
     verify_to: Maybe[int] = Unknown("nothing beyond the target")
     if onset.fault in LOSS_FAULTS:
-        verify_to = Known(window.to_step - 1 + policy.spike_heal_steps)
+        verify_to = Known(window.to_step - 1 + policy.loss.spike_heal_steps)
     return dataclasses.replace(incident, skips=merge_windows((*incident.skips, window)), verify_to=verify_to)
 
 
 def has_skipped_enough(incident: Incident, policy: Policy) -> bool:
     """So much data are left out already, over all Incidents of the Job, that leaving out more is a person's choice."""
     left_out = sum(window.to_step - window.from_step for window in incident.skips)
-    return left_out >= policy.skip_steps * policy.max_skips
+    return left_out >= policy.loss.skip_steps * policy.budgets.max_skips
 
 
 def data_rollbacks(incident: Incident, policy: Policy) -> int:
@@ -59,7 +59,7 @@ def data_rollbacks(incident: Incident, policy: Policy) -> int:
     of_data = incident.rollbacks - sum(is_of_its_checkpoint(incident, one) for one in incident.onsets)
     if incident.onset_fault in LOSS_FAULTS:
         return of_data
-    return 0 if host_to_blame(incident) else of_data - policy.same_data_retries
+    return 0 if host_to_blame(incident) else of_data - policy.loss.same_data_retries
 
 
 def is_of_its_checkpoint(incident: Incident, onset: Onset) -> bool:
@@ -87,14 +87,14 @@ def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
 
 def rewind_steps(incident: Incident, policy: Policy) -> int:
     """How far before the first onset the resume point must lie at least."""
-    base = policy.spike_rewind_steps if incident.onset_fault in LOSS_FAULTS else policy.rewind_steps
+    base = policy.loss.spike_rewind_steps if incident.onset_fault in LOSS_FAULTS else policy.loss.rewind_steps
     return round(base * widening(incident, policy))
 
 
 def widening(incident: Incident, policy: Policy) -> float:
     """1 at the first roll-back that leaves data out, then ever more."""
     # The exponent is bounded by max_rollbacks (20) and the factor by 10, so this stays a number.
-    return float(policy.widen_factor ** max(data_rollbacks(incident, policy) - 1, 0))
+    return float(policy.loss.widen_factor ** max(data_rollbacks(incident, policy) - 1, 0))
 
 
 def first_onset(incident: Incident) -> Maybe[int]:
@@ -134,7 +134,7 @@ def skip_window(incident: Incident, policy: Policy) -> SkipWindow:
     first, newest = first_onset(incident), incident.onset_step
     assert isinstance(first, Known)  # noqa: S101  account_rollback has asked
     factor = widening(incident, policy)
-    margin, width = round(policy.skip_margin_steps * factor), round(policy.skip_steps * factor)
+    margin, width = round(policy.loss.skip_margin_steps * factor), round(policy.loss.skip_steps * factor)
     last = newest.value if isinstance(newest, Known) else first.value
     to_step = max(max(last - margin, 0) + width, last + 1)
     return SkipWindow(from_step=max(first.value - margin, 0), to_step=to_step)

@@ -117,9 +117,9 @@ def back_off_for_capacity(look: Look, said: str) -> Decision:
     """Wait ever longer, until the policy's limit. The Incident names the attempt to clone, not one that never began."""
     incident = look.incident
     since = incident.capacity_since or look.now
-    if look.now - since >= look.policy.capacity_limit:
+    if look.now - since >= look.policy.resubmission.capacity_limit:
         return look.hand_over("capacity.limit", f"no capacity for {span_word(look.now - since)}: {said}")
-    wait = backoff(look.policy.capacity_backoff, incident.capacity_refusals)
+    wait = backoff(look.policy.resubmission.capacity_backoff, incident.capacity_refusals)
     moved = look.move(
         "capacity.back_off",
         f"no capacity now ({said}); trying again in {span_word(wait)}",
@@ -168,7 +168,9 @@ def _prepared(look: Look, incident: Incident) -> Decision:
             incident = dataclasses.replace(incident, quarantined=(*incident.quarantined, bad.key))
             look = dataclasses.replace(look, incident=incident)
             actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
-    wait = backoff(look.policy.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
+    wait = (
+        backoff(look.policy.resubmission.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
+    )
     not_before = look.now + wait
     if wait:
         moved = look.move(
@@ -241,13 +243,13 @@ def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_befor
 def over_budget(look: Look) -> Decision | None:
     """The hand-over that is due once the policy's budgets are spent; None while they are not."""
     incident, policy = look.incident, look.policy
-    if incident.rollbacks > policy.max_rollbacks:
+    if incident.rollbacks > policy.budgets.max_rollbacks:
         return look.hand_over(
             "budget.rollbacks",
             f"{incident.rollbacks - 1} roll-backs did not cure it. {story(look)} {whole_story(incident)}",
         )
     tries = policy.playbook(incident.fault).tries
-    limit = policy.max_no_progress if tries is None else min(tries, policy.max_no_progress)
+    limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
     carried = 0 if any(item.gained for item in incident.tries) else incident.fruitless_before
     fruitless = max(incident.no_progress + carried, fruitless_of_job(look), _alike_in_a_row(incident))
     if fruitless >= limit:  # a try that gained a step renews the budget
@@ -257,7 +259,7 @@ def over_budget(look: Look) -> Decision | None:
             f"{story(look)} {whole_story(incident)}",
         )
     ran = sum(not item.no_room for item in incident.tries)
-    if ran >= policy.max_attempts:
+    if ran >= policy.budgets.max_attempts:
         return look.hand_over(
             "budget.attempts",
             f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {whole_story(incident)}",

@@ -45,7 +45,7 @@ def with_lemon(look: Look) -> Look:
     said = lemon_said(look)
     # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
     findings = tuple(one for one in repair_of(look).findings if one.kind is not FindingKind.LEMON)
-    if said is not None and look.policy.lemon_repair is LemonRule.REPLACE:
+    if said is not None and look.policy.nodes.lemon_repair is LemonRule.REPLACE:
         at, now_id = look.incident.opened_at, current_id(look)
         findings += (Finding(kind=FindingKind.LEMON, at=at, said=said[:300], key="lemon", instance_id=now_id),)
     if findings == repair_of(look).findings:
@@ -63,8 +63,8 @@ def lemon_said(look: Look) -> str | None:
     repair = repair_of(look)
     return lemon_among(
         records.value,
-        faults=look.policy.lemon_faults,
-        window=look.policy.lemon_window,
+        faults=look.policy.nodes.lemon_faults,
+        window=look.policy.nodes.lemon_window,
         now=look.now,
         incident_id=look.incident.incident_id,
         fresh=not repair.steps and is_against_the_hardware(repair),
@@ -111,7 +111,7 @@ def came_back(look: Look, step: Step) -> str | None:
     now_id = current_id(look)
     if step.rung is not Rung.REPLACE or now_id in (None, step.instance_id) or not is_running(look):
         return None
-    if look.policy.lemon_repair is LemonRule.OFF or facts is None or facts.instance_id != now_id:
+    if look.policy.nodes.lemon_repair is LemonRule.OFF or facts is None or facts.instance_id != now_id:
         return None
     here = marks_of(gpus=facts.gpus, serial=facts.serial)
     same = [one for one in here if one in repair.hardware and kind_of(one).is_of_the_hardware]
@@ -124,7 +124,7 @@ def came_back(look: Look, step: Step) -> str | None:
 def refused_as_lemon(look: Look, why: str) -> Decision | None:
     """A person, where the policy only tells, or where the provider has sent lemons often enough; else None."""
     sent = sum(one.rung is Rung.REPLACE for one in repair_of(look).steps)
-    if look.policy.lemon_repair is LemonRule.REPLACE and sent < MAX_REPLACEMENTS:
+    if look.policy.nodes.lemon_repair is LemonRule.REPLACE and sent < MAX_REPLACEMENTS:
         return None
     times = f", after {sent} replacements" if sent > 1 else ""
     return look.hand_over("repair.lemon_limit", f"{why}{times}. {state_of_the_node(look)}")

@@ -36,7 +36,7 @@ def watch_loss(look: Look, attempt: AttemptView) -> Decision:
         case Turn.HEALED:
             return healed(look, attempt)
         case Turn.LASTS:
-            reason = f"{story(look)} {_where(look, attempt)}, more than {look.policy.spike_heal_steps} steps on."
+            reason = f"{story(look)} {_where(look, attempt)}, more than {look.policy.loss.spike_heal_steps} steps on."
             return roll_back(look, attempt, "spike.lasts", reason)
         case Turn.YOUNG:
             return _young(look, attempt)
@@ -72,13 +72,13 @@ def _where(look: Look, attempt: AttemptView) -> str:
 
 def _young(look: Look, attempt: AttemptView) -> Decision:
     reason = (
-        f"{story(look)} {_where(look, attempt)}: it may heal by itself within {look.policy.spike_heal_steps} steps, "
-        "and the next verdict after them decides"
+        f"{story(look)} {_where(look, attempt)}: it may heal by itself within {look.policy.loss.spike_heal_steps} "
+        "steps, and the next verdict after them decides"
     )
     if look.incident.phase in (Phase.OPEN, Phase.HOLDING):
         return look.changed(**unwatched()).move("spike.watching", reason, Phase.WATCHING)
     look, still = watch(look, attempt)
-    if still >= look.policy.silent_limit:
+    if still >= look.policy.timing.silent_limit:
         return look.close(
             "spike.undecided",
             f"{reason}. But it has not moved for {span_word(still)}, so nothing is decided: a person should look",
@@ -96,7 +96,7 @@ def _unseen(look: Look, attempt: AttemptView, unseen_for: timedelta) -> Decision
     )
     if look.incident.phase in (Phase.OPEN, Phase.HOLDING):
         return look.changed(**unwatched()).move("spike.unseen", reason, Phase.WATCHING)
-    if unseen_for < look.policy.tell_open:
+    if unseen_for < look.policy.timing.tell_open:
         return look.stay("spike.unseen", reason)
     return look.close("spike.unseen_limit", f"{reason}: nothing was done", Phase.STOPPED, severity=Severity.WARNING)
 
@@ -117,7 +117,7 @@ def roll_back(look: Look, attempt: AttemptView, rule: str, reason: str) -> Decis
         return _look_for_a_place(look, reason)
     planned = account_rollback(bad, look.policy)
     look = replace(look, incident=bad)
-    if planned.rollbacks > look.policy.max_rollbacks:
+    if planned.rollbacks > look.policy.budgets.max_rollbacks:
         spent = f"{bad.rollbacks} roll-backs did not cure it. {whole_story(replace(planned, skips=bad.skips))}"
         return _nowhere_to_go(look, "budget.rollbacks", f"{reason} {spent}")
     if planned.skips != bad.skips and has_skipped_enough(bad, look.policy):
@@ -171,7 +171,7 @@ def _no_place(look: Look, planned: Incident) -> str:
 
 def _nowhere_to_go(look: Look, rule: str, reason: str) -> Decision:
     """A person decides; whether a run goes on that cannot be rolled back is the policy's to say."""
-    if look.policy.stop_without_resume_point:
+    if look.policy.loss.stop_without_resume_point:
         return begin_stop(look, rule, f"{reason} The policy says to stop it.")
     return look.hand_over(rule, f"{reason} {look.incident.attempt} is left running")
 

@@ -56,10 +56,10 @@ from chalicelib.domain.rules_lemon import lemon_said, with_lemon
 from chalicelib.domain.rules_node_repair import checking, draining, repairing, returning
 from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, span_word
+from chalicelib.domain.weighing import LATE
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
 TICKET_AGE = timedelta(seconds=10)
-LATE = timedelta(minutes=2)  # an event and its function take seconds; more is trouble on the way
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",
@@ -123,7 +123,7 @@ def others_at_work(look: Look) -> str | None:
 
 def _begin(look: Look) -> Decision:
     """OPEN and HOLDING: whose is it, and is anything to be done?"""
-    if look.policy.node_repair is Allowed.OFF and waiting_order(look) is None:
+    if look.policy.nodes.repair is Allowed.OFF and waiting_order(look) is None:
         reason = f"the policy leaves nodes alone. {state_of_the_node(look)}"
         return look.close("node.off", reason, Phase.STOPPED, severity=Severity.INFO)
     missing = unread(look, "node")
@@ -156,7 +156,7 @@ def _leave_to_them(look: Look, theirs: str) -> Decision:
         if not is_replaced(look) and is_of_an_earlier_incident(look):
             return _left_cordoned(look, f"{theirs}, not by us")
         return give_back(look, "node.theirs_done", f"{theirs}, not by us; it is well again, and our drain is lifted")
-    if unchanged_for(look) >= look.policy.node_stuck_limit:
+    if unchanged_for(look) >= look.policy.nodes.stuck_limit:
         stuck = f"{theirs}, not by us, and nothing has changed for {span_word(unchanged_for(look))}."
         return look.hand_over("node.theirs_stuck", f"{stuck} {state_of_the_node(look)}")
     look, told = tell_once(look, "node.theirs", f"{story_of(look)} {theirs}: it is left to them.")
@@ -187,7 +187,7 @@ def _of_itself(look: Look) -> Decision | None:
     lead = leading(findings_about_now(look))
     if repair.theirs:
         rule, what = "node.theirs_done", f"{repair.theirs.what}, not by us"
-    elif lead is None and repair.cleared:
+    elif lead is None and repair.cleared_at:
         rule, what = "node.healed", "the health agent has taken its word back"
     elif lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED):
         rule, what = "node.healed", "it was away, and is back by itself"
@@ -211,7 +211,7 @@ def _theirs_settles(look: Look) -> Decision | None:
     if lead is not None and lead.at > repair.theirs.at:
         return None
     reason = f"{repair.theirs.what}, not by us; it is not seen back in service yet"
-    if unchanged_for(look) >= look.policy.node_stuck_limit:
+    if unchanged_for(look) >= look.policy.nodes.stuck_limit:
         return look.hand_over("node.theirs_stuck", f"{reason}. {state_of_the_node(look)}")
     return wait(look, "node.theirs", reason, phase=Phase.HOLDING)
 
@@ -220,7 +220,7 @@ def _back_untouched(look: Look) -> Decision | None:
     """What was found against it no longer holds when its turn comes: our drain is lifted, and nothing else is done."""
     lead = leading(findings_about_now(look))
     is_over = lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED)
-    is_cleared = lead is None and repair_of(look).cleared
+    is_cleared = lead is None and repair_of(look).cleared_at is not None
     if not (is_over or is_cleared) or waiting_order(look) is not None or is_of_an_earlier_incident(look):
         return None
     if not (has_our_drain(look) and is_well(look, after_reboot=True)):
@@ -233,7 +233,7 @@ def _many_down(look: Look) -> Decision | None:
     reason = many_down(look)
     if reason is None:
         return None
-    if look.in_phase >= look.policy.node_stuck_limit and look.incident.phase is Phase.HOLDING:
+    if look.in_phase >= look.policy.nodes.stuck_limit and look.incident.phase is Phase.HOLDING:
         return look.hand_over("node.many_down_limit", f"{story_of(look)} {reason}. {state_of_the_node(look)}")
     return wait(look, "node.many_down", reason, phase=Phase.HOLDING)
 
@@ -252,38 +252,37 @@ def _deferred(look: Look) -> Decision | None:
     is_blind = isinstance(view.instance, Unknown) and view.platform is Platform.HYPERPOD
     if is_blind or view.platform is Platform.UNKNOWN:
         said = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
-        if unchanged_for(look) >= look.policy.node_stuck_limit:
+        if unchanged_for(look) >= look.policy.nodes.stuck_limit:
             reason = f"{story_of(look)} {said}, for too long. {state_of_the_node(look)}"
             return look.hand_over("node.blind_limit", reason)
         return wait(look, "node.blind", f"its instance cannot be read: {said}; nothing is assumed", phase=Phase.HOLDING)
     is_theirs = lead is not None and (lead.by_platform or lead.kind is FindingKind.DOWN)
     acts_itself = view.platform is Platform.HYPERPOD and view.recovery is not NodeRecovery.NONE
     acts_itself = acts_itself and waiting_order(look) is None  # who orders a repair has waited already
-    if acts_itself and is_theirs and age < look.policy.hma_grace:
-        reason = f"NodeRecovery is {view.recovery}: HyperPod gets {span_word(look.policy.hma_grace)} to act by itself"
-        return wait(look, "node.defer", reason, phase=Phase.HOLDING)
-    if acts_itself and _is_unconfirmed(look):
-        reason = f"NodeRecovery is {view.recovery}, and HyperPod has done nothing about it in {span_word(age)}"
-        return look.hand_over(
-            "node.unconfirmed",
-            f"{story_of(look)} {reason}; no run has suffered from it, and it looks well. It is not repaired on that "
-            f"word alone. {state_of_the_node(look)}",
-            severity=Severity.WARNING,
+    if acts_itself and is_theirs and age < look.policy.nodes.hma_grace:
+        reason = (
+            f"NodeRecovery is {view.recovery}: HyperPod gets {span_word(look.policy.nodes.hma_grace)} to act by itself"
         )
-    if _came_late(look) and _is_unconfirmed(look):
-        reason = "HyperPod said it long before it was heard here, and may have taken it back since"
-        if age < look.policy.hma_grace:
-            return wait(look, "node.late", f"{reason}; waiting for its all-clear", phase=Phase.HOLDING)
+        return wait(look, "node.defer", reason, phase=Phase.HOLDING)
+    is_late = not acts_itself and _came_late(look)
+    if (acts_itself or is_late) and _is_unconfirmed(look):
+        if is_late:
+            reason = "HyperPod said it long before it was heard here, and may have taken it back since"
+            if age < look.policy.nodes.hma_grace:
+                return wait(look, "node.late", f"{reason}; waiting for its all-clear", phase=Phase.HOLDING)
+        else:
+            reason = f"NodeRecovery is {view.recovery}, and HyperPod has done nothing about it in {span_word(age)}"
+            reason += "; no run has suffered from it"
         return look.hand_over(
             "node.unconfirmed",
-            f"{story_of(look)} {reason}; it looks well. It is not repaired on that word alone. "
+            f"{story_of(look)} {reason}, and it looks well. It is not repaired on that word alone. "
             f"{state_of_the_node(look)}",
             severity=Severity.WARNING,
         )
     other = held_by(facts) if facts is not None else None
     if other is None:
         return None
-    if acts_itself and age < look.policy.hma_grace:
+    if acts_itself and age < look.policy.nodes.hma_grace:
         return wait(look, "node.defer", f"somebody took it out ({other}); waiting to see for what", phase=Phase.HOLDING)
     return look.hand_over(
         "node.held_by_other",
@@ -314,7 +313,7 @@ def _came_late(look: Look) -> bool:
 def _allowed(look: Look) -> Decision | None:
     """Does anything ask for a repair, and does the policy allow one?"""
     lead = leading(findings_about_now(look))
-    said = lemon_said(look) if look.policy.lemon_repair is LemonRule.TELL else None
+    said = lemon_said(look) if look.policy.nodes.lemon_repair is LemonRule.TELL else None
     is_asked_for = lead is not None and first_rung(lead.kind) is not None
     if said is not None and not is_asked_for and waiting_order(look) is None:
         return _told(look, "node.lemon", f"{said}, and the policy says to tell it")
@@ -324,7 +323,7 @@ def _allowed(look: Look) -> Decision | None:
     if waiting_order(look) is None:  # the policy says what is done without anybody's order
         if not is_asked_for:
             return _told(look, "node.omen", "nothing that was found asks for a repair")
-        if look.policy.node_repair is Allowed.TELL:
+        if look.policy.nodes.repair is Allowed.TELL:
             return _told(look, "node.tell", "the policy says to tell, and no more")
     rung, _ = next_rung(repair_of(look), findings_about_now(look), now=look.now)
     if look.policy.shadow:
@@ -335,7 +334,7 @@ def _allowed(look: Look) -> Decision | None:
 def _told(look: Look, rule: str, reason: str) -> Decision:
     """Tell it, stay open for its echoes, and close."""
     look, told = tell_once(look, rule, f"{story_of(look)} {reason}.")
-    if not told and look.in_phase >= look.policy.tell_open:
+    if not told and look.in_phase >= look.policy.timing.tell_open:
         return look.close(rule, f"{reason}. {state_of_the_node(look)}", Phase.STOPPED, severity=Severity.INFO)
     return wait(look, rule, f"{reason}; collecting what else is reported", *told, phase=Phase.HOLDING)
 
@@ -352,7 +351,7 @@ def _queued(look: Look) -> Decision | None:
     if look.now - repair.wanted_at < TICKET_AGE:
         return wait(look, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
     if not isinstance(load, Known):
-        if look.now - repair.wanted_at >= look.policy.node_stuck_limit:
+        if look.now - repair.wanted_at >= look.policy.nodes.stuck_limit:
             return look.hand_over("node.queue_limit", f"{story_of(look)} The other repairs cannot be read: {load.why}")
         return wait(look, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
     spent = day_spent(look, load.value)
@@ -363,7 +362,7 @@ def _queued(look: Look) -> Decision | None:
     if full is None:
         return None
     rule, reason = full
-    if look.now - repair.wanted_at >= look.policy.drain_limit:
+    if look.now - repair.wanted_at >= look.policy.nodes.drain_limit:
         return look.hand_over("node.queue_limit", f"{story_of(look)} {reason}. {state_of_the_node(look)}")
     look, told = tell_once(look, rule, f"{story_of(look)} {reason}.")
     return wait(look, rule, reason, *told, phase=Phase.HOLDING)
@@ -376,5 +375,5 @@ def _cordon(look: Look) -> Decision:
     actions = () if has_our_drain(look) else (action,)
     reason = f"{story_of(look)} It gets no more jobs; it is repaired when none is on it."
     return wait(
-        note(look, refusals=0), "node.cordon", reason, *actions, phase=Phase.DRAINING, soon=look.policy.look_min
+        note(look, refusals=0), "node.cordon", reason, *actions, phase=Phase.DRAINING, soon=look.policy.timing.look_min
     )

@@ -78,7 +78,7 @@ def draining(look: Look) -> Decision:
     if not (is_ours(facts) or (is_marked_only and is_out_of_scheduling(facts))):
         return _not_cordoned(look)
     if not is_empty(facts):
-        if look.in_phase >= look.policy.drain_limit:
+        if look.in_phase >= look.policy.nodes.drain_limit:
             return look.hand_over(
                 "drain.limit",
                 f"jobs are still on it after {span_word(look.in_phase)}, and none is ever killed for a repair."
@@ -141,7 +141,7 @@ def _ordered_again(look: Look, action: CordonNode | UncordonNode, rule: str, rea
             return look.hand_over(f"{rule}_refused", f"{reason}: {answered.detail}. {state_of_the_node(look)}")
         refusals = repair.refusals + (answered.done is Done.REFUSED)
         look = note(look, serial=repair.serial + 1, refusals=refusals)
-    if look.in_phase >= look.policy.node_stuck_limit:
+    if look.in_phase >= look.policy.nodes.stuck_limit:
         return look.hand_over(f"{rule}_limit", f"{reason}, for {span_word(look.in_phase)}. {state_of_the_node(look)}")
     return wait(look, rule, reason, action)
 
@@ -164,12 +164,12 @@ def begin_repair(look: Look, findings: tuple[Finding, ...]) -> Decision:
     if rung is None:
         return look.hand_over("repair.ladder_end", f"{why}. {state_of_the_node(look)}")
     # The policy bounds what is done by itself; what a person ordered is that person's business.
-    if waiting_order(look) is None and not within(rung, look.policy.node_repair):
-        reason = f"it should be {_DONE[rung]} ({why}), which the policy ({look.policy.node_repair}) does not allow."
+    if waiting_order(look) is None and not within(rung, look.policy.nodes.repair):
+        reason = f"it should be {_DONE[rung]} ({why}), which the policy ({look.policy.nodes.repair}) does not allow."
         return look.hand_over("repair.not_allowed", f"{reason} {state_of_the_node(look)}")
     if view.platform is Platform.UNKNOWN:
         return _not_now(look, "it is not known what the cluster runs on")
-    route = route_of(look.policy.repair_route, rung, view.platform, view.recovery)
+    route = route_of(look.policy.nodes.route, rung, view.platform, view.recovery)
     if route is None:
         reason = f"it should be {_DONE[rung]} ({why}), and nothing on this cluster can do that by itself."
         return look.hand_over("repair.no_way", f"{reason} {state_of_the_node(look)}")
@@ -202,7 +202,7 @@ def _order(look: Look, step: Step, why: str) -> Action:
 
 
 def _not_now(look: Look, reason: str) -> Decision:
-    if look.in_phase >= look.policy.drain_limit or unchanged_for(look) >= look.policy.node_stuck_limit:
+    if look.in_phase >= look.policy.nodes.drain_limit or unchanged_for(look) >= look.policy.nodes.stuck_limit:
         return look.hand_over("repair.blocked_limit", f"{reason}, for too long. {state_of_the_node(look)}")
     return wait(look, "repair.blocked", f"not yet: {reason}")
 
@@ -247,15 +247,15 @@ def repairing(look: Look) -> Decision:
     if failed is not None:
         return failed
     age = look.now - step.at
-    stuck = unchanged_for(look) >= look.policy.node_stuck_limit or age >= _STEADY * look.policy.node_stuck_limit
+    stuck = unchanged_for(look) >= look.policy.nodes.stuck_limit or age >= _STEADY * look.policy.nodes.stuck_limit
     if stuck:
         reason = f"the {step.rung} stands still: nothing has changed for {span_word(unchanged_for(look))}."
         return look.hand_over("repair.stuck", f"{reason} {state_of_the_node(look)}")
     if step.state is StepState.ASKED:  # whoever asked was stopped before it was known what came of it
         return wait(look, "repair.asked", f"asking for the {step.rung}", _order(look, step, "asked before"))
-    if step.state is StepState.DOUBTFUL and age >= look.policy.node_settle and _shows_nothing(look, step):
+    if step.state is StepState.DOUBTFUL and age >= look.policy.nodes.settle and _shows_nothing(look, step):
         return _asked_anew(look, step)
-    if step.rung is Rung.REBOOT and age >= look.policy.reboot_limit:
+    if step.rung is Rung.REBOOT and age >= look.policy.nodes.reboot_limit:
         return _not_well_yet(look, age)
     return wait(look, "repair.waiting", f"the {step.rung} is under way: {state_of_the_node(look)}")
 
@@ -328,7 +328,7 @@ def _is_done(look: Look, step: Step) -> bool:
     if step.rung is Rung.REPLACE:
         now_id = current_id(look)
         return now_id is not None and now_id != step.instance_id
-    return step.disturbed or look.now - step.at >= look.policy.node_settle
+    return step.disturbed or look.now - step.at >= look.policy.nodes.settle
 
 
 def _shows_nothing(look: Look, step: Step) -> bool:
@@ -340,7 +340,7 @@ def _failed(look: Look, step: Step) -> Decision | None:
     instance = instance_seen(look)
     if instance is None or instance.state is not InstanceState.FAILURE:
         return None
-    if look.now - step.at < min(REPEAT_AFTER, look.policy.node_settle):
+    if look.now - step.at < min(REPEAT_AFTER, look.policy.nodes.settle):
         return None
     if step.rung is Rung.REBOOT:
         return escalate(look, f"its instance failed after the reboot: {instance.message or 'no reason given'}")
@@ -361,8 +361,8 @@ def _marked_by_them(look: Look, step: Step) -> Decision | None:
     facts, now_id = facts_of(look), current_id(look)
     if facts is None or not is_marked(facts) or view_of(look).recovery is not NodeRecovery.NONE:
         return None
-    is_new = now_id != step.instance_id if step.rung is Rung.REPLACE else look.now - step.at >= look.policy.node_settle
-    if not (is_new and is_running(look)) or unchanged_for(look) < look.policy.node_settle:
+    is_new = now_id != step.instance_id if step.rung is Rung.REPLACE else look.now - step.at >= look.policy.nodes.settle
+    if not (is_new and is_running(look)) or unchanged_for(look) < look.policy.nodes.settle:
         return None
     command = f"scontrol update nodename={look.incident.node} state=resume"
     reason = f"it is {_DONE[step.rung]} and runs, and only the health agent's mark {facts.reason} keeps jobs away"
@@ -391,7 +391,7 @@ def _well_again(look: Look, step: Step) -> Decision:
     took = span_word(look.now - step.at)
     reason = f"{_DONE[step.rung]} in {took}; HyperPod and Slurm both say that it is well"
     instance = instance_seen(look)
-    if look.policy.deep_health_check and instance is not None and instance.group:
+    if look.policy.nodes.deep_health_check and instance is not None and instance.group:
         return _check(look, reason)
     return _give_back(look, reason)
 
@@ -426,7 +426,7 @@ def checking(look: Look) -> Decision:
     if again is not None or is_failed:
         why = f"the health check failed: {instance.message}" if is_failed and instance else "it was seen again"
         return escalate(look, why)
-    if look.in_phase >= look.policy.health_check_limit:
+    if look.in_phase >= look.policy.nodes.health_check_limit:
         return look.hand_over("check.limit", f"the health check has not ended. {state_of_the_node(look)}")
     refused = result(look, "CheckNode", Done.REFUSED)
     if refused is not None and is_well(look, after_reboot=True):
@@ -436,7 +436,7 @@ def checking(look: Look) -> Decision:
     busy = result(look, "CheckNode", Done.CAPACITY, Done.UNAVAILABLE)
     if busy is not None and not repair.check_seen:
         return _check(look, f"no check could be begun: {busy.detail}")
-    is_over = repair.check_seen or look.in_phase >= 2 * look.policy.node_settle
+    is_over = repair.check_seen or look.in_phase >= 2 * look.policy.nodes.settle
     if is_over and is_well(look, after_reboot=True):
         return _give_back(look, "the deep health check has found nothing")
     return wait(look, "check.waiting", f"the deep health check is under way: {state_of_the_node(look)}")
@@ -453,7 +453,7 @@ def _give_back(look: Look, reason: str) -> Decision:
         f"{reason}; our drain is lifted",
         action,
         phase=Phase.RETURNING,
-        soon=look.policy.look_min,
+        soon=look.policy.timing.look_min,
     )
 
 
@@ -485,7 +485,7 @@ def returning(look: Look) -> Decision:
     if has_our_drain(look):
         action = UncordonNode(cluster=look.incident.cluster or "", node=look.incident.node or "", why="repaired")
         return _ordered_again(look, action, "return.uncordon", "our drain is not lifted yet")
-    if unchanged_for(look) >= look.policy.node_stuck_limit:
+    if unchanged_for(look) >= look.policy.nodes.stuck_limit:
         return look.hand_over("return.stuck", f"it does not come back into service. {state_of_the_node(look)}")
     return wait(look, "return.waiting", f"the drain is lifted; waiting for Slurm: {slurm_state(facts)}")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.actions import Notify, Severity
-from chalicelib.domain.bad_nodes import NODE_FAULTS, facts_of
 from chalicelib.domain.claims import WAIT, is_denied
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.evidence import DEADLY, HEALABLE, LOSS_FAULTS
@@ -16,8 +15,7 @@ from chalicelib.domain.first_steps import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.loss import bad_fault
-from chalicelib.domain.node_claims import is_over
-from chalicelib.domain.observations import STALLED, TRAINING, AttemptStatus, AttemptView
+from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules_ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules_loss import healed, roll_back, watch_loss
@@ -36,13 +34,9 @@ from chalicelib.domain.verdict import (
     why,
 )
 from chalicelib.domain.watch import watch
+from chalicelib.domain.weighing import NEXT_BEAT, TWO_BEATS, UNTOLD, claimed_at, claims_are_over, late_claim, weighed
 
-# A monitor writes its heartbeat every 15 s (rekindle/monitor/settings.py). Each is dated by the store.
-TWO_BEATS: Final = timedelta(seconds=30)
-NEXT_BEAT: Final = timedelta(seconds=10)
-STILL_STEPS: Final = 5  # the monitor's own factor between a slow step and a stall (rekindle/detectors/hang.py)
 BEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
-_UNTOLD = (Phase.OPEN, Phase.WATCHING)  # nobody has been told anything yet
 _HEALED_BY_REPAIR = HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
 
 
@@ -68,7 +62,7 @@ def decide_open(look: Look) -> Decision:
             severity=Severity.INFO,
         )
     if attempt.status is AttemptStatus.STOPPING:
-        if look.in_state >= look.policy.stop_limit:
+        if look.in_state >= look.policy.timing.stop_limit:
             return look.hand_over("open.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}")
         return look.stay("open.stopping", f"{attempt.name} is being stopped by somebody; waiting to see how it ends")
     if attempt.status is AttemptStatus.REPAIRING:
@@ -113,13 +107,13 @@ def _defer(look: Look, attempt: AttemptView) -> Decision:
     row = look.policy.playbook(look.incident.fault)
     if row.response is Response.TELL:
         return _tell(look)
-    if look.incident.phase in _UNTOLD:
+    if look.incident.phase in UNTOLD:
         return look.move(
             "defer.platform_repair",
             f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
             Phase.HOLDING,
         )
-    if look.in_state < look.policy.repair_grace:
+    if look.in_state < look.policy.timing.repair_grace:
         return look.stay("defer.platform_repair", f"the platform still repairs {attempt.name}")
     if look.ordered == "checkpoint":
         return _no_checkpoint_now(look, attempt)
@@ -135,7 +129,7 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
         return moves_again
     if moves_again is not None and bad is not None:  # it moves, and is not well: its loss is what is left to see to
         look = look.changed(fault=bad, fault_rule=f"beat.{attempt.loss_health}")
-    refuted = _is_denied(look, attempt) or _node_is_mended(look, attempt)
+    refuted = _is_denied(look, attempt) or _node_is_mended(look, attempt) or late_claim(look, attempt)
     if refuted is not None:
         return refuted
     row = look.policy.playbook(look.incident.fault)
@@ -149,9 +143,9 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     if _came_back_from_repair(look, attempt):
         return _after_repair(look, attempt)
     if look.incident.fault is FaultClass.HANG and look.incident.fault_rule == f"signal.{SignalKind.EXTERNAL_ALERT}":
-        weighed = _weighed(look, attempt)  # other monitoring says so, not the run's own: its steps are asked first
-        if weighed is not None:
-            return weighed
+        said = weighed(look, attempt)  # other monitoring says so, not the run's own: its steps are asked first
+        if said is not None:
+            return said
     if row.response in ROLL_BACKS:
         return roll_back(look, attempt, "playbook.roll_back", story(look))
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
@@ -171,7 +165,7 @@ def _is_denied(look: Look, attempt: AttemptView) -> Decision | None:
     if not all(is_denied(one, attempt, now=look.now) for one in claims):
         return None
     reason = f"{claims[-1].summary}. But {attempt.name} is {attempt.work or 'running'}, says its own heartbeat"
-    if incident.phase in _UNTOLD:
+    if incident.phase in UNTOLD:
         return look.move("claim.denied", f"{reason}; its next ones are waited for", Phase.HOLDING)
     if look.in_phase < WAIT:
         return look.stay("claim.denied", f"{reason}; its next ones are waited for", until=look.now + NEXT_BEAT)
@@ -185,15 +179,12 @@ def _is_denied(look: Look, attempt: AttemptView) -> Decision | None:
 
 def _node_is_mended(look: Look, attempt: AttemptView) -> Decision | None:
     """The run lives, and all that is said against its node was over before it was heard."""
-    incident = look.incident
-    claims = [one for one in incident.signals if one.fault is incident.fault and concerns(one, incident)]
-    if incident.fault not in NODE_FAULTS or incident.order is not None or not claims:
-        return None
-    if not all(one.node is not None and is_over(one, facts_of(one.node, look.seen)) for one in claims):
+    if not claims_are_over(look):
         return None
     return look.close(
         "heal.node_mended",
-        f"{story(look)} But Slurm shows that node well since; {attempt.name} is {attempt.status}, and left alone",
+        f"{story(look)} But that node is well since, say HyperPod's agents or Slurm; {attempt.name} is "
+        f"{attempt.status}, and left alone",
         Phase.STOPPED,
         severity=Severity.INFO,
     )
@@ -217,9 +208,9 @@ def _left_training(look: Look, attempt: AttemptView, response: Response) -> Deci
 def _single_value(look: Look, attempt: AttemptView) -> Decision:
     """A value that was not finite, once: watched until it lasts or is over, and told either way."""
     reason = f"{story(look)} One value that is not finite may be a skipped step; {attempt.name} is watched"
-    if look.incident.phase in _UNTOLD:
+    if look.incident.phase in UNTOLD:
         return look.move("nan.watching", reason, Phase.HOLDING)
-    if look.in_phase < look.policy.tell_open:
+    if look.in_phase < look.policy.timing.tell_open:
         return look.stay("nan.watching", reason)
     return look.close(
         "nan.passed",
@@ -250,11 +241,11 @@ def _after_repair(look: Look, attempt: AttemptView) -> Decision:
     look, still = watch(look, attempt)
     back_for = look.now - (look.incident.repaired_at or look.now)
     if isinstance(attempt.last_step, Known) and isinstance(look.incident.target_step, Known):
-        if still >= look.policy.silent_limit and back_for >= look.policy.silent_limit:
+        if still >= look.policy.timing.silent_limit and back_for >= look.policy.timing.silent_limit:
             return begin_stop(
                 look, "defer.repaired_silent", f"{attempt.name} has not moved for {span_word(still)} since its repair."
             )
-    elif back_for >= look.policy.repair_grace:
+    elif back_for >= look.policy.timing.repair_grace:
         return look.close(
             "defer.repaired_unseen",
             f"the platform repaired {attempt.name}, and it has run for {span_word(back_for)} since. Whether it passed "
@@ -263,7 +254,7 @@ def _after_repair(look: Look, attempt: AttemptView) -> Decision:
             severity=Severity.WARNING,
         )
     rule, reason = "defer.repaired", f"{attempt.name} runs again after the platform's repair; watching its steps"
-    if look.incident.phase in _UNTOLD:
+    if look.incident.phase in UNTOLD:
         return look.move(rule, reason, Phase.HOLDING)
     return look.stay(rule, reason)
 
@@ -275,73 +266,15 @@ def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
         return begin_stop(look, "playbook.restart", story(look))
     if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
         return _wait_for_the_state(look, attempt)
-    return _weighed(look, attempt) or begin_stop(look, "playbook.restart", story(look))
-
-
-def _weighed(look: Look, attempt: AttemptView) -> Decision | None:
-    """A Decision while the claim is weighed; None once the run has stood still for so long."""
-    incident = look.incident
-    reason = f"{story(look)} {attempt.name} is {attempt.status}: watching whether it moves past "
-    reason += step_word(incident.target_step)
-    if incident.phase in _UNTOLD:
-        return look.move("defer.confirm", reason, Phase.HOLDING, watch_at=look.now, watch_step=attempt.last_step)
-    said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
-    since = max(incident.phase_entered_at, min(said_at, look.now)) if said_at else incident.phase_entered_at
-    if look.now - since >= confirm_limit(look) or _stands_still(look, attempt, since):
-        return _slurm_says_both(look, attempt)
-    next_beats = since + TWO_BEATS if look.now < since + TWO_BEATS else look.now + max(NEXT_BEAT, look.policy.look_min)
-    return look.stay("defer.confirm", reason, until=min(next_beats, since + confirm_limit(look)))
-
-
-def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
-    """Slurm alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat since
-    tells which. Where the node is lost, Slurm ends the job itself (slurm.conf, SlurmdTimeout), and that is waited for.
-    """
-    claims = [one for one in look.incident.signals if one.fault is look.incident.fault]
-    if look.incident.fault is not FaultClass.NODE_LOST or attempt.slurm is None or not claims:
-        return None
-    if any(one.kind is not SignalKind.NODE_STATE for one in claims):
-        return None
-    claimed_at = _claimed_at(look)
-    if attempt.beat_at is not None and claimed_at is not None and attempt.beat_at >= claimed_at + TWO_BEATS:
-        return None
-    reason = f"{story(look)} But Slurm also says that {attempt.name} is {attempt.status}, and no heartbeat tells more"
-    if look.in_phase >= look.policy.node_stuck_limit:
-        return look.hand_over("defer.slurm_says_both_limit", reason)
-    return look.stay("defer.slurm_says_both", reason)
-
-
-def confirm_limit(look: Look) -> timedelta:
-    """How long a claim that a living run is dead is weighed: two looks at the longest interval."""
-    return 2 * look.policy.look_max
-
-
-def _stands_still(look: Look, attempt: AttemptView, since: datetime) -> bool:
-    """Its own heartbeats bear the claim out, so that the limit need not pass: two sources say the same.
-
-    They do by being written, after the claim, by a monitor that lives: with its verdict that the run is stalled, or,
-    30 s on and in training, with the step unmoved for five times as long as a step takes. Heartbeats that are missing,
-    old or unreadable say nothing here: what carries them may be away.
-    """
-    if attempt.beat_at is None or attempt.beat_at < since:
-        return False
-    if attempt.work == STALLED:
-        return True
-    mark, watched_since = look.incident.watch_step, look.incident.watch_at
-    if watched_since is None or not attempt.step_s or attempt.work != TRAINING:
-        return False
-    if not isinstance(mark, Known) or attempt.last_step != mark:
-        return False
-    stood = attempt.beat_at - watched_since
-    return stood >= max(TWO_BEATS, STILL_STEPS * timedelta(seconds=attempt.step_s))
+    return weighed(look, attempt) or begin_stop(look, "playbook.restart", story(look))
 
 
 def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:
     """A message says that the run has ended, the platform says that it runs: the platform is asked until they agree."""
     reason = f"{story(look)} But the platform says that {attempt.name} is {attempt.status}"
-    if look.incident.phase in _UNTOLD:
+    if look.incident.phase in UNTOLD:
         return look.move("defer.refuted", reason, Phase.HOLDING)
-    if look.in_phase < look.policy.tell_open:
+    if look.in_phase < look.policy.timing.tell_open:
         return look.stay("defer.refuted", reason)
     return look.close("defer.refuted_limit", reason, Phase.STOPPED, severity=Severity.WARNING)
 
@@ -356,11 +289,11 @@ def heal(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     if not has_passed(attempt.last_step, look.incident.target_step) or attempt.work == STALLED:
         return None
-    claimed_at = _claimed_at(look)
-    if attempt.beat_at is not None and claimed_at is not None and attempt.beat_at < claimed_at + TWO_BEATS:
+    claim_at = claimed_at(look)
+    if attempt.beat_at is not None and claim_at is not None and attempt.beat_at < claim_at + TWO_BEATS:
         # One beat may have been on its way, and of a process that has died since.
-        is_young = look.now < claimed_at + TWO_BEATS + BEATS_LATE
-        return _confirm_heal(look, attempt) if attempt.beat_at >= claimed_at and is_young else None
+        is_young = look.now < claim_at + TWO_BEATS + BEATS_LATE
+        return _confirm_heal(look, attempt) if attempt.beat_at >= claim_at and is_young else None
     by_whom = "by its own auto-resume" if look.incident.deferred_since is not None else "by itself"
     return look.close(
         "healed",
@@ -371,27 +304,20 @@ def heal(look: Look, attempt: AttemptView) -> Decision | None:
     )
 
 
-def _claimed_at(look: Look) -> datetime | None:
-    """When the newest claim against the run was made, or when it came back from a repair, if that is later."""
-    claims = [signal.occurred_at for signal in look.incident.signals if signal.fault is look.incident.fault]
-    since = [*claims, *([look.incident.repaired_at] if look.incident.repaired_at else [])]
-    return min(max(since), look.now) if since else None
-
-
 def _confirm_heal(look: Look, attempt: AttemptView) -> Decision:
     """It moves, and is not stopped; whether it goes on is told by its next heartbeats."""
     reason = (
         f"{story(look)} But {attempt.name} is at step {step_word(attempt.last_step)}: waiting for its next heartbeat"
     )
-    if look.incident.phase in _UNTOLD:
+    if look.incident.phase in UNTOLD:
         return look.move("heal.confirm", reason, Phase.HOLDING)
     return look.stay("heal.confirm", reason)
 
 
 def _tell(look: Look) -> Decision:
-    if look.incident.phase in _UNTOLD:
+    if look.incident.phase in UNTOLD:
         told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: {look.incident.fault}", text=story(look))
         return look.move("playbook.tell", f"{story(look)} The playbook says: tell, do nothing.", Phase.HOLDING, told)
-    if look.in_phase < look.policy.tell_open:
+    if look.in_phase < look.policy.timing.tell_open:
         return look.stay("playbook.collect", "told; watching for anything that would change the picture")
     return look.close("playbook.told", "told; nothing else followed", Phase.STOPPED, severity=Severity.INFO)

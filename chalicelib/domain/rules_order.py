@@ -178,15 +178,17 @@ def _stopping(look: Look, attempt: AttemptView) -> Decision:
     if look.incident.stop_hold or attempt.name not in look.incident.stopped_attempts:
         return _send_stop(look, attempt, f"{who_ordered(look.incident)} ordered it to be stopped for good.")
     refused = result(look, "StopJob", Done.REFUSED)
-    is_slurm_lag = attempt.slurm is not None and look.in_phase < look.policy.look_max
+    is_slurm_lag = attempt.slurm is not None and look.in_phase < look.policy.timing.look_max
     if refused is not None and not is_slurm_lag:  # of a start that is over an order is refused as stale
         return look.hand_over("order.stop_refused", f"the platform refused to stop {attempt.name}: {refused.detail}")
-    if look.in_phase >= look.policy.stop_limit:
+    if look.in_phase >= look.policy.timing.stop_limit:
         return look.hand_over(
             "order.stop_stuck", f"{attempt.name} is still {attempt.status}, {span_word(look.in_phase)} after the stop"
         )
     waited = look.now - (look.incident.stop_asked_at or look.incident.phase_entered_at)
-    is_lost = result(look, "StopJob", Done.UNAVAILABLE, Done.PENDING) is not None or waited >= look.policy.look_max
+    is_lost = (
+        result(look, "StopJob", Done.UNAVAILABLE, Done.PENDING) is not None or waited >= look.policy.timing.look_max
+    )
     if attempt.status not in (AttemptStatus.STOPPING, AttemptStatus.GONE) and is_lost:
         again = StopJob(attempt=attempt.name, why="not stopping yet")
         return look.stay("order.stop_again", f"{attempt.name} is still {attempt.status}; asking again", again)

@@ -28,7 +28,7 @@ def decide_resubmitting(look: Look) -> Decision:
         begun = fresh.move(
             "resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING, *left_behind(incident.pending)
         )
-        return dataclasses.replace(begun, look_again_in=look.policy.look_max)  # it has to start first
+        return dataclasses.replace(begun, look_again_in=look.policy.timing.look_max)  # it has to start first
     answered = _sibling_lives(look) or _refusals(look)
     if answered is not None:
         return answered
@@ -166,8 +166,9 @@ def _resubmit(look: Look) -> Decision:
         return _checkpoints_unseen(look, resent)
     if resent is None and not incident.tries and incident.order is None:
         # What the attempts before have gained could not be told while the checkpoints were unread.
-        spent = max(incident.fruitless_before, fruitless_of_job(look))
-        verdict = over_budget(look.changed(fruitless_before=spent))
+        look = look.changed(fruitless_before=max(incident.fruitless_before, fruitless_of_job(look)))
+        incident = look.incident
+        verdict = over_budget(look)
         if verdict is not None:
             return verdict
     if not checkpoints.value and look.seen.had_checkpoints and not _is_fresh_order(incident):

@@ -114,7 +114,7 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
         )
     tries = (*incident.tries, theirs)
     spent = over_budget(dataclasses.replace(look, incident=dataclasses.replace(incident, tries=tries)))
-    if spent is not None and len(tries) > look.policy.max_attempts + MAX_CHASED:
+    if spent is not None and len(tries) > look.policy.budgets.max_attempts + MAX_CHASED:
         return look.hand_over(
             "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
         )
@@ -167,7 +167,7 @@ def zombies(look: Look, attempt: AttemptView) -> str:
     """For the timeline: ranks of the old attempt that may live on where Slurm cannot see them."""
     if attempt.slurm is None or not isinstance(look.seen.nodes, Known):
         return ""
-    lost = [facts.name for facts in look.seen.nodes.value if facts.name in attempt.slurm.nodes and is_lost(facts)]
+    lost = [facts.name for facts in look.seen.nodes.value.facts if facts.name in attempt.slurm.nodes and is_lost(facts)]
     if not lost:
         return ""
     return (
@@ -232,7 +232,7 @@ def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decisio
     waits = Waits.HELD if attempt.slurm.held else row.waits if row is not None else Waits.DOUBTFUL
     said = f"{attempt.name} waits in Slurm's queue ({word}): "
     said += row.said if row is not None else "a reason that is not known here"
-    is_sure = look.in_state >= 2 * look.policy.look_max
+    is_sure = look.in_state >= 2 * look.policy.timing.look_max
     if waits is Waits.HELD and is_sure:
         release = f"`scontrol release {attempt.slurm.slurm_job}` lets it go"
         return look.hand_over(
@@ -240,13 +240,13 @@ def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decisio
         )
     if waits is Waits.NEVER and is_sure:
         return look.hand_over(f"{group}.pending_for_ever", f"{said}; waiting cannot help")
-    limit = look.policy.start_limit if waits is Waits.DOUBTFUL else look.policy.capacity_limit
+    limit = look.policy.timing.start_limit if waits is Waits.DOUBTFUL else look.policy.resubmission.capacity_limit
     if look.in_state >= limit:
         return look.hand_over(f"{group}.queue_limit", f"{said}; for {span_word(look.in_state)} now")
     if group == "open" and look.incident.phase in (Phase.OPEN, Phase.WATCHING):
         return look.move("open.queued", f"{said}; nothing of it runs that could be mended", Phase.HOLDING)
     queued = look.stay(f"{group}.queued", said)
-    return dataclasses.replace(queued, look_again_in=look.policy.look_max)  # its start is news that wakes us
+    return dataclasses.replace(queued, look_again_in=look.policy.timing.look_max)  # its start is news that wakes us
 
 
 def superfluous_exclusion(look: Look, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
@@ -275,7 +275,7 @@ def suspended(look: Look, attempt: AttemptView) -> Decision | None:
     if attempt.slurm is None or attempt.slurm.state is not SlurmState.SUSPENDED or look.ordered is not None:
         return None
     reason = f"{attempt.name} is suspended in Slurm (scontrol suspend, or preemption): it is not stuck, and is left so"
-    if look.in_state >= look.policy.capacity_limit:
+    if look.in_state >= look.policy.resubmission.capacity_limit:
         return look.hand_over(
             "slurm.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
         )

@@ -23,6 +23,7 @@ from chalicelib.domain.rules_open import heal
 from chalicelib.domain.slurm import STOP_VALID
 from chalicelib.domain.verdict import Decision, Look, has_passed, result, span_word, step_word, stop_is_ours, story, why
 from chalicelib.domain.watch import unwatched
+from chalicelib.domain.weighing import claims_are_over
 from rekindle.headnode.documents import EndedBy
 
 # The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
@@ -79,7 +80,7 @@ def _nothing_answers(look: Look, ask: CheckpointAsk) -> str:
     person who has ordered the checkpoint waits for all of the deadline.
     """
     attempt = look.attempt
-    if attempt is None or look.ordered is not None or look.now < ask.asked_at + look.policy.hang_deadline:
+    if attempt is None or look.ordered is not None or look.now < ask.asked_at + look.policy.timing.hang_deadline:
         return ""
     if attempt.status is not AttemptStatus.RUNNING or attempt.beat_at is None or attempt.slurm is not None:
         return ""
@@ -93,11 +94,11 @@ def _look_by(look: Look, ask: CheckpointAsk) -> datetime:
     attempt = look.attempt
     slurm = attempt.slurm if attempt is not None else None
     if attempt is not None and slurm is None and attempt.beat_at is not None:
-        judged_at = max(attempt.beat_at + LIFELESS, ask.asked_at + look.policy.hang_deadline)
+        judged_at = max(attempt.beat_at + LIFELESS, ask.asked_at + look.policy.timing.hang_deadline)
         return min(ask.deadline_at, judged_at) if judged_at > look.now else ask.deadline_at
     if slurm is None or slurm.has_mailbox or look.in_phase >= NEAR_FOR:
         return ask.deadline_at
-    return min(ask.deadline_at, look.now + max(NEAR, look.policy.look_min))
+    return min(ask.deadline_at, look.now + max(NEAR, look.policy.timing.look_min))
 
 
 def _already_answered(look: Look, ask: CheckpointAsk) -> Decision:
@@ -119,7 +120,7 @@ def _reply(look: Look, ask: CheckpointAsk) -> Decision | None:
 
 def _somebody_stops(look: Look, attempt: AttemptView) -> Decision:
     """Its owner, or its own time limit: how it ends says which, and a stop of ours would hide it."""
-    if look.in_state >= look.policy.stop_limit:
+    if look.in_state >= look.policy.timing.stop_limit:
         return look.hand_over(
             "checkpoint.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}"
         )
@@ -149,6 +150,10 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
             f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
             to,
         )
+    if claims_are_over(look):
+        reason = f"{story(look)} But that node is well since, say HyperPod's agents or Slurm; {attempt.name} goes on"
+        to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
+        return look.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
     if not look.incident.tries:
         moves_again = heal(look, attempt)
         if moves_again is None or moves_again.incident.is_open or bad_fault(attempt) is None:
@@ -201,7 +206,7 @@ def _saved_past_it(look: Look, attempt: AttemptView, ask: CheckpointAsk) -> Deci
     reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
     if look.incident.tries:
         return look.changed(**unwatched()).move("verify.moves_again", reason, Phase.VERIFYING)
-    if look.now - ask.asked_at < look.policy.silent_limit:
+    if look.now - ask.asked_at < look.policy.timing.silent_limit:
         return look.stay("heal.saved", f"{reason}; waiting for its heartbeats")
     return look.close(
         "heal.saved_limit",
@@ -284,7 +289,7 @@ def decide_stopping(look: Look) -> Decision:
         refused is not None
         and attempt is not None
         and attempt.slurm is not None
-        and look.in_phase < look.policy.look_max
+        and look.in_phase < look.policy.timing.look_max
     ):
         # Of a start that is over an order is refused as stale; what Slurm shows may lag that answer.
         return look.stay("stop.refused_once", f"the stop was refused ({refused.detail}); looking again")
@@ -293,7 +298,7 @@ def decide_stopping(look: Look) -> Decision:
     if attempt is None:
         reason = f"whether it stopped cannot be told: {why(look.seen.attempt)}; a second one could double the run"
         return look.unread("stop.unseen", "stop.unseen_limit", reason, look.in_phase)
-    if look.in_phase >= look.policy.stop_limit:
+    if look.in_phase >= look.policy.timing.stop_limit:
         return look.hand_over(
             "stop.stuck",
             f"{attempt.name} is still {attempt.status} after {span_word(look.in_phase)}; a second copy must not start",
@@ -346,22 +351,25 @@ def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
 
 
 def _moves_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
-    """The stop did not get through, and what it was for is over: the run is past the step that it stood at.
+    """The stop did not get through, and what it was for is over: the run is past the step that it stood at, or what
+    was said against its node is taken back.
 
     An order that waits for its agent is not repeated, and has expired before anything else is decided.
     """
     incident = look.incident
-    if incident.order is not None or incident.fault is not FaultClass.HANG:
+    if incident.order is not None or incident.is_poisoned:
         return None
     if attempt.status is not AttemptStatus.RUNNING or attempt.work == STALLED:
         return None
-    if incident.is_poisoned or not has_passed(attempt.last_step, stalled_at(incident)):
+    moves = incident.fault is FaultClass.HANG and has_passed(attempt.last_step, stalled_at(incident))
+    if not moves and not claims_are_over(look):
         return None
+    since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"
     if attempt.slurm is not None:
         asked_at = look.now if result(look, "StopJob", Done.PENDING) is not None else incident.stop_asked_at
         expires_at = (asked_at or look.now) + STOP_VALID + _UNDER_WAY
         if look.now < expires_at:
-            reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, and moves: its stop is not repeated"
+            reason = f"{attempt.name} {since}: its stop is not repeated"
             return look.stay("stop.expiring", reason, until=expires_at, stop_asked_at=asked_at)
     elif not _stop_is_overdue(look):
         return None
@@ -369,8 +377,7 @@ def _moves_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
         stopped_attempts=tuple(one for one in incident.stopped_attempts if one != attempt.name), **unwatched()
     ).move(
         "stop.moves_again",
-        f"{attempt.name} could not be stopped, and moves again meanwhile: it is at step "
-        f"{step_word(attempt.last_step)}. It is left running",
+        f"{attempt.name} could not be stopped, and {since}. It is left running",
         Phase.VERIFYING if incident.tries else Phase.HOLDING,
     )
 
@@ -381,4 +388,4 @@ def _stop_is_overdue(look: Look) -> bool:
         return True
     if result(look, "StopJob", Done.DONE, Done.ALREADY) is not None:
         return False
-    return look.now - (look.incident.stop_asked_at or look.incident.phase_entered_at) >= look.policy.look_max
+    return look.now - (look.incident.stop_asked_at or look.incident.phase_entered_at) >= look.policy.timing.look_max

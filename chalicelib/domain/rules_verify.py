@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from chalicelib.domain.actions import Notify, QuarantineCheckpoint, Severity
-from chalicelib.domain.bad_nodes import facts_of, to_exclude
+from chalicelib.domain.bad_nodes import is_claim_over, to_exclude
 from chalicelib.domain.claims import is_denied
 from chalicelib.domain.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.doubt import STALE, completed_unseen, doubt_of, in_doubt
@@ -17,10 +17,10 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.first_steps import begin_checkpoint, begin_stop
 from chalicelib.domain.incidents import Phase
+from chalicelib.domain.jobs import PLAN_IGNORED, is_far_below
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.loads import proven_by
 from chalicelib.domain.loss import Turn, marked_healed, turn_of
-from chalicelib.domain.node_claims import is_over
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.playbooks import FAULT_RANK, ROLL_BACKS, Response
 from chalicelib.domain.rollback import concluded_on_recovery
@@ -43,12 +43,10 @@ from chalicelib.domain.verdict import (
     why,
 )
 from chalicelib.domain.watch import watch
+from chalicelib.domain.weighing import NEXT_BEAT
 
-# A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
-FAR_BELOW_STEPS: Final = 10
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
-NEXT_BEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats (rekindle/monitor/settings.py)
 BLIND_TOLD: Final = timedelta(minutes=5)  # it may be training anew what was trained: told well before it is given up
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
@@ -77,6 +75,10 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status.has_ended:  # however far it came: a dead run is not a recovered one
         return attempt_died(look, attempt)
     look = dataclasses.replace(look, incident=marked_healed(look.incident))
+    if isinstance(look.seen.sibling, Known) and attempt.slurm is not None and attempt.slurm.is_queued:
+        beside = look.seen.sibling.value
+        reason = f"{beside}, which was started by hand, goes on in its place, and {attempt.name} has not begun."
+        return begin_stop(look, "verify.sibling", reason)
     ignored = _plan_ignored(look, attempt)
     if ignored is not None:
         return ignored
@@ -104,10 +106,10 @@ def _plan_ignored(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     if not isinstance(last.resume_step, Known) or not isinstance(attempt.first_step, Known):
         return None
-    if attempt.first_step.value >= last.resume_step.value - FAR_BELOW_STEPS:
+    if not is_far_below(attempt.first_step, last.resume_step):
         return None
     return look.hand_over(
-        "verify.plan_ignored",
+        PLAN_IGNORED,
         f"{attempt.name} was to resume at step {last.resume_step.value}, and began at step {attempt.first_step.value}: "
         "it does not read its resume plan, or could not load the checkpoint. It is left running, and does again what "
         "was done; whether it shall is for a person to say",
@@ -127,7 +129,7 @@ def _passed(look: Look, attempt: AttemptView) -> Decision:
     where = f"{attempt.name} is at step {step_word(attempt.last_step)}, past "
     if isinstance(incident.verify_to, Known) and attempt.loss_health not in ("ok", "watch"):
         reason = f"{where}the data that was left out, but nothing tells how its loss is"
-        if look.in_state < look.policy.verify_blind:
+        if look.in_state < look.policy.timing.verify_blind:
             return look.stay("verify.loss_unseen", reason)
         return look.hand_over("verify.loss_unseen_limit", reason, severity=Severity.WARNING)
     slow = _still_slow(look, attempt)
@@ -154,7 +156,7 @@ def _still_slow(look: Look, attempt: AttemptView) -> Decision | None:
     told = f"{attempt.step_s:.3g} s a step" if attempt.step_s is not None else "an unknown time a step"
     was = f"{min(known):.3g} s was usual" if known else "what was usual is not known"
     reason = f"{attempt.name} takes {told}, {was}: that it moves does not show that its speed is back"
-    if look.in_state < look.policy.verify_blind:
+    if look.in_state < look.policy.timing.verify_blind:
         return look.stay("verify.slow", reason)
     return look.hand_over("verify.slow_limit", reason, severity=Severity.WARNING)
 
@@ -227,7 +229,7 @@ def _stands(signal: Signal, look: Look, attempt: AttemptView) -> bool:
         return False
     if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS or is_denied(signal, attempt, now=look.now):
         return False
-    if signal.node is not None and is_over(signal, facts_of(signal.node, look.seen)):
+    if is_claim_over(signal, look.incident, look.seen):
         return False
     if is_silence(signal) and attempt.work != STALLED:
         return False
@@ -272,11 +274,11 @@ def _only_news(
 
 def _waiting(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     if attempt.status is AttemptStatus.REPAIRING:
-        if look.in_state >= look.policy.repair_grace:
+        if look.in_state >= look.policy.timing.repair_grace:
             return begin_stop(look, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
         return look.stay("verify.platform_repair", f"the platform repairs {attempt.name} by itself")
     if attempt.status is AttemptStatus.STOPPING:
-        if look.in_state >= look.policy.stop_limit:
+        if look.in_state >= look.policy.timing.stop_limit:
             return look.hand_over(
                 "verify.stop_stuck", f"{attempt.name} has been stopping for {span_word(look.in_state)}"
             )
@@ -321,12 +323,12 @@ def _until_passed(look: Look, attempt: AttemptView) -> timedelta | None:
     goal = max(goals) + 1
     skipped = sum(max(0, min(one.to_step, goal) - max(one.from_step, at.value + 1)) for one in look.incident.skips)
     passes_at = attempt.beat_at + timedelta(seconds=max(goal - at.value - skipped, 0) * pace_s)
-    soonest = min(max(NEXT_BEAT, look.policy.look_min), look.policy.look_max)
-    return min(max(passes_at - look.now, soonest), look.policy.look_max)
+    soonest = min(max(NEXT_BEAT, look.policy.timing.look_min), look.policy.timing.look_max)
+    return min(max(passes_at - look.now, soonest), look.policy.timing.look_max)
 
 
 def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | None:
-    if still < look.policy.silent_limit:
+    if still < look.policy.timing.silent_limit:
         return None
     if attempt.beat_at is not None and look.now - attempt.beat_at >= UNHEARD and attempt.work != STALLED:
         return look.hand_over(
@@ -342,16 +344,16 @@ def _silent(look: Look, attempt: AttemptView, still: timedelta) -> Decision | No
 def _blind(look: Look, attempt: AttemptView) -> Decision:
     """No step is visible: either it has not begun, or there is no monitor in it."""
     if attempt.status is AttemptStatus.STARTING:
-        if look.in_phase < look.policy.start_limit:
+        if look.in_phase < look.policy.timing.start_limit:
             starting = look.stay("verify.starting", f"{attempt.name} is starting ({attempt.detail})")
-            return dataclasses.replace(starting, look_again_in=look.policy.look_max)  # its first event wakes us
+            return dataclasses.replace(starting, look_again_in=look.policy.timing.look_max)  # its first event wakes us
         return look.hand_over(
             "verify.never_started",
             f"{attempt.name} has not started for {span_word(look.in_phase)} ({attempt.detail}); a person must look",
         )
-    if look.in_state < min(look.policy.look_max, look.policy.verify_blind):
+    if look.in_state < min(look.policy.timing.look_max, look.policy.timing.verify_blind):
         return look.stay("verify.blind", f"{attempt.name} has just begun; its first step is not seen yet")
-    if look.in_state < look.policy.verify_blind:
+    if look.in_state < look.policy.timing.verify_blind:
         reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
         once = f"verify.blind:{attempt.name}"
         if look.in_state < BLIND_TOLD or once in look.incident.paged_for.split():
@@ -372,7 +374,7 @@ def _without_target(look: Look, attempt: AttemptView, doubt: str) -> Decision:
     resumed = look.incident.tries[-1].resume_step if look.incident.tries else Unknown("no try on record")
     known = (step for step in (resumed, attempt.first_step, look.incident.watch_step) if isinstance(step, Known))
     base = next(known, resumed)
-    if has_passed(attempt.last_step, base) and not doubt and look.in_phase >= look.policy.look_max:
+    if has_passed(attempt.last_step, base) and not doubt and look.in_phase >= look.policy.timing.look_max:
         return look.close(
             "verify.moves",
             f"{attempt.name} moves: step {step_word(attempt.last_step)}, resumed at {step_word(base)}. Where the old "

@@ -50,6 +50,6 @@ def silent_only(look: Look, attempt: AttemptView) -> Decision | None:
     if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
         told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: nothing is heard of it", text=reason)
         return look.move("silence.told", reason, Phase.HOLDING, told)
-    if look.in_phase < max(look.policy.tell_open, timedelta(0)):
+    if look.in_phase < max(look.policy.timing.tell_open, timedelta(0)):
         return look.stay("silence.waiting", reason)
     return look.close("silence.told_limit", f"{reason}; told, and left as it is", Phase.STOPPED, severity=Severity.INFO)

@@ -22,9 +22,9 @@ def fewest(job: SlurmView, policy: Policy, whole: int = 0) -> int | None:
 
     `whole` is what an earlier start asked for: a small one is not made smaller by the share of itself.
     """
-    if job.min_nodes is None or policy.min_nodes_percent >= 100 or job.node_count <= 0:
+    if job.min_nodes is None or policy.resubmission.min_nodes_percent >= 100 or job.node_count <= 0:
         return None
-    least = max(job.min_nodes, math.ceil(max(job.node_count, whole) * policy.min_nodes_percent / 100))
+    least = max(job.min_nodes, math.ceil(max(job.node_count, whole) * policy.resubmission.min_nodes_percent / 100))
     return least if least < job.node_count else None
 
 
@@ -39,7 +39,7 @@ def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     if last.nodes_min is not None:
         return _asked(look, attempt, job, last.nodes_min)
     least = fewest(job, look.policy, max(one.nodes_max or 0 for one in look.incident.tries))
-    if least is None or look.in_state < look.policy.smaller_after:
+    if least is None or look.in_state < look.policy.resubmission.smaller_after:
         return None
     said = (
         f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.pending_reason}): its "
@@ -58,7 +58,7 @@ def _asked(look: Look, attempt: AttemptView, job: SlurmView, least: int) -> Deci
     """What became of it. The same order is given again until it is answered; a refusal is told once."""
     last = look.incident.tries[-1]
     is_open = result(look, "ResizeJob", Done.PENDING) or result(look, "ResizeJob", Done.UNAVAILABLE)
-    if is_open and look.in_state < look.policy.smaller_after + look.policy.stop_limit:
+    if is_open and look.in_state < look.policy.resubmission.smaller_after + look.policy.timing.stop_limit:
         again = _resize(attempt, job, least, last.nodes_max or least)
         return look.stay("verify.smaller_again", f"{attempt.name}: not known yet to be smaller; the same again", again)
     refused = result(look, "ResizeJob", Done.REFUSED)

@@ -5,7 +5,7 @@ Source of the states: squeue, JOB STATE CODES; what each means was tried on Slur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from chalicelib.domain.errors import DependencyUnavailable
@@ -13,7 +13,7 @@ from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.slurm import SlurmView
-from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
+from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.headnode.node_states import Standing, standing_of
 
 STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
@@ -168,5 +168,10 @@ def is_own_restart(doc: AttemptDoc) -> bool:
 
 
 def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> FaultClass | None:
-    """None for a node that works, is away on purpose, or was taken out by somebody."""
+    """None for a node that works, is in maintenance, or was drained or set down by an administrator."""
     return _FAULTS.get(standing_of(state, flags, reason))
+
+
+def count_lost(nodes: Iterable[NodeFacts]) -> int:
+    """How many of the nodes Slurm has lost: those that an administrator took out do not count."""
+    return sum(fault_of_node(one.state, one.flags, one.reason) is FaultClass.NODE_LOST for one in nodes)

@@ -36,7 +36,7 @@ def old_unseen(look: Look) -> Decision | None:
         return None
     reason = f"how {incident.attempt} can be started again cannot be told: {why(look.seen.attempt)}"
     since = incident.not_before or incident.phase_entered_at
-    if old is not None and look.in_state >= look.policy.look_max:
+    if old is not None and look.in_state >= look.policy.timing.look_max:
         return look.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(look)}")
     return look.unread("resubmit.old_unseen", "resubmit.old_unseen_limit", reason, look.now - since)
 
@@ -71,7 +71,7 @@ def way_to_start(
 
 def again(look: Look, pending: Try) -> Decision:
     """The very same order once more: it may never have been sent, or its answer is still to come."""
-    if look.now - pending.at >= look.policy.stop_limit:
+    if look.now - pending.at >= look.policy.timing.stop_limit:
         return look.hand_over(
             "resubmit.unanswered",
             f"the order to start {pending.name} has not been answered for {span_word(look.now - pending.at)}; whether "
@@ -104,8 +104,10 @@ def requeue_refused(look: Look, said: str) -> Decision:
     if look.incident.requeue_refused:
         return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
     refused = look.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
-    incident = dataclasses.replace(refused.incident, requeue_refused=True, not_before=look.now + look.policy.look_max)
-    return dataclasses.replace(refused, incident=incident, look_again_in=look.policy.look_max)
+    incident = dataclasses.replace(
+        refused.incident, requeue_refused=True, not_before=look.now + look.policy.timing.look_max
+    )
+    return dataclasses.replace(refused, incident=incident, look_again_in=look.policy.timing.look_max)
 
 
 def left_behind(started: Try) -> tuple[StopJob, ...]:

@@ -155,8 +155,10 @@ def must_be_told(incident: Incident, point: ResumePoint | None, checkpoints: tup
 
 
 def holds_at_stop(slurm: SlurmView | None, incident: Incident) -> bool:
-    """The stop shall leave the job in Slurm's queue, held, because it will be requeued."""
-    if slurm is None:
+    """The stop shall leave the job in Slurm's queue, held, because it will be requeued. One that has not begun is
+    cancelled: holding it would not end this start.
+    """
+    if slurm is None or slurm.is_queued:
         return False
     told = must_be_told(incident, None)
     return choose(Case(slurm=slurm, must_be_told=told)).how is Submission.REQUEUE

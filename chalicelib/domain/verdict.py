@@ -77,7 +77,7 @@ class Look:
 
     def has_ended(self, attempt: AttemptView) -> bool:
         """True once it will not run again. One answer "never heard of it" is not yet proof (SkyPilot #10162)."""
-        if attempt.status is AttemptStatus.GONE and self.in_state < self.policy.look_max:
+        if attempt.status is AttemptStatus.GONE and self.in_state < self.policy.timing.look_max:
             return False
         return attempt.status.has_ended
 
@@ -86,7 +86,7 @@ class Look:
 
         News wakes the Incident at once; the timer is only for news that got lost, so it may be lazy.
         """
-        interval = min(max(self.in_phase, self.policy.look_min), self.policy.look_max)
+        interval = min(max(self.in_phase, self.policy.timing.look_min), self.policy.timing.look_max)
         if until is not None:
             interval = min(interval, max(until - self.now, timedelta(0)))
         return interval
@@ -108,7 +108,7 @@ class Look:
     ) -> Decision:
         """Enter `phase`."""
         incident = self.changed(**changes).incident.enter(phase, now=self.now)
-        return self.decided(rule, reason, incident, actions, timedelta(0) if at_once else self.policy.look_min)
+        return self.decided(rule, reason, incident, actions, timedelta(0) if at_once else self.policy.timing.look_min)
 
     def unread(
         self, rule: str, limit_rule: str, reason: str, waited: timedelta, *actions: Action, **changes: object
@@ -118,9 +118,9 @@ class Look:
         A page at `stop_limit`, once in an Incident however often the source comes and goes; handed over under
         `limit_rule` at `capacity_limit`.
         """
-        if waited >= self.policy.capacity_limit:
+        if waited >= self.policy.resubmission.capacity_limit:
             return self.changed(**changes).hand_over(limit_rule, f"{reason}, for {span_word(waited)}")
-        if waited < self.policy.stop_limit or rule in self.incident.paged_for.split():
+        if waited < self.policy.timing.stop_limit or rule in self.incident.paged_for.split():
             return self.changed(**changes).stay(rule, reason, *actions)
         text = f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle goes on as soon as it can read again."
         page = Notify(severity=Severity.PAGE, title=f"{subject(self)}: cannot be looked at", text=text)

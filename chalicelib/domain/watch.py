@@ -26,7 +26,7 @@ def watch(look: Look, attempt: AttemptView) -> tuple[Look, timedelta]:
         return look, stood
     if isinstance(mark, Known) and step.value == mark.value:
         return look, stood
-    if not isinstance(mark, Known) or step.value < mark.value or stood >= look.policy.silent_limit / 4:
+    if not isinstance(mark, Known) or step.value < mark.value or stood >= look.policy.timing.silent_limit / 4:
         return look.changed(watch_at=look.now, watch_step=step), timedelta(0)
     return look, timedelta(0)
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.deliveries import Begun
 from chalicelib.domain.errors import MalformedEvent, Permanent, RecoveryError
-from chalicelib.egress.needs import ChannelBook, DeliveryLog, DeliveryQueue, MakesChannels
+from chalicelib.egress.needs import ChannelBook, DeliveryLog, DeliveryQueue, GivesAddresses, MakesChannels
 from chalicelib.notify.channel import ComeAgain, SlowDown, read_notice
 from chalicelib.ports import Clock, Notice
 from chalicelib.services.outcome import Outcome, What
@@ -29,13 +29,13 @@ _LOG = logging.getLogger(__name__)
 FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=15)
 GIVE_UP: Final = timedelta(hours=24)  # a page that is a day late helps nobody; the alarm has told people long before
-HOLD: Final = timedelta(seconds=120)  # longer than the function may run: whoever holds a turn after that is dead
+HOLD: Final = timedelta(seconds=150)  # longer than the function may run: whoever holds a turn after that is dead
 # After a failure nothing goes to the receiver for so long: every try may cost ten seconds that other channels need.
 LONGEST_REST: Final = timedelta(minutes=1)
 HELD_WAIT_S: Final = 30
 # The longest that one message may take: no other is begun in a function that ends sooner. A webhook: four addresses,
-# the handshake, the answer (outbound.py); Slack: four calls (slack_api.py).
-ONE_S: Final = 45.0
+# the handshake, the answer (outbound.py); Slack: four calls (slack_api.py). Before it, the page's link (address.py).
+ONE_S: Final = 60.0
 UNTIL_MENDED: Final = timedelta(minutes=5)
 
 
@@ -59,6 +59,7 @@ class Deliver:
     clock: Clock
     report: Callable[[Outcome], None]
     left_s: Callable[[], float] = lambda: math.inf
+    addresses: GivesAddresses | None = None
 
     def take(self, event: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
         """One batch of the queue. Answers which messages stay there (Lambda, ReportBatchItemFailures)."""
@@ -106,7 +107,7 @@ class Deliver:
         return self._send(message, config, turn.attempt, now)
 
     def _send(self, message: _Message, config: ChannelConfig, attempt: int, now: datetime) -> bool:
-        notice = message.notice
+        notice = message.notice if self.addresses is None else self.addresses.addressed(message.notice)
         try:
             self.makers.make(config).send(notice, attempt=attempt)
         except SlowDown as err:

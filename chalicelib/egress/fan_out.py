@@ -1,4 +1,7 @@
-"""From a notice on the bus to one message per channel in the queue `deliveries`. The function `notice_event`."""
+"""From a notice on the bus to the Incident's page, and to one message per channel in the queue `deliveries`.
+
+The function `notice_event`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chalicelib.domain.errors import MalformedEvent
-from chalicelib.egress.needs import ChannelBook, DeliveryQueue
+from chalicelib.egress.needs import ChannelBook, DeliveryQueue, WritesPages
 from chalicelib.notify.channel import read_notice
 from chalicelib.notify.routing import routed
 from chalicelib.ports import Clock, Notice
@@ -23,6 +26,7 @@ class FanOut:
     queue: DeliveryQueue
     clock: Clock
     report: Callable[[Outcome], None]
+    pages: WritesPages | None = None
 
     def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """One event of our own bus.
@@ -35,6 +39,8 @@ class FanOut:
         if not isinstance(detail, Mapping):
             raise MalformedEvent("detail", "missing")
         notice = read_notice(detail)
+        if self.pages is not None and notice.incident_id:
+            self.pages.write(notice.incident_id)  # before anybody is told, so that what they open is there
         book = self.book.channels()
         names = routed(book, notice, now=self.clock.now())
         self.queue.enqueue([json.dumps({"channel": name, "detail": detail}) for name in names])

@@ -9,6 +9,7 @@ from typing import Protocol
 from chalicelib.domain.channels import ChannelConfig, Channels
 from chalicelib.domain.deliveries import Turn
 from chalicelib.notify.channel import Channel
+from chalicelib.ports import Notice
 
 
 class MakesChannels(Protocol):
@@ -64,4 +65,20 @@ class DeliveryQueue(Protocol):
 
     def bury(self, body: str, *, why: str, at: datetime) -> None:
         """Lay a message into the queue of the undeliverable, with the reason."""
+        ...
+
+
+class WritesPages(Protocol):
+    """Incidents' pages (services.pages)."""
+
+    def write(self, incident_id: str) -> bool:
+        """Write the page anew; False where that failed. Never raises."""
+        ...
+
+
+class GivesAddresses(Protocol):
+    """What a notice leads to (notify.address)."""
+
+    def addressed(self, notice: Notice) -> Notice:
+        """The notice with its address as it is now. Never raises."""
         ...

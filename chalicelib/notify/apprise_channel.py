@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from chalicelib.domain.actions import Severity
 from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
+from chalicelib.domain.notices import Severity
 from chalicelib.notify.apprise_table import SERVICES
 from chalicelib.notify.channel import Secrets
 from chalicelib.notify.quiet import quieten
@@ -41,6 +41,10 @@ KEYS: Final[Mapping[str, str]] = {
     "squadcast": "dedup",
 }
 
+# Where a service shows a link apart from the text, the argument that carries it. Source: the same plug-ins: PagerDuty's
+# `links`, ntfy's X-Click.
+LINKS: Final[Mapping[str, str]] = {"ntfy": "click", "pagerduty": "click"}
+
 
 class AppriseChannel:
     """notify.channel.Channel over Apprise."""
@@ -56,7 +60,9 @@ class AppriseChannel:
         """See notify.channel.Channel. A service that knows repetitions by a key is given one."""
         import apprise
 
-        speaker = self._address.speaker(message_id_of(notice.token, self._name))
+        speaker = self._address.speaker(
+            message_id_of(notice.token, self._name), link=notice.address.url if notice.address is not None else ""
+        )
         service = apprise.Apprise(asset=speaker.asset)
         service.add(speaker)
         now = self._clock.now()
@@ -87,8 +93,8 @@ class _Address:
         if not self._given:
             raise InvalidSettings(at, "lacks what its service needs")
 
-    def speaker(self, key: str) -> Any:
-        """What sends; a repetition of the message has the same `key`. One that stands in the address counts instead."""
+    def speaker(self, key: str, *, link: str = "") -> Any:
+        """What sends; a repetition of the message has the same `key`. What stands in the address counts instead."""
         import apprise
 
         # No file of Apprise's own is read or written: no plug-ins, no attachments, no state between two messages.
@@ -100,6 +106,9 @@ class _Address:
         known_as = KEYS.get(self._module)
         if known_as is not None and key and not given.get(known_as):
             given[known_as] = key
+        shown_as = LINKS.get(self._module)
+        if shown_as is not None and link and not given.get(shown_as):
+            given[shown_as] = link
         try:
             return self._plugin(**given)
         except TypeError:  # what Apprise raises for an address with a part missing

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from chalicelib.adapters.errors import call, meaning_of
 from chalicelib.domain.errors import Permanent, RecoveryError, Retryable
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.notify.address import standing
+from chalicelib.ports import Address, Notice, NoticeKind
 
 SOURCE: Final = "rekindle"
 DETAIL_TYPE: Final = "Rekindle Notice"
@@ -22,8 +24,11 @@ _MAX_SUBJECT_CHARS: Final = 99  # Source: SNS Publish, Subject: ASCII, no line b
 class BusAnnouncer:
     """ports.Announcer; `events` is a boto3 EventBridge client, `sns` one of SNS, needed only with `topic`."""
 
-    def __init__(self, events: Any, *, bus: str, sns: Any | None = None, topic: str | None = None) -> None:
+    def __init__(
+        self, events: Any, *, bus: str, sns: Any | None = None, topic: str | None = None, console_url: str = ""
+    ) -> None:
         self._events = events
+        self._console_url = console_url
         self._bus = bus
         self._sns = sns
         self._topic = topic
@@ -33,6 +38,7 @@ class BusAnnouncer:
 
         A repetition says the same again, with the same id: neither channel removes duplicates.
         """
+        notice = replace(notice, address=standing(notice.incident_id, self._console_url))
         channels: list[Callable[[Notice], None]] = [self._put]
         if self._sns is not None and self._topic and notice.kind is not NoticeKind.CHANGE:
             channels.append(self._publish)
@@ -96,12 +102,22 @@ def detail_of(notice: Notice) -> dict[str, Any]:
             "cluster": notice.cluster,
             "node": notice.node,
             "paste": [list(item) for item in notice.paste],
+            "address": _address(notice.address),
         },
     }
 
 
+def _address(address: Address | None) -> dict[str, str | None] | None:
+    if address is None:
+        return None
+    until = address.until.isoformat() if address.until else None
+    return {"url": address.url or None, "until": until, "command": address.command}
+
+
 def _facts(notice: Notice) -> list[str]:
     facts = [f"at {notice.at.isoformat()}", f"id {notice.token}"]
+    if notice.address is not None:  # what stays: a mail is read whenever it is
+        facts.insert(0, f"page {notice.address.url or notice.address.command}")
     if notice.incident_id:
         facts.insert(0, f"incident {notice.incident_id}")
     return [f"job {notice.job_id}", *facts] if notice.job_id else facts

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import DependencyUnavailable, MalformedEvent, Throttled
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.domain.notices import Severity
+from chalicelib.ports import Address, Notice, NoticeKind
 
 
 class Channel(Protocol):
@@ -84,9 +84,22 @@ def read_notice(detail: Mapping[str, Any]) -> Notice:
             node=_text(data, "node"),
             paste=tuple((str(label), str(what)) for label, what in data.get("paste") or ()),
             sequence=_text(detail, "sequence"),
+            address=_address(data.get("address")),
         )
     except (ValueError, TypeError) as err:
         raise MalformedEvent("detail", f"is not a notice: {err}"[:200]) from err
+
+
+def _address(body: Any) -> Address | None:
+    """None in a notice about no Incident, and in one of a version that gave none."""
+    if not isinstance(body, Mapping):
+        return None
+    until = _text(body, "until")
+    return Address(
+        url=_text(body, "url"),
+        until=datetime.fromisoformat(until) if until else None,
+        command=_text(body, "command"),
+    )
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from chalicelib.domain.actions import Severity
+from chalicelib.domain.notices import Severity
 from chalicelib.ports import Notice
 
 _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.PAGE: logging.ERROR}

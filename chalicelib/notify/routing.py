@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from chalicelib.domain.actions import Severity
 from chalicelib.domain.channels import Channels, Day, Hours, Route, Told
+from chalicelib.domain.notices import Severity
 from chalicelib.ports import Notice, NoticeKind
 
 _RANK: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.PAGE: 2}

@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
-from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import DependencyUnavailable, RecoveryError, Retryable, UnknownEntity, VersionConflict
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.ledger import IncidentLedger
+from chalicelib.domain.notices import Severity
 from chalicelib.domain.threads import Post, Said, Thread, Weather
 from chalicelib.notify.channel import ComeAgain
 from chalicelib.notify.slack_api import Doubtful, Refused, SlackApi
 from chalicelib.notify.slack_blocks import Message, incident_message, reply_message
 from chalicelib.notify.slack_digest import digest_message
 from chalicelib.notify.words import is_late
-from chalicelib.ports import Clock, Looked, Notice, NoticeKind
+from chalicelib.ports import Address, Clock, Looked, Notice, NoticeKind
 
 log = logging.getLogger(__name__)
 
@@ -144,12 +144,12 @@ class SlackChannel:
         thread = _with_said(visit.thread, notice)
         visit.thread = thread
         if thread.root is None or not thread.root.ts:
-            self._root(visit, token)
+            self._root(visit, token, notice.address)
         incident = self._refresh(visit, notice)
         if notice.kind is not NoticeKind.CHANGE and _is_due(visit.thread, token):
             self._reply(visit, notice, token, is_loud=_is_loud(notice, incident))
 
-    def _root(self, visit: _Visit, token: str) -> None:
+    def _root(self, visit: _Visit, token: str, address: Address | None) -> None:
         """Post it, unless a post whose answer was lost is found. What it says first needs no reply."""
         thread = visit.thread
         if thread.root is not None:
@@ -161,7 +161,7 @@ class SlackChannel:
                 visit.keep(thread.with_reply(root.of, root))
                 return
         incident = self.incidents.load(thread.key).incident
-        message = self._message(incident, thread.said)
+        message = self._message(incident, thread.said, address)
         self._post_root(visit, message, token)
         thread = replace(visit.thread, shown=incident.version, shown_at=self.clock.now())
         visit.thread = thread.with_reply(token, thread.root)
@@ -190,7 +190,7 @@ class SlackChannel:
             return incident
         if incident.version <= thread.shown and thread.posted(_short(notice.token)) is not None:
             return incident
-        message = self._message(incident, thread.said)
+        message = self._message(incident, thread.said, notice.address)
         try:
             self._update(visit, message)
         except Refused as err:
@@ -198,12 +198,12 @@ class SlackChannel:
                 raise
             visit.thread = replace(thread, root=None, shown=-1, replies=())
             if notice.kind is not NoticeKind.CHANGE:  # else somebody has taken it away, and nothing new is to be said
-                self._root(visit, _short(notice.token))
+                self._root(visit, _short(notice.token), notice.address)
             return incident
         visit.keep(replace(visit.thread, shown=incident.version, shown_at=read_at))
         return incident
 
-    def _message(self, incident: Incident, said: Said | None) -> Message:
+    def _message(self, incident: Incident, said: Said | None, address: Address | None) -> Message:
         """The Incident as it stands; of one that is over, what it took and cost."""
         ledger = None
         if self.ledger is not None and not incident.is_open:
@@ -212,7 +212,12 @@ class SlackChannel:
             except RecoveryError as err:  # the notice itself must arrive
                 log.warning("the ledger of %s cannot be read: %s", incident.incident_id, err)
         return incident_message(
-            incident, said=said, can_press=self.can_press, ledger=ledger, console_url=self.console_url
+            incident,
+            said=said,
+            can_press=self.can_press,
+            ledger=ledger,
+            console_url=self.console_url,
+            address=address,
         )
 
     def _update(self, visit: _Visit, message: Message) -> None:

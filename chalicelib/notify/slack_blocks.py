@@ -18,9 +18,12 @@ from chalicelib.domain.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.ledger import IncidentLedger
+from chalicelib.domain.phase_words import HAPPENING
 from chalicelib.domain.threads import Said
-from chalicelib.notify.slack_figures import figures, in_words, link
+from chalicelib.notify.address import in_console
+from chalicelib.notify.slack_figures import figures, in_words, page_link
 from chalicelib.notify.slack_text import Element, code, escape, markup, moment, plain, verbatim
+from chalicelib.ports import Address
 
 MAX_BLOCKS: Final = 50
 MAX_HEADER_CHARS: Final = 150
@@ -63,23 +66,6 @@ class Message:
     blocks: tuple[Element, ...]
 
 
-# What people read for each phase. Total: a test holds it to Phase.
-HAPPENING: Final[dict[Phase, str]] = {
-    Phase.OPEN: "It has been noticed, and is being looked at.",
-    Phase.HOLDING: "Waiting before anything is done.",
-    Phase.WATCHING: "Watching whether it heals by itself.",
-    Phase.CHECKPOINTING: "The run has been asked for an emergency checkpoint.",
-    Phase.STOPPING: "The attempt is being stopped.",
-    Phase.RESUBMITTING: "The job is being submitted again.",
-    Phase.VERIFYING: "A new attempt runs; watching whether it makes progress.",
-    Phase.DRAINING: "The node takes no new work; what runs on it is let go first.",
-    Phase.REPAIRING: "The node is being repaired.",
-    Phase.CHECKING: "The node is back, and is being checked.",
-    Phase.RETURNING: "The node is being given back to the scheduler.",
-    Phase.RECOVERED: "Recovered: it makes progress again.",
-    Phase.STOPPED: "Stopped: nothing more is done.",
-    Phase.HANDED_OVER: "Handed over to a person: nothing more is done by itself.",
-}
 _SIGN: Final = {Phase.RECOVERED: "✅", Phase.STOPPED: "⬛", Phase.HANDED_OVER: "🟠"}
 _OPEN_SIGN: Final = "🔴"
 _ASKS_SIGN: Final = "✋"
@@ -113,10 +99,12 @@ def incident_message(
     can_press: bool,
     ledger: IncidentLedger | None = None,
     console_url: str = "",
+    address: Address | None = None,
 ) -> Message:
     """The Incident's one message. Without `can_press` it has no buttons, but says how to answer.
 
-    `ledger`: what a closed Incident took and cost. `console_url`: where the user serves a console, if anywhere.
+    `ledger`: what a closed Incident took and cost. `console_url`: where the user serves a console, if anywhere;
+    `address`: where the Incident can be looked at without one.
     """
     pending = tuple(item for item in incident.approvals if item.is_pending) if incident.is_open else ()
     blocks: list[Element] = [
@@ -132,7 +120,7 @@ def incident_message(
     if ledger is not None:
         blocks += figures(ledger)
     blocks += _paste(said)
-    blocks.append(_footer(incident, console_url))
+    blocks += _footer(incident, console_url, address)
     what = f" It needs an answer: may Rekindle {pending[0].what}?" if pending else ""
     counted = in_words(ledger) if ledger is not None else ""
     figured = f" {counted[0].upper()}{counted[1:]}." if counted else ""
@@ -323,12 +311,16 @@ def _paste_lines(paste: Sequence[tuple[str, str]]) -> list[Element]:
     return [_section_of_ours("\n".join(lines))] if lines else []
 
 
-def _footer(incident: Incident, console_url: str) -> Element:
-    """Where the whole story is; of a closed Incident the post-mortem too."""
-    parts = [link(console_url, incident.incident_id), code(f"rekindle show {incident.incident_id}", 120)]
+def _footer(incident: Incident, console_url: str, address: Address | None) -> list[Element]:
+    """Where the whole story is; of a closed Incident the post-mortem too. The page's link is a block of its own."""
+    page = page_link(console_url, incident.incident_id, address)
+    parts = [code(f"rekindle show {incident.incident_id}", 120)]
+    if address is not None and not in_console(console_url, incident.incident_id):
+        parts.append(code(address.command, 160))
     if not incident.is_open:
         parts.append(code(f"rekindle postmortem {incident.incident_id}", 120))
-    return _context(markup("  ·  ".join([*(part for part in parts if part), f"change {incident.version}"])))
+    footer = _context(markup("  ·  ".join([*parts, f"change {incident.version}"])))
+    return [_section_of_ours(page), footer] if page else [footer]
 
 
 def _section(words: str, limit: int) -> Element:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from chalicelib.domain.durations import duration
 from chalicelib.domain.known import Known, Maybe
 from chalicelib.domain.ledger import IncidentLedger
-from chalicelib.notify.slack_text import Element, escape, markup, plain
+from chalicelib.notify.address import in_console
+from chalicelib.notify.slack_text import Element, escape, markup, moment, plain
+from chalicelib.ports import Address
 from rekindle.quantities import heading
 
 _MAX_WHY_CHARS: Final = 120
-# A link of ours into the user's own console; an Incident's id is made of the same signs.
-CONSOLE: Final = re.compile(r"https://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]{0,300})?\Z")
-_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+# A signed link as S3's clients make it: no sign that ends a link of Slack's. It is long: it carries a session's token.
+_SIGNED: Final = re.compile(r"https?://[A-Za-z0-9.:-]{1,300}/[A-Za-z0-9/._~%?&=+-]{1,2600}\Z")
 
 
 def figures(ledger: IncidentLedger) -> tuple[Element, ...]:
@@ -49,22 +51,18 @@ def in_words(ledger: IncidentLedger) -> str:
     return ", ".join(parts)
 
 
-def link(console_url: str, incident_id: str) -> str:
-    """The Incident's page as a link of Slack's; empty where no address is set, or one of both cannot be shown so."""
-    address = f"{console_url.rstrip('/')}/incidents/{incident_id}"
-    if not console_url or not CONSOLE.match(console_url) or not _ID.match(incident_id):
+def page_link(console_url: str, incident_id: str, address: Address | None) -> str:
+    """The Incident's page as a link of Slack's: the user's own console, else a signed link and when it ends.
+
+    Empty where there is neither, or one that cannot be shown so.
+    """
+    console = in_console(console_url, incident_id)
+    if console:
+        return f"<{console}|This Incident in the console>"
+    if address is None or not _SIGNED.match(address.url):
         return ""
-    return f"<{address}|This Incident in the console>"
-
-
-def duration(seconds: float) -> str:
-    """12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
-    whole = round(seconds)
-    for unit, size, lower, small in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // small
-            return f"{whole // size} {unit}" + (f" {rest} {lower}" if rest else "")
-    return f"{whole} s"
+    ends = f" (opens for whoever has it, until {moment(address.until)} at the latest)" if address.until else ""
+    return f"<{address.url.replace('&', '&amp;')}|This Incident's page>{ends}"
 
 
 def _worth(value: Maybe[float], form: str) -> str:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from chalicelib.domain.channels import ChannelConfig
 from chalicelib.domain.errors import InvalidSettings
+from chalicelib.notify.address import CONSOLE
 from chalicelib.notify.slack_api_url import SLACK, checked_url
-from chalicelib.notify.slack_figures import CONSOLE
 
 # Source: docs.slack.dev, conversations: public and private channels C…, older private ones G…, direct messages D….
 _CONVERSATION: Final = re.compile(r"[CGD][A-Z0-9]{5,24}\Z")

@@ -40,19 +40,38 @@ def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> st
 
     Where that is too much, the story gives way, then the commands from the last: `rekindle show` stays.
     """
-    lines = [f"{label}: {value}" for label, value in _facts(notice, now) if value]
+    facts = [f"{label}: {value}" for label, value in _facts(notice, now) if value]
+    rest = []
     if notice.kind is NoticeKind.APPROVAL:
-        lines.append(f"To answer: rekindle approve {notice.incident_id} {notice.approval_id} (or: rekindle deny)")
-    lines += [f"{label}: {what}" for label, what in notice.paste]
+        rest.append(f"To answer: rekindle approve {notice.incident_id} {notice.approval_id} (or: rekindle deny)")
+    rest += [f"{label}: {what}" for label, what in notice.paste]
     text, room = _calm(notice.text), min(limit, MAX_BODY_CHARS)
-    tail = _calm("\n".join(lines))
     least = min(len(text), SHORTEST_TEXT_CHARS)
+    # A link is there whole or not at all: a signed one has some 1,500 signs.
+    told = [[*facts, *page, *rest] for page in _pages(notice, now)]
+    fits = (lines for lines in told if least + 2 + len(_calm("\n".join(lines))) <= room)
+    lines = next(fits, told[-1])
+    tail = _calm("\n".join(lines))
     while lines and least + 2 + len(tail) > room:
         lines.pop()
         tail = _calm("\n".join(lines))
     left = max(room - len(tail) - 2, 0)
-    told = text if len(text) <= left else text[: max(left - 1, 0)] + "…"
-    return f"{told}\n\n{tail}"
+    story = text if len(text) <= left else text[: max(left - 1, 0)] + "…"
+    return f"{story}\n\n{tail}"
+
+
+def _pages(notice: Notice, now: datetime) -> list[list[str]]:
+    """How the Incident's page is told, the most telling first."""
+    address = notice.address
+    if address is None:
+        return [[]]
+    brief = f"Page: {address.command}"
+    if not address.url:
+        return [[brief]]
+    ends = (
+        f"opens for whoever has it, until {_clock(address.until, now)} at the latest; then" if address.until else "or"
+    )
+    return [[f"Page: {address.url}", f"({ends}: {address.command})"], [brief]]
 
 
 def _facts(notice: Notice, now: datetime) -> list[tuple[str, str | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from chalicelib.domain.actions import ActionResult, ResubmitJob
@@ -39,9 +39,13 @@ class Schedulers:
         """See ports.Scheduler."""
         return self._of(attempt).stop(attempt, hold=hold, incident_id=incident_id)
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
         """See ports.Scheduler."""
-        return self._of(job.current_attempt).siblings(job, besides=besides)
+        return self._of(job.current_attempt).siblings(job, besides=besides, told=told)
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        """See ports.Scheduler."""
+        return self._of(job.current_attempt).missed(job, besides=besides)
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
         """See ports.Scheduler."""

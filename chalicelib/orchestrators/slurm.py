@@ -7,7 +7,7 @@ result is PENDING, and asking again sends the same order, because its token is m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -35,9 +35,9 @@ from rekindle.mailbox import (
 )
 from rekindle.wire import is_id
 
-# How long an order may wait for its agent (a stop: domain/slurm.py). A start is looked for before it is ordered anew,
-# and waits longer, because nothing else happens to the Job meanwhile.
-START_VALID: Final = timedelta(minutes=30)
+# How long an order to start may wait for its agent (a stop: domain/slurm.py). One that is carried out later could meet
+# a run that a person has started meanwhile; it is decided, and ordered, anew.
+START_VALID: Final = timedelta(minutes=10)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
 # be on its way.
 ANSWER_LATE: Final = timedelta(minutes=5)
@@ -133,21 +133,38 @@ class SlurmScheduler:
 
         return self._answered("StopJob", self._give(doc.cluster, _stem(verb.value, attempt), make))
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
-        """See ports.Scheduler: the newest starts on the cluster's whiteboard whose comment names the Job.
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002 - the whiteboard holds whatever was told
+        """See ports.Scheduler: the newest starts on the cluster's whiteboard whose comment names the Job, and those
+        that have begun in its mailbox and whose comment names none.
 
         Runs of other Jobs in the same mailbox are links of a chain, and services.one_mailbox sees to them.
         """
         cluster = parse_attempt(job.current_attempt).cluster
         ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}
+        own = self._head_nodes.attempt(job.current_attempt)
+        mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
         found = []
         for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
             if parse_attempt(name).base in ours:
                 continue  # another start of the same Slurm job: its own documents tell of each other
             doc = self._head_nodes.attempt(name)
-            if doc is not None and doc.job_id == job.job_id and not status_of(doc.state).has_ended and not doc.held:
+            if doc is not None and not doc.held and _is_of(doc, job.job_id, mailbox) and _is_newer(doc, own):
                 found.append(name)
         return tuple(found)
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        """See ports.Scheduler. Of what the whiteboard still shows; the agent keeps what has ended for a day."""
+        cluster, own = parse_attempt(job.current_attempt).cluster, self._head_nodes.attempt(job.current_attempt)
+        ours = {parse_attempt(name).base for name in {*besides, job.current_attempt} if is_slurm(name)}
+        mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
+        for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
+            doc = self._head_nodes.attempt(name) if parse_attempt(name).base not in ours else None
+            if doc is None or own is None or not status_of(doc.state).has_ended or not _is_newer(doc, own):
+                continue
+            is_there = bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
+            if doc.job_id == job.job_id or (doc.job_id is None and is_there):
+                return name
+        return None
 
     # ---- starting --------------------------------------------------------------------------------------------------
 
@@ -263,6 +280,26 @@ def _came_to_nothing(order: Order, answer: Answer) -> bool:
 def _waits_for_us(doc: AttemptDoc) -> bool:
     """It is the queue's next start of the job, and is held until we let it go."""
     return doc.held and doc.state is SlurmState.PENDING
+
+
+def _is_newer(doc: AttemptDoc, own: AttemptDoc | None) -> bool:
+    """Submitted after the Job's own newest; True where that cannot be told."""
+    if own is None or own.submitted_at is None or doc.submitted_at is None:
+        return True
+    return doc.submitted_at >= own.submitted_at
+
+
+def _is_of(doc: AttemptDoc, job_id: str, mailbox: str) -> bool:
+    """It lives, or has come to its end, and is the Job's by its comment; or trains in the mailbox that the Job's own
+    script names.
+    """
+    status = status_of(doc.state)
+    if doc.job_id is not None:
+        return doc.job_id == job_id and (status is AttemptStatus.COMPLETED or not status.has_ended)
+    if status.has_ended:
+        return False
+    has_begun = status is not AttemptStatus.STARTING
+    return has_begun and bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
 
 
 def _cannot(old: AttemptDoc, action: ResubmitJob) -> str:

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from chalicelib.adapters.errors import AwsRefusal, call
+from chalicelib.adapters.tags import tags_of
 from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
 from chalicelib.domain.errors import CapacityUnavailable, NotAuthorized, NotOurs, Permanent, RecoveryError
 from chalicelib.domain.instances import JobSize
@@ -55,10 +56,9 @@ _MAX_DETAIL_CHARS: Final = 300
 _MAX_LIST_PAGES: Final = 20
 # Living jobs, of the whole account, that are looked at before a submission: two calls each at most.
 MAX_LIVING: Final = 200
-_MAX_TAG_PAGES: Final = 10  # a resource has at most 50 tags
 
 # Secondary statuses while the job is in progress. One that is not here is new to us: it counts as STARTING, the state
-# that proves nothing, is never healthy, and is bounded by the policy's start_limit.
+# that proves nothing, is never healthy, and is bounded by the policy's timing.start_limit.
 _IN_PROGRESS: Final[Mapping[str, AttemptStatus]] = {
     "Starting": AttemptStatus.STARTING,
     "LaunchingMLInstances": AttemptStatus.STARTING,
@@ -161,7 +161,7 @@ class TrainingJobScheduler:
         described = self._describe(attempt)
         if described is None:
             return None
-        tags = self._tags(described["TrainingJobArn"])
+        tags = tags_of(self._client, described["TrainingJobArn"])
         environment = described.get("Environment") or {}
         own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
         return Discovered(
@@ -178,17 +178,6 @@ class TrainingJobScheduler:
             size=JobSize.of_instances(instances(described)),
             stage=owner_of(tags),
         )
-
-    def _tags(self, arn: str) -> dict[str, str]:
-        tags: dict[str, str] = {}
-        request = {"ResourceArn": arn}
-        for _ in range(_MAX_TAG_PAGES):
-            page = call(self._client.list_tags, **request)
-            tags |= {tag["Key"]: tag.get("Value", "") for tag in page.get("Tags", ())}
-            if not page.get("NextToken"):
-                break
-            request["NextToken"] = page["NextToken"]
-        return tags
 
     # ---- stopping --------------------------------------------------------------------------------------------------
 
@@ -211,33 +200,56 @@ class TrainingJobScheduler:
 
     # ---- siblings --------------------------------------------------------------------------------------------------
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
         """See ports.Scheduler: the jobs in progress that are younger than the Job, each described; those whose name and
         mailbox decide nothing are told by their tags.
 
         The listing lags by seconds: what it does not show yet is told by its name when that is asked for.
         """
-        found = []
-        for name in self._living(job.created_at):
+        for name in told:
+            if name not in besides and self._lives_beside(name, job, or_completed=True):
+                return (name,)
+        return tuple(
+            name for name in self._living(job.created_at) if name not in besides and self._lives_beside(name, job)
+        )
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        """See ports.Scheduler."""
+        since = job.attempt_started_at or job.created_at
+        for name in self._listed(since, ("",)):
             described = self._describe(name) if name not in besides else None
-            if described is None or view_of(name, described).status.has_ended:
+            if described is None or not view_of(name, described).status.has_ended:
                 continue
-            if self._is_sibling(name, described, job):
-                found.append(name)
-        return tuple(found)
+            if described["CreationTime"] > since and self._is_sibling(name, described, job):
+                return name
+        return None
+
+    def _lives_beside(self, name: str, job: Job, *, or_completed: bool = False) -> bool:
+        """`or_completed`: one that is younger than the Job's newest attempt, and has come to its end, counts too."""
+        described = self._describe(name)
+        if described is None:
+            return False
+        status = view_of(name, described).status
+        is_younger = job.attempt_started_at is not None and described["CreationTime"] > job.attempt_started_at
+        if status.has_ended and not (or_completed and is_younger and status is AttemptStatus.COMPLETED):
+            return False
+        return self._is_sibling(name, described, job)
 
     def _living(self, since: datetime) -> list[str]:
-        """Raises: RecoveryError. More than a few thousand are not read; the newest come first."""
+        """Raises: RecoveryError."""
+        return self._listed(since, ("InProgress", "Stopping"))
+
+    def _listed(self, since: datetime, statuses: Sequence[str]) -> list[str]:
+        """The newest first; more than a few thousand are not read. An empty status is any. Raises: RecoveryError."""
         request: dict[str, Any] = {
-            "StatusEquals": "InProgress",
             "CreationTimeAfter": since,
             "SortBy": "CreationTime",
             "SortOrder": "Descending",
             "MaxResults": 100,
         }
         names: list[str] = []
-        for status in ("InProgress", "Stopping"):
-            request |= {"StatusEquals": status}
+        for status in statuses:
+            request |= {"StatusEquals": status} if status else {}
             request.pop("NextToken", None)
             for _ in range(_MAX_LIST_PAGES):
                 page = call(self._client.list_training_jobs, **request)
@@ -251,7 +263,7 @@ class TrainingJobScheduler:
         mailbox = _mailbox_of(described).rstrip("/")
         if mailbox and mailbox == job.mailbox.rstrip("/"):
             return self._is_of_the_jobs_role(described, job)
-        owner = self._tags(described["TrainingJobArn"]).get(TAG_JOB)
+        owner = tags_of(self._client, described["TrainingJobArn"]).get(TAG_JOB)
         if owner is not None:
             return owner == job.job_id and self._is_of_the_jobs_role(described, job)
         return not mailbox and is_attempt_name(name, job.name) and self._is_of_the_jobs_role(described, job)
@@ -274,7 +286,7 @@ class TrainingJobScheduler:
         described = self._describe(action.clone_of)
         if described is None:
             return _result("ResubmitJob", Done.REFUSED, f"{action.clone_of} is not known, so it cannot be cloned")
-        tags = self._tags(described["TrainingJobArn"])
+        tags = tags_of(self._client, described["TrainingJobArn"])
         if tags.get(TAG_STAGE, self._stage) != self._stage:
             said = f"{action.clone_of} belongs to the stage {tags[TAG_STAGE][:64]!r} by its tag {TAG_STAGE}"
             return _result("ResubmitJob", Done.REFUSED, said)
@@ -331,8 +343,8 @@ class TrainingJobScheduler:
         }
         kept = {name: value for name, value in tags.items() if not name.lower().startswith("aws:")}
         request["Tags"] = [{"Key": name, "Value": value} for name, value in sorted((kept | ours).items())]
-        if instance_count(described) >= policy.large_instances and not request.get("RetryStrategy"):
-            request["RetryStrategy"] = {"MaximumRetryAttempts": policy.retry_attempts}
+        if instance_count(described) >= policy.resubmission.large_instances and not request.get("RetryStrategy"):
+            request["RetryStrategy"] = {"MaximumRetryAttempts": policy.resubmission.retry_attempts}
         return request
 
     def _too_much(self, request: Mapping[str, Any]) -> str | None:
@@ -348,7 +360,7 @@ class TrainingJobScheduler:
         """Whose the name is counts before the words of the refusal: ours by a lost answer, or a sibling that lives."""
         described = self._describe_quietly(action.name)
         if described is not None:
-            tags = self._tags(described["TrainingJobArn"])
+            tags = tags_of(self._client, described["TrainingJobArn"])
             if tags.get(TAG_INCIDENT) == incident_id and tags.get(TAG_ATTEMPT) == str(action.number):
                 return _result("ResubmitJob", Done.ALREADY, f"{action.name} was submitted before")
             lives = not view_of(action.name, described).status.has_ended

@@ -107,7 +107,7 @@ def run_recovery(
         observation = Observation.from_wire(seen["seen"], results=results)
         decision = decide(before, observation, now=observation.observed_at, policy=policy)
         token = f"{incident_id}.{generation}.{turn}"
-        changed = needs_record(before, decision, observation, quiet_limit=policy.look_max)
+        changed = needs_record(before, decision, observation, quiet_limit=policy.timing.look_max)
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
@@ -138,7 +138,7 @@ def _observe(
     def observe(_: object) -> dict[str, Any] | None:
         try:
             incident, seen = look.observe(
-                incident_id, generation=generation, callback_id=callback_id, quiet_limit=policy.look_max
+                incident_id, generation=generation, callback_id=callback_id, quiet_limit=policy.timing.look_max
             )
         except VersionConflict:
             return None

@@ -26,17 +26,17 @@ def one_too_many(
 
     lifted_at: when a person last lifted the breaker; what acted before does not count.
     """
-    if not policy.breaker_incidents:
+    if not policy.breaker.incidents:
         return None
-    since = now - policy.breaker_window - COUNTED_FOR
+    since = now - policy.breaker.window - COUNTED_FOR
     since = max(since, lifted_at) if lifted_at is not None else since
     acting = registry.will_act(incident_id, now=now, since=since)
-    if acting <= policy.breaker_incidents:
+    if acting <= policy.breaker.incidents:
         return None
     active = registry.count_active()
-    if acting * 100 <= policy.breaker_percent * active:
+    if acting * 100 <= policy.breaker.percent * active:
         return None
-    minutes = policy.breaker_window.total_seconds() / 60
+    minutes = policy.breaker.window.total_seconds() / 60
     said = f"{acting} Incidents would have acted within {minutes:.0f} min, over {active} active Jobs"
     registry.trip(incident_id, now=now, said=said)
     return said
@@ -54,7 +54,7 @@ def held_at_last(
     if decided_at is None or now - decided_at <= COUNTED_FOR or was_ordered(incident, incident):
         return None
     breaker = registry.switches().breaker
-    is_held = breaker.is_open and policy.breaker_incidents > 0
+    is_held = breaker.is_open and policy.breaker.incidents > 0
     said = (
         breaker.said
         if is_held

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
-from chalicelib.domain.incidents import Incident
 from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Known, Maybe
+from chalicelib.domain.known import Known
 from chalicelib.domain.ledger import ledger_of
 from chalicelib.domain.prices import Prices
-from chalicelib.ports import Clock
-from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.outcome import GPU_HOURS_LOST, GPU_HOURS_SAVED, MTTD_S, MTTR_S, Outcome, What
 
-# Names of the facts that are numbers; what is not known has none, so that no metric ever says zero for it.
-MTTD_S: Final = "mttd_s"
-MTTR_S: Final = "mttr_s"
-GPU_HOURS_LOST: Final = "gpu_hours_lost"
-GPU_HOURS_SAVED: Final = "gpu_hours_saved"
+if TYPE_CHECKING:
+    from chalicelib.domain.incidents import Incident
+    from chalicelib.domain.known import Maybe
+    from chalicelib.ports import Clock
 
 
 def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:

@@ -31,7 +31,7 @@ _READS: Final[Mapping[str, frozenset[str]]] = {
     "registry": frozenset(
         {"get", "standing", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}
     ),
-    "scheduler": frozenset({"describe", "siblings"}),
+    "scheduler": frozenset({"describe", "siblings", "missed"}),
     "mailbox": frozenset({"beat", "beating", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),
     "head_nodes": frozenset({"agent", "attempt", "newest_attempts", "nodes", "ordered", "clusters"}),

@@ -124,6 +124,9 @@ class Intake:
             )
             return self._knock(self._new_incident(signal, scope=signal.cluster or "", policy_name=policy_name), signal)
         if self.head_nodes is not None and signal.cluster is not None:
+            # Whoever may put an agent's events on the bus may name any cluster; only its own head node writes there.
+            if signal.cluster not in self.head_nodes.clusters():
+                raise NotOurs("no agent of this cluster has written anything")
             self.head_nodes.prepare(signal.cluster)
         return Outcome(what=What.DROPPED, reason="the agent has started", signal=signal.kind.value)
 
@@ -134,12 +137,14 @@ class Intake:
         runs: list[Outcome] = []
         policies: list[str] = []
         failed: list[RecoveryError] = []
-        if located.kind is not SignalKind.NODE_SUSPECT and located.fault is not None:  # a suspicion comes from a run
+        # A suspicion comes from a run. That a node is healthy again is for those that were told of it.
+        if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
             try:
                 for job, one in about.for_runs(located, now=self.clock.now()):
                     policies.append(job.policy_name)
                     try:
-                        runs.append(self._receive_for_job(one, job))
+                        if located.fault is not None or job.open_incident is not None:
+                            runs.append(self._receive_for_job(one, job))
                     except RecoveryError as err:  # the others on the node are told first
                         failed.append(err)
             except RecoveryError as err:

@@ -98,7 +98,7 @@ def _marks(facts: NodeFacts) -> tuple[str, ...]:
 
 def _said(records: Sequence[HardwareRecord], now: datetime) -> str | None:
     policy = DEFAULT_POLICY
-    return lemon_among(records, faults=policy.lemon_faults, window=policy.lemon_window, now=now)
+    return lemon_among(records, faults=policy.nodes.lemon_faults, window=policy.nodes.lemon_window, now=now)
 
 
 def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *, now: datetime) -> Signal | None:
@@ -124,7 +124,7 @@ def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *
 
 
 def _shown(record: HardwareRecord, *, now: datetime) -> dict[str, Any]:
-    window: timedelta = DEFAULT_POLICY.lemon_window
+    window: timedelta = DEFAULT_POLICY.nodes.lemon_window
     kind, _, value = record.mark.partition(":")
     return {
         "identity": value,

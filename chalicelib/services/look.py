@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chalicelib.domain.actions import ActionResult, action_name
+from chalicelib.domain.bad_nodes import MAX_BAD
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.diagnosis import died_at
 from chalicelib.domain.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
@@ -18,18 +19,27 @@ from chalicelib.domain.guards import was_ordered
 from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
 from chalicelib.domain.jobs import Attempt, Job
 from chalicelib.domain.known import Known, Maybe, Unknown, maybe_to_wire
-from chalicelib.domain.nodes import is_in_service
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation, ReplyView
+from chalicelib.domain.node_findings import PLATFORM_KINDS
+from chalicelib.domain.nodes import NodesSeen, is_in_service
+from chalicelib.domain.observations import (
+    AttemptStatus,
+    AttemptView,
+    CheckpointView,
+    Observation,
+    ReplyView,
+    node_count,
+)
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import goes_back_to, mark_abandoned
 from chalicelib.domain.rules_order import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.slurm import is_another_run
+from chalicelib.domain.slurm_states import count_lost
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
 from chalicelib.services.breaker import one_too_many
 from chalicelib.services.nodes import Nodes, node_facts
+from chalicelib.services.siblings import told_of, unprotected
 from rekindle.detectors.ranks import first_bad, minority, stalled
-from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.names import is_slurm, parse_attempt
 from rekindle.reports import RankReport, ReportKind, report_prefix
 
@@ -123,7 +133,7 @@ class Look:
             next_number=job.attempt_number + 1,
             current=job.current_attempt,
             successor=self._successor(job, attempt),
-            sibling=self._sibling(job, incident),
+            sibling=self._sibling(job, incident, attempt, looked.inbox),
             nodes=self._nodes(incident, attempt, looked.inbox),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
@@ -151,24 +161,32 @@ class Look:
             return Unknown("none that is known")
         return self._attempt(job, seen.value.successor)
 
-    def _sibling(self, job: Job, incident: Incident) -> Maybe[str]:
-        """An attempt that was started by hand while ours waits; right before ours is sent it is looked for again.
+    def _sibling(self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[str]:
+        """An attempt that was started by hand while ours waits, to be sent or in the platform's queue; right before
+        ours is sent it is looked for again.
 
         Only what no Job has registered: what another Job protects is not this Incident's to take over.
         """
-        if incident.phase is not Phase.RESUBMITTING or incident.pending is not None:
-            return Unknown("nothing waits to be submitted")
+        queued = _waits_in_queue(incident, seen)
+        if not queued and (incident.phase is not Phase.RESUBMITTING or incident.pending is not None):
+            return Unknown("nothing waits to start")
+        besides = {incident.attempt or job.current_attempt, job.current_attempt}
+        # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
+        ours = besides | {name for one in incident.tries for name in (one.name, one.clone_of)}
+        told = told_of((*incident.signals, *inbox), besides=ours)
         try:
-            for name in self.scheduler.siblings(job, besides={incident.attempt or job.current_attempt}):
+            for name in self.scheduler.siblings(job, besides=besides, told=told):
                 if self.registry.job_of_attempt(name) is None:
                     return Known(name)
+            if queued:  # before ours is sent, the act itself looks for heartbeats
+                own = {one.name for one in self.registry.attempts(job.job_id)} | besides
+                other = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+                return Known(other) if other is not None else Unknown("none that is known")
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
         return Unknown("none that is known")
 
-    def _nodes(
-        self, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]
-    ) -> Maybe[tuple[NodeFacts, ...]]:
+    def _nodes(self, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[NodesSeen]:
         """The nodes that matter to the Incident, read once one of them may be to blame: what this look is told of a
         node, it decides by what Slurm shows of it now."""
         if self.head_nodes is None or incident.attempt is None or not is_slurm(incident.attempt):
@@ -180,7 +198,31 @@ class Look:
         if not isinstance(nodes, Known):
             return nodes
         found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
-        return Known(tuple(found[:MAX_NODES_SEEN]))  # those out of service first: they are what is looked for
+        return Known(
+            NodesSeen(
+                facts=tuple(found[:MAX_NODES_SEEN]),  # those out of service first: they are what is looked for
+                total=len(nodes.value.nodes),
+                down=count_lost(nodes.value.nodes),
+                cleared=self._cleared(incident, inbox),
+            )
+        )
+
+    def _cleared(self, incident: Incident, inbox: Sequence[Signal]) -> dict[str, datetime]:
+        """When HyperPod's agents took back what they had said of nodes that this Incident holds against them: told by
+        the nodes' own Incidents, for the word may not have reached this one.
+        """
+        accused = {
+            (one.cluster, one.node)
+            for one in (*incident.signals, *inbox)
+            if one.kind in PLATFORM_KINDS and one.fault is not None and one.node is not None
+        }
+        found: dict[str, datetime] = {}
+        for cluster, node in sorted(accused, key=str)[:MAX_BAD]:
+            newest = next(iter(self.store.list_for_node(cluster or "", node or "", limit=1)), None)
+            repair = newest.repair if newest is not None else None
+            if repair is not None and repair.cleared_at is not None:
+                found[node or ""] = repair.cleared_at
+        return found
 
     def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
         """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted."""
@@ -230,9 +272,8 @@ class Look:
         if not isinstance(reports, Known):
             return reports
         since = incident.repaired_at  # the platform has started the container anew: older words are of another life
-        return suspicion_of(
-            name, kind, [one for one in reports.value if since is None or one.at >= since], kept_in=job.mailbox
-        )
+        heard = [one for one in reports.value if since is None or one.at >= since]
+        return suspicion_of(name, kind, with_rank_zero(heard, attempt.value) if is_nan else heard, kept_in=job.mailbox)
 
     def record(self, before: Incident, decision: Decision, seen: Observation, *, token: str) -> Incident:
         """Write the decision before it is carried out, fenced by the Incident's version.
@@ -306,6 +347,13 @@ class Look:
         self.store.append(incident_id, token=token, entry=entry)
 
 
+def _waits_in_queue(incident: Incident, seen: Maybe[AttemptView]) -> bool:
+    """An attempt of ours that is submitted and has not begun, where the platform holds a queue."""
+    if incident.phase is not Phase.VERIFYING or not incident.tries or incident.tries[-1].is_theirs:
+        return False
+    return isinstance(seen, Known) and seen.value.slurm is not None and seen.value.slurm.is_queued
+
+
 def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     has_ended = isinstance(seen, Known) and seen.value.status.has_ended
     return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
@@ -336,16 +384,7 @@ def cluster_of(incident: Incident) -> str | None:
     return incident.cluster
 
 
-def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
-    """On how many nodes the run is, as Slurm says now, else as it was registered."""
-    slurm = seen.value.slurm if isinstance(seen, Known) else None
-    if slurm is not None and (slurm.nodes or slurm.node_count):
-        return Known(len(slurm.nodes) or slurm.node_count)
-    total = sum(count for _, count in job.size.instances)
-    return Known(total) if total else Unknown("on how many nodes it runs is not known")
-
-
-def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal] = ()) -> frozenset[str]:
+def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
     """Nodes held or said to be broken, and those of an attempt that has ended."""
     names = {item.node for item in incident.bad_nodes}
     names |= {signal.node for signal in (*incident.signals, *inbox) if signal.node is not None}
@@ -369,6 +408,20 @@ def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Att
         replace(one, last_step=view.last_step_at_most, ended_at=view.ended_at) if one.name == view.name else one
         for one in attempts
     )
+
+
+def with_rank_zero(reports: Sequence[RankReport], view: AttemptView) -> Sequence[RankReport]:
+    """With what the heartbeat, which is rank 0's, says of its loss, where rank 0's own report has not come.
+
+    A report that is lost must not leave another rank alone with a bad value that both had. Where another rank judges
+    the loss, the heartbeat says what that one found: then this makes a suspicion weaker, never stronger.
+    """
+    is_bad = view.loss_health == FaultClass.NON_FINITE and view.onset_step is not None
+    if not reports or not is_bad or any(one.rank == 0 and one.kind is ReportKind.NON_FINITE for one in reports):
+        return reports
+    said = max(reports, key=lambda one: one.at)
+    own = replace(said, kind=ReportKind.NON_FINITE, rank=0, step=view.onset_step, host="", stacks="", metric="loss")
+    return [*reports, own]
 
 
 def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:
@@ -420,8 +473,8 @@ def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], 
 
 
 def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
-    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that was seen to make no step tells nothing."""
-    ran = [one for one in attempts if isinstance(one.last_step, Known)]
+    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that never ran tells nothing."""
+    ran = [one for one in attempts if isinstance(one.last_step, Known) or one.began]
     steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
     return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
 
@@ -440,12 +493,16 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
 def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
     """See Observation.began_anew."""
     view = seen.value if isinstance(seen, Known) else None
-    steps = [view.first_step if view is not None and one.name == view.name else one.first_step for one in attempts]
+    steps: list[int] = []
+    for one in attempts:
+        if one.incident_id is None:  # what a person has submitted begins anew
+            steps = []
+        first = view.first_step if view is not None and one.name == view.name else one.first_step
+        if isinstance(first, Known):
+            steps.append(first.value)
     count = 0
-    for index in range(len(attempts) - 1, 0, -1):
-        now, before = steps[index], steps[index - 1]
-        is_known = isinstance(now, Known) and isinstance(before, Known)
-        if attempts[index].incident_id is None or not is_known or now.value > before.value:  # type: ignore[union-attr]
+    for before, now in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
+        if now > before:
             break
         count += 1
     return count

@@ -62,7 +62,9 @@ class NodeMap:
         if facts is None:
             return signal if signal.kind in _BY_NAME else None
         told: dict[str, Any] = {"instance_id": facts.instance_id, "group": facts.group}
-        evidence = {**signal.evidence, **{name: value for name, value in told.items() if value is not None}}
+        # What the event says of itself counts first: a late one speaks of the instance that stood there then.
+        known = {name: value for name, value in signal.evidence.items() if value is not None}
+        evidence = {**signal.evidence, **{name: value for name, value in told.items() if value is not None}, **known}
         return replace(signal, node=facts.name, evidence=evidence)
 
     def _facts(self, cluster: str, node: str) -> NodeFacts | None:

@@ -9,7 +9,6 @@ from typing import Any, Final, assert_never
 
 from chalicelib.domain.actions import ActionResult, CordonNode, Done, action_name
 from chalicelib.domain.errors import NotAuthorized, Permanent, RecoveryError
-from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import NODE_PHASES, Incident, Phase
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.lemons import HardwareRecord
@@ -33,7 +32,7 @@ from chalicelib.domain.nodes import (
     PastRepair,
     Platform,
 )
-from chalicelib.domain.slurm_states import fault_of_node
+from chalicelib.domain.slurm_states import count_lost
 from chalicelib.ports import Clock, ClusterNodes, HeadNodes, IncidentStore
 from chalicelib.services.lemons import Lemons, marks_to_ask
 from rekindle.headnode.documents import NodeFacts
@@ -71,9 +70,7 @@ class Nodes:
         total, down, group_total = 0, 0, None
         if isinstance(listed, Known):
             total = len(listed.value.nodes)
-            down = sum(
-                fault_of_node(one.state, one.flags, one.reason) is FaultClass.NODE_LOST for one in listed.value.nodes
-            )
+            down = count_lost(listed.value.nodes)
             found = next((one for one in listed.value.nodes if one.name == node), None)
             facts = Known(found)
             group = repair.group or (found.group if found is not None else None)
@@ -84,8 +81,12 @@ class Nodes:
         pod: Maybe[ClusterView | None] = Known(None)
         instance: Maybe[InstanceView | None] = Unknown("plain Slurm has no instances of HyperPod")
         if platform is not Platform.SLURM:
-            pod = self._cluster(cluster)
-            instance = Unknown(pod.why) if isinstance(pod, Unknown) else self._instance(incident, facts)
+            try:
+                reference, found_pod = self._own(cluster)
+            except RecoveryError as err:
+                pod = instance = Unknown(str(err)[:300])
+            else:
+                pod, instance = Known(found_pod), self._instance(reference, incident, facts)
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         return Known(
             NodeView(
@@ -123,13 +124,8 @@ class Nodes:
         marks = marks_to_ask(seen, nodes=nodes, known=repair.hardware if begins else (), instance_id=now_id)
         return self.lemons.records(marks) if marks else Unknown("nothing tells which hardware this is")
 
-    def _reference(self, cluster: str) -> str:
-        """What HyperPod is asked by: the ARN, where the agent has told one; the agent's name may be another."""
-        agent = self.head_nodes.agent(cluster)
-        return agent.value.cluster_arn or cluster if isinstance(agent, Known) else cluster
-
     def _own(self, cluster: str) -> tuple[str, ClusterView | None]:
-        """HyperPod's cluster whose head nodes go by `cluster`, and what it is asked by.
+        """What HyperPod is asked by (the ARN that the agent tells, else the name), and its cluster of that name.
 
         The ARN is the head node's word. A head node that named its neighbour's would have the neighbour's nodes
         repaired, so the named cluster itself must bear it out: by its own name, or by its owner's tag.
@@ -137,28 +133,25 @@ class Nodes:
         Raises:
             Permanent: the cluster that the agent names is not known to be this one.
         """
-        reference = self._reference(cluster)
+        agent = self.head_nodes.agent(cluster)
+        reference = agent.value.cluster_arn or cluster if isinstance(agent, Known) else cluster
         pod = self.cluster_nodes.cluster(reference)
-        if pod is None or reference == cluster or cluster in (pod.name, self.cluster_nodes.alias(reference)):
+        if pod is None or cluster in (reference, pod.name) or self.cluster_nodes.alias(reference) == cluster:
             return reference, pod
         raise Permanent(
             f"cluster_arn: the head node of {cluster} says that it is HyperPod's cluster {pod.name}, which does not"
             f" say so itself: tag that cluster rekindle:cluster={cluster} if it is"
         )
 
-    def _cluster(self, cluster: str) -> Maybe[ClusterView | None]:
-        try:
-            return Known(self._own(cluster)[1])
-        except RecoveryError as err:
-            return Unknown(str(err)[:300])
-
-    def _instance(self, incident: Incident, facts: Maybe[NodeFacts | None]) -> Maybe[InstanceView | None]:
+    def _instance(
+        self, reference: str, incident: Incident, facts: Maybe[NodeFacts | None]
+    ) -> Maybe[InstanceView | None]:
         repair = incident.repair or NodeRepair()
         mapped = facts.value.instance_id if isinstance(facts, Known) and facts.value is not None else None
         try:
             return Known(
                 self.cluster_nodes.instance(
-                    self._reference(incident.cluster or ""),
+                    reference,
                     node=incident.node or "",
                     instance_id=mapped or repair.instance_id,
                     logical_id=repair.logical_id,

@@ -14,13 +14,12 @@ from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.node_repair import Rung
-from chalicelib.domain.observations import AttemptView
+from chalicelib.domain.observations import AttemptView, node_count
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.stages import PROD
 from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Mailbox, Policies, Scheduler
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
-from chalicelib.services.look import node_count
 from chalicelib.services.outcome import Outcome, What
 from rekindle.headnode.documents import NodeFacts
 from rekindle.headnode.names import check_cluster, first_attempt, is_slurm, parse_attempt

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+# Facts of a closed Incident that are numbers; what is not known has none, so that no metric ever says zero for it.
+MTTD_S: Final = "mttd_s"
+MTTR_S: Final = "mttr_s"
+GPU_HOURS_LOST: Final = "gpu_hours_lost"
+GPU_HOURS_SAVED: Final = "gpu_hours_saved"
 
 
 class What(StrEnum):

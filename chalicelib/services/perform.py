@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Final, assert_never
+from typing import assert_never
 
 from chalicelib.domain.actions import (
     Action,
@@ -48,10 +47,9 @@ from chalicelib.services.look import cluster_of
 from chalicelib.services.moves import TakesSignals, move_runs
 from chalicelib.services.nodes import Nodes
 from chalicelib.services.one_mailbox import next_link
+from chalicelib.services.siblings import UNWATCHED, told_of, unprotected
 
 _LOG = logging.getLogger(__name__)
-
-BEATING: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/settings.py, beat_s): what wrote one lives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +146,7 @@ class Perform:
             detail = f"{other} goes on in the same mailbox: two runs would write over each other"
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
         older = self._older(job, action.name)
-        sibling = self._sibling(action, job, older)
+        sibling = self._sibling(action, job, older, incident)
         if sibling is not None:
             return sibling
         self._fence(action, job, older)
@@ -168,7 +166,7 @@ class Perform:
         self.registry.add_attempt(job, attempt, now=now)
         return result
 
-    def _sibling(self, action: ResubmitJob, job: Job, older: Sequence[str]) -> ActionResult | None:
+    def _sibling(self, action: ResubmitJob, job: Job, older: Sequence[str], incident: Incident) -> ActionResult | None:
         """The answer where another attempt of the Job lives, ours or started by hand; None where none does.
 
         `older`: the Job's attempts so far.
@@ -177,7 +175,15 @@ class Perform:
             Retryable: that cannot be told now, and nothing is started before it can.
         """
         name = action_name(action)
-        others = self.scheduler.siblings(job, besides={action.name, action.clone_of})
+        besides = {action.name, action.clone_of}
+        own = {*besides, *older}
+        try:
+            others = self.scheduler.siblings(job, besides=besides, told=told_of(incident.signals, besides=besides))
+        except RecoveryError:
+            beating = self._unprotected(action, job, own)
+            if beating is None:
+                raise
+            return beating  # no list is needed to know that one lives
         for other in others:
             owner = self.registry.job_of_attempt(other)
             if owner is None:
@@ -188,16 +194,24 @@ class Perform:
             if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
                 detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-        return self._unprotected_sibling(action, job, older)
+        return self._unprotected(action, job, own) or self._missed(action, job, own, incident)
 
-    def _unprotected_sibling(self, action: ResubmitJob, job: Job, older: Sequence[str]) -> ActionResult | None:
-        """A run that asks for no protection, and is seen only by its heartbeats in the Job's mailbox."""
-        own = {action.name, action.clone_of, *older}
-        beating = self.mailbox.beating(job, since=self.clock.now() - BEATING)
-        other = next((name for name in beating if name not in own), None)
-        if other is None:
+    def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
+        """The answer where a person has submitted the run meanwhile and it has ended: its end is weighed first."""
+        if self.clock.now() - incident.opened_at < UNWATCHED:
             return None
-        detail = f"{other}, which asks for no protection, sends heartbeats from the same mailbox"
+        other = self.scheduler.missed(job, besides=own)
+        if other is None or self.registry.job_of_attempt(other) is not None:
+            return None
+        detail = f"{other} was submitted by hand, and has ended"
+        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=other)
+
+    def _unprotected(self, action: ResubmitJob, job: Job, own: Collection[str]) -> ActionResult | None:
+        """The answer where a run that no list shows sends heartbeats from the Job's mailbox."""
+        unasked = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+        if unasked is None:
+            return None
+        detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 
     def _adopt(self, action: AdoptAttempt, incident: Incident) -> ActionResult:

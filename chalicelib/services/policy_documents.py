@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from chalicelib.domain.errors import InvalidPolicy, UnknownEntity
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy, flat
 from chalicelib.ports import Clock, PolicyShelf, StoredPolicy
 
 DEFAULT_NAME: Final = "default"
@@ -138,7 +139,7 @@ def _policy(name: str, document: Mapping[str, Any]) -> Policy:
 
 def _problems(name: str, document: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The reader stops at the first problem: what it names is taken out, and the rest is read again."""
-    left = dict(document)
+    left = copy.deepcopy(dict(document))
     for _ in range(MAX_PROBLEMS):
         try:
             _policy(name, left)
@@ -151,26 +152,21 @@ def _problems(name: str, document: Mapping[str, Any]) -> Iterator[dict[str, str]
 
 
 def _take_out(document: dict[str, Any], field: str) -> bool:
-    """Drop the member of the document in which `field` lies; False where it lies in none."""
+    """Drop the innermost member of the document in which `field` lies; False where it lies in none."""
     for member in sorted(document, key=len, reverse=True):
-        if field == member or field.startswith((f"{member}.", f"{member}[")):
+        if field == member or field.startswith(f"{member}["):
             del document[member]
+            return True
+        if field.startswith(f"{member}."):
+            inner = document[member]
+            if not (isinstance(inner, dict) and _take_out(inner, field.removeprefix(f"{member}."))):
+                del document[member]  # the field is missing there, or not as it is written
             return True
     return False
 
 
 def _changes(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    before, after = dict(_flat("", now)), dict(_flat("", then))
+    before, after = flat(now), flat(then)
     for field in sorted(before.keys() | after.keys()):
         if field not in _NOT_COMPARED and before.get(field) != after.get(field):
             yield {"field": field, "now": before.get(field), "then": after.get(field)}
-
-
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(f"{path}.{name}" if path else str(name), inner)
-    elif isinstance(value, tuple):
-        yield path, list(value)
-    else:
-        yield path, value

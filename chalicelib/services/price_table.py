@@ -43,7 +43,7 @@ class PriceTable:
         Raises:
             InvalidRequest: names the first field that is wrong, or the document is too large.
             Outdated: another version is there.
-            VersionConflict: somebody else is writing it now.
+            VersionConflict: another write is under way.
         """
         Prices.from_wire(document)
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)

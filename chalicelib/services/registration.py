@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
 from chalicelib.domain.jobs import Attempt, Job, Orchestrator
 from chalicelib.domain.known import Unknown
+from chalicelib.domain.notices import Severity
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.domain.slurm import is_another_run
 from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
@@ -47,6 +47,8 @@ class Registration:
                 return self._still_its_own(self.registry.get(job_id), signal)
             if self._is_stranger(signal, signal.attempt):
                 raise NotOurs("a name that nobody asked to protect")
+            if not self._may_ask(signal):
+                raise NotOurs("too many unknown names in this minute: not looked up")
             return self._discover(signal.attempt)
         if signal.cluster is None:
             raise NotOurs("names no job and no cluster")
@@ -57,6 +59,9 @@ class Registration:
         if signal.kind in PLATFORM_STATES:
             self.strangers.forget(attempt)
         return self.strangers.knows(attempt, now=self.clock.now())
+
+    def _may_ask(self, signal: Signal) -> bool:
+        return signal.kind in PLATFORM_STATES or self.strangers.may_ask(now=self.clock.now())
 
     def _still_its_own(self, job: Job, signal: Signal) -> Job:
         """Raises: NotOurs, once people were told, for a new job that has the name of one that we know."""
@@ -87,7 +92,7 @@ class Registration:
         attempt = signal.attempt
         if attempt is None or attempt == job.current_attempt or self._is_stranger(signal, attempt):
             return job
-        if self.registry.job_of_attempt(attempt) is not None:
+        if self.registry.job_of_attempt(attempt) is not None or not self._may_ask(signal):
             return job
         found = self._find(attempt)
         is_its = found is not None and found.job_id == job.job_id and self._is_of_its_user(found, job)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from datetime import datetime, timedelta
 from typing import Final
 
 KEPT: Final = timedelta(hours=1)
 MAX_NAMES: Final = 1_000
+# Hearsay may name a new run each time, and each question counts against the account's quota of API calls, from which
+# the recovery lives. A run that is not asked about now is found by the platform's own event, or by the sweep.
+MAX_QUESTIONS: Final = 20
+IN: Final = timedelta(minutes=1)
 
 
 class Strangers:
@@ -15,6 +19,7 @@ class Strangers:
 
     def __init__(self) -> None:
         self._until: OrderedDict[str, datetime] = OrderedDict()
+        self._asked: deque[datetime] = deque(maxlen=MAX_QUESTIONS)
 
     def add(self, name: str, *, now: datetime) -> None:
         """Nobody asked for it, as was read just now. The oldest name gives way where there are too many."""
@@ -27,6 +32,13 @@ class Strangers:
         """Whether the name was added within the hour."""
         until = self._until.get(name)
         return until is not None and now < until
+
+    def may_ask(self, *, now: datetime) -> bool:
+        """Whether the platform is asked about one more name that only hearsay tells of; True counts as a question."""
+        if len(self._asked) == MAX_QUESTIONS and now - self._asked[0] < IN:
+            return False
+        self._asked.append(now)
+        return True
 
     def forget(self, name: str) -> None:
         """The platform has news of it: the next to ask looks again."""

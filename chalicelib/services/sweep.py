@@ -7,16 +7,19 @@ metrics at a time, and single reads only for Jobs that one of the two, or their 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from chalicelib.domain.alert_word import left_by_alerts_alone
 from chalicelib.domain.errors import RecoveryError, Skip, VersionConflict
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, execution_name
-from chalicelib.domain.jobs import AlarmMode, Job
+from chalicelib.domain.jobs import PLAN_IGNORED, AlarmMode, Job
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from chalicelib.domain.signals import Signal
@@ -38,7 +41,6 @@ from chalicelib.ports import (
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.in_hand import LEFT_ALONE, is_new_poison, knows
 from chalicelib.services.intake import Intake
-from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep_clusters import SweepClusters
 from chalicelib.services.sweep_metrics import (
     METRICS_WINDOW,
@@ -49,15 +51,20 @@ from chalicelib.services.sweep_metrics import (
 )
 from chalicelib.services.sweep_round import Round, chunks, next_round
 from chalicelib.services.sweep_signals import (
+    BEGAN_BELOW,
+    SILENT_AFTER,
     gone_quiet,
     never_in_rhythm,
     signal_from_beat,
     signal_from_count,
     signal_from_metrics,
     signal_from_saves,
+    signal_from_start,
     signal_from_state,
     silence,
 )
+from chalicelib.services.swept import Swept as Swept
+from chalicelib.services.swept import Tally
 from rekindle.headnode.names import is_slurm, parse_attempt
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +76,8 @@ BUDGET = timedelta(seconds=40)
 # How far back a listing of states reaches beyond the time it must cover: clocks differ, and lists lag.
 LISTING_OVERLAP = timedelta(minutes=10)
 CHUNK: Final = 500  # Jobs whose metrics are read and held at once
+METRICS_A_CALL: Final = 500  # Source: CloudWatch API reference, GetMetricData
+AHEAD: Final = 8  # Jobs that each reader may be ahead of the time's check; one in six of them needs a read
 
 # A Job's turn comes once in so many rounds, by its id: whatever the cheap listings miss is seen within that time.
 ASK_STATE_EVERY: Final = 30
@@ -78,59 +87,11 @@ TIDY_ALARMS_EVERY: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """One sweep's figures; `stuck` feeds the alarm on stuck executions.
-
-    `left`: Jobs that the time was not enough for; the next sweep begins with them. `unknown`: metrics that could not
-    be read.
-    """
-
-    jobs: int = 0
-    unread: int = 0
-    left: int = 0
-    unknown: int = 0
-    reopened: int = 0
-    restarted: int = 0
-    woken: int = 0
-    stuck: int = 0
-    outcomes: tuple[Outcome, ...] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class _Tally:
-    """Figures as they come up. Of the outcomes only those that did something are kept, so that memory is bounded."""
-
-    jobs: int = 0
-    unread: int = 0
-    left: int = 0
-    unknown: int = 0
-    restarted: int = 0
-    woken: int = 0
-    stuck: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
-    silent: list[tuple[Job, Signal]] = field(default_factory=list)  # told when it is known how many there are
-    clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
-
-    def swept(self) -> Swept:
-        opened = sum(outcome.what is What.OPENED for outcome in self.outcomes)
-        return Swept(
-            jobs=self.jobs,
-            unread=self.unread,
-            left=self.left,
-            unknown=self.unknown,
-            reopened=opened,
-            restarted=self.restarted,
-            woken=self.woken,
-            stuck=self.stuck,
-            outcomes=tuple(self.outcomes),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Re-reads active Jobs and looks for open Incidents that nobody works on.
 
     `metrics_every`: a Job's metrics are read in every so-manieth round. They are what a sweep costs (docs/sweep.md).
+    `readers`: how many Jobs are read side by side; what follows from it is done one Job after the other, in order.
     """
 
     store: IncidentStore
@@ -148,10 +109,11 @@ class Sweep:
     clusters: SweepClusters | None = None
     budget: timedelta = BUDGET
     metrics_every: int = 1
+    readers: int = 1
 
     def run(self) -> Swept:
         """One sweep. A Job or Incident that cannot be read is counted and left for the next minute."""
-        tally = _Tally()
+        tally = Tally()
         until = self.clock.now() + self.budget
         self._incidents(tally)  # first: they are few, and each is a run that waits for us
         self._jobs(tally, until)
@@ -159,7 +121,7 @@ class Sweep:
 
     # ---- Jobs ------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, tally: _Tally, until: datetime) -> None:
+    def _jobs(self, tally: Tally, until: datetime) -> None:
         """From where the last sweep stopped to the end, then from the beginning to there: each Job at most once."""
         mark = self._mark()
         first = mark.cursor
@@ -190,30 +152,49 @@ class Sweep:
             _LOG.warning("the sweep's mark cannot be read", extra={"error": str(err)[:300]})
             return SweepMark()
 
-    def _pass(self, mark: SweepMark, tally: _Tally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
+    def _pass(self, mark: SweepMark, tally: Tally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
         """Look at the Jobs behind the mark, up to `stop`; the mark as it then is, and whether that was all of them."""
         turn = Round(number=mark.round, changed=self._changed(mark), until=until)
         try:
-            for chunk in chunks(self.registry.active(after=mark.cursor), CHUNK):
-                readings = self._readings(chunk, turn, tally)
-                for index, job in enumerate(chunk):
-                    if stop and job.job_id > stop:
+            with ThreadPoolExecutor(self.readers) if self.readers > 1 else nullcontext() as readers:
+                for chunk in chunks(self.registry.active(after=mark.cursor), CHUNK):
+                    readings = self._readings(chunk, turn, tally, readers)
+                    behind = [job for job in chunk if not stop or job.job_id <= stop]
+                    for index, (job, trouble) in enumerate(self._troubles(behind, turn, readings, readers)):
+                        if trouble is None:
+                            tally.left = len(chunk) - index
+                            return mark, False
+                        mark = self._met(job, trouble, mark, tally)
+                    if len(behind) < len(chunk):
                         return replace(mark, cursor=stop), True
-                    if self.clock.now() >= until:
-                        tally.left = len(chunk) - index
-                        return mark, False
-                    tally.jobs += job.open_incident is None
-                    if is_slurm(job.current_attempt):
-                        tally.clusters.setdefault(parse_attempt(job.current_attempt).cluster, job.policy_name)
-                    if job.open_incident is None:
-                        self._one(job, turn, readings, tally)
-                    shared = mark.has_shared or job.watch.alarms is AlarmMode.SHARED
-                    mark = replace(mark, cursor=job.job_id, met=mark.met + 1, has_shared=shared)
         except RecoveryError as err:  # the registry itself cannot be read further
             _LOG.warning("active Jobs cannot be listed", extra={"error": str(err)[:300]})
             tally.unread += 1
             return mark, False
         return replace(mark, cursor="", jobs=mark.met), True
+
+    def _troubles(
+        self, jobs: Sequence[Job], turn: Round, readings: Mapping[str, Maybe[Series]], readers: Executor | None
+    ) -> Iterator[tuple[Job, Callable[[], Signal | None] | None]]:
+        """Each Job with what tells its trouble or raises, None from where the time is up. The readers are ahead."""
+        for part in chunks(jobs, self.readers * AHEAD if readers else 1):
+            is_late = self.clock.now() >= turn.until
+            asked: list[Callable[[], Signal | None] | None] = []
+            for job in part:
+                ask: Callable[[], Signal | None] = partial(self._trouble_of, job, turn, readings_of(job, readings))
+                if readers is not None and job.open_incident is None and not is_late:
+                    ask = readers.submit(ask).result
+                asked.append(None if is_late else ask)
+            yield from zip(part, asked, strict=True)
+
+    def _met(self, job: Job, trouble: Callable[[], Signal | None], mark: SweepMark, tally: Tally) -> SweepMark:
+        tally.jobs += job.open_incident is None
+        if is_slurm(job.current_attempt):
+            tally.clusters.setdefault(parse_attempt(job.current_attempt).cluster, job.policy_name)
+        if job.open_incident is None:
+            self._one(job, trouble, tally)
+        shared = mark.has_shared or job.watch.alarms is AlarmMode.SHARED
+        return replace(mark, cursor=job.job_id, met=mark.met + 1, has_shared=shared)
 
     def _changed(self, mark: SweepMark) -> Maybe[Mapping[str, AttemptStatus]]:
         """States that changed since each Job was last looked at; Unknown means that every Job is to be asked for."""
@@ -224,23 +205,26 @@ class Sweep:
             _LOG.warning("changed states cannot be listed", extra={"why": found.why[:300]})
         return found
 
-    def _readings(self, chunk: Sequence[Job], turn: Round, tally: _Tally) -> Mapping[str, Maybe[Series]]:
+    def _readings(
+        self, chunk: Sequence[Job], turn: Round, tally: Tally, readers: Executor | None
+    ) -> Mapping[str, Maybe[Series]]:
         """All metrics of those of these Jobs that have their turn, by the query's key."""
         now = self.clock.now()
         free = [job for job in chunk if job.open_incident is None and turn.is_turn(job, self.metrics_every)]
         readings: dict[str, Maybe[Series]] = {}
         for has_own, window in ((False, MONITOR_WINDOW), (True, METRICS_WINDOW)):
             queries = [query for job in free if job.watch.has_own_metrics is has_own for query in metric_queries(job)]
-            if queries:
-                readings |= self.metrics.series_of(queries, since=now - window, until=now)
+            ask = partial(self.metrics.series_of, since=now - window, until=now)
+            for found in (readers.map if readers else map)(ask, chunks(queries, METRICS_A_CALL)):
+                readings |= found
         tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
         return readings
 
-    def _one(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], tally: _Tally) -> None:
+    def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: Tally) -> None:
         """Whatever is wrong with one Job, even a defect of ours that only it brings out, must not leave all others."""
         try:
             self.alarms.ensure(job)
-            signal = self._trouble_of(job, turn, readings_of(job, readings))
+            signal = trouble()
             if signal is not None and is_silence(signal):
                 tally.silent.append((job, signal))
             elif signal is not None:
@@ -254,7 +238,7 @@ class Sweep:
             tally.unread += 1
             _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
 
-    def _tell_silent(self, tally: _Tally) -> None:
+    def _tell_silent(self, tally: Tally) -> None:
         """Jobs that fell silent in the same sweep make their common source the suspect: each Signal says how many."""
         for job, signal in tally.silent:
             try:
@@ -305,13 +289,44 @@ class Sweep:
             seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)
             beat = self.mailbox.beat(job, seen)
             if beat.beat_at is not None:  # a monitor that beats judges its run itself
-                return signal_from_beat(job, beat, now=now)
+                said = self._from_metrics_since(job, readings, beat) or signal_from_beat(job, beat, now=now)
+                return said or self._began_below(job, beat)
         step, bad = readings["step"], readings["bad"]
         poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
         if poisoned is not None or not isinstance(step, Known):
             return poisoned
         quiet = gone_quiet(job, step.value, now=now) if job.mailbox else None
         return silence(job, [step.value], now=now) or quiet
+
+    def _began_below(self, job: Job, beat: AttemptView) -> Signal | None:
+        """An attempt of ours that a person was given while it waited to start, and that has ignored its resume plan."""
+        if job.attempt_number <= 1 or not isinstance(beat.first_step, Known):
+            return None
+        attempts = self.registry.attempts(job.job_id)
+        own = next((one for one in attempts if one.name == job.current_attempt), None)
+        signal = signal_from_start(job, beat, own) if own is not None else None
+        if own is None or signal is None:
+            return None
+        newest = self.store.list_for_job(job.job_id, limit=1)
+        if not newest or newest[0].phase is not Phase.HANDED_OVER or newest[0].incident_id != own.incident_id:
+            return None  # its own recovery has verified it, or a person has said that it shall be left alone
+        return None if newest[0].outcome == PLAN_IGNORED else signal
+
+    def _from_metrics_since(self, job: Job, readings: Mapping[str, Maybe[Series]], beat: AttemptView) -> Signal | None:
+        """Of a run whose heartbeats have stopped: what its metrics tell of the time after the newest one. Metrics that
+        stop together with them are told as silence of the heartbeats.
+        """
+        now, steps, bad = self.clock.now(), readings["step"], readings["bad"]
+        if beat.beat_at is None or now - beat.beat_at < SILENT_AFTER:
+            return None
+        counted: Series = ()
+        if isinstance(bad, Known):
+            counted = tuple((at, count) for at, count in bad.value if at >= beat.beat_at)
+        poisoned = signal_from_count(job, counted, now=now)
+        if poisoned is not None or not isinstance(steps, Known):
+            return poisoned
+        went_on = tuple((at, step) for at, step in steps.value if at >= beat.beat_at + SILENT_AFTER)
+        return gone_quiet(job, went_on, now=now, beat_at=beat.beat_at)
 
     def _unheard(
         self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
@@ -339,14 +354,14 @@ class Sweep:
         newest = self.store.list_for_job(job.job_id, limit=1)
         if not newest or newest[0].attempt != job.current_attempt:
             return False
-        if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal):
+        if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal) or BEGAN_BELOW in signal.evidence:
             return False  # what the run itself says is new, and intake weighs it
         is_handed_over = newest[0].phase is Phase.HANDED_OVER and knows(newest[0], signal)
         return is_handed_over or newest[0].outcome in LEFT_ALONE
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
-    def _incidents(self, tally: _Tally) -> None:
+    def _incidents(self, tally: Tally) -> None:
         now = self.clock.now()
         running: frozenset[str] | None = None
         for incident, look_by in self.store.list_open():

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
+from typing import TypeVar
 
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Maybe
 from chalicelib.domain.observations import AttemptStatus
 from chalicelib.ports import SweepMark
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +43,8 @@ def next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
     )
 
 
-def chunks(jobs: Iterable[Job], size: int) -> Iterator[list[Job]]:
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """`size` at a time."""
-    rest = iter(jobs)
+    rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk

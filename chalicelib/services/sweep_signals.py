@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from chalicelib.domain.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.jobs import Job
+from chalicelib.domain.jobs import Attempt, Job, is_far_below
 from chalicelib.domain.known import Known, Maybe, Unknown
 from chalicelib.domain.observations import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
@@ -27,6 +27,7 @@ from rekindle.headnode.names import is_slurm
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
 SILENT_AFTER = timedelta(minutes=10)
+BEGAN_BELOW: Final = "began_below"  # in a Signal's evidence: the first step of an attempt that ignored its plan
 QUIET_AFTER = timedelta(minutes=6)  # without a heartbeat and without a metric: six of the latter
 # A run whose log metrics stop: parsing and delivery take minutes, evaluations log nothing, and a wrong word costs a
 # healthy run. Twice the silence that ordinary pauses of an hour-long history show, and never less than the floor.
@@ -110,6 +111,26 @@ def signal_from_beat(job: Job, view: AttemptView, *, now: datetime) -> Signal | 
     )
 
 
+def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | None:
+    """The attempt began far below the step that it was told to resume at: what was trained since is trained again."""
+    if not isinstance(own.resume_step, Known) or not isinstance(view.first_step, Known):
+        return None
+    if not is_far_below(view.first_step, own.resume_step):
+        return None
+    resume, first = own.resume_step.value, view.first_step.value
+    return Signal(
+        kind=SignalKind.SILENT,
+        source=SignalSource.SWEEP,
+        occurred_at=view.beat_at or own.submitted_at,
+        dedupe_key=f"beat:{view.name}:began:{first}"[:200],
+        summary=f"{view.name} was to resume at step {resume}, and began at step {first}, says its heartbeat",
+        job_id=job.job_id,
+        attempt=view.name,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", BEGAN_BELOW: first, "resume_step": resume},
+    )
+
+
 def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now: datetime) -> Signal | None:
     """What the training job's own metrics say; `readings` by "loss", "step", "grad_norm".
 
@@ -124,12 +145,12 @@ def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now:
 
 
 def _loss_trouble(job: Job, series: Mapping[str, Series]) -> Signal | None:
-    losses, steps, norms = series.get("loss", ()), dict(series.get("step", ())), dict(series.get("grad_norm", ()))
+    losses, steps = series.get("loss", ()), dict(series.get("step", ()))
     has_steps = bool(steps) and all(at in steps for at, _ in losses)
     watch, worst, seen_at = LossWatch(), None, None
     for index, (at, loss) in enumerate(losses):
         step = int(steps[at]) if has_steps else index
-        for verdict in watch.update(Point(step=step, loss=loss, grad_norm=norms.get(at))):
+        for verdict in watch.update(Point(step=step, loss=loss)):
             if verdict.severity is Severity.ACT:
                 worst, seen_at = verdict, at
     if worst is None or seen_at is None or watch.health not in (Health.SPIKING, Health.DIVERGING):
@@ -182,9 +203,11 @@ def _of_current(
 def signal_from_count(job: Job, bad: Series, *, now: datetime) -> Signal | None:
     """Values that were not finite in each of the last minutes; single ones come with fp16 loss scaling and say nothing.
 
-    For a Job that sends metrics and has no heartbeat that can be read.
+    For a Job that sends metrics and has no heartbeat that can be read. A metric is the Job's: what was counted before
+    the current attempt was submitted is an earlier one's.
     """
-    times = [at for at, count in bad if count > 0]
+    began_at = job.attempt_started_at
+    times = [at for at, count in bad if count > 0 and (began_at is None or at >= began_at)]
     if len(times) < BAD_MINUTES or now - times[-1] > BAD_WITHIN or times[-1] - times[-BAD_MINUTES] > BAD_WITHIN:
         return None
     return _of_current(
@@ -246,19 +269,20 @@ def never_in_rhythm(
     )
 
 
-def gone_quiet(job: Job, steps: Series, *, now: datetime) -> Signal | None:
-    """The heartbeat of a run that has a monitor cannot be found, and its metrics have stopped: told. Each alone may be
-    its channel; whether the run moves is known by neither.
+def gone_quiet(job: Job, steps: Series, *, now: datetime, beat_at: datetime | None = None) -> Signal | None:
+    """The heartbeat of a run that has a monitor cannot be found, or is from `beat_at` and old, and its metrics have
+    stopped: told. Each alone may be its channel; whether the run moves is known by neither.
     """
     if not steps or now - steps[-1][0] <= QUIET_AFTER:
         return None
     heard_at = steps[-1][0]
+    beat = "no heartbeat is to be found" if beat_at is None else f"no heartbeat since {beat_at:%H:%M}"
     return _of_current(
         job,
         kind=SignalKind.SILENT,
         at=now,
         key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}",
-        text=f"no heartbeat is to be found, and no metric since {heard_at:%H:%M}",
+        text=f"{beat}, and no metric since {heard_at:%H:%M}",
         fault=FaultClass.UNCLEAR,
         evidence={"silent_s": round((now - heard_at).total_seconds())},
     )

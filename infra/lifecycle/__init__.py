@@ -6,6 +6,7 @@ OUT/rekindle/             to be put beside on_create.sh in the bucket of the lif
     rekindle.env            the agent's settings
     requirements.txt        exact versions, with hashes where the wheels are beside it
     wheels/                 the package and all it needs: nothing comes from the network at install time
+    python.tar.gz           the Python that runs it, where --python names one
 OUT/iam-head-node.json    the policy for the role of the controller group
 """
 
@@ -32,6 +33,7 @@ POLICY: Final = "iam-head-node.json"
 SETTINGS: Final = "rekindle.env"
 REQUIREMENTS: Final = "requirements.txt"
 WHEELS: Final = "wheels"
+PYTHON: Final = "python.tar.gz"
 # What the agent imports, and what that needs in turn, at the versions that it is tested with.
 NEEDED: Final = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
 
@@ -125,8 +127,8 @@ def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Pat
     return "".join(lines)
 
 
-def write(place: Place, out: Path, *, package: str, wheels: Sequence[Path]) -> None:
-    """Write the folder and the policy, anew. Raises: OSError, LifecycleError."""
+def write(place: Place, out: Path, *, package: str, wheels: Sequence[Path], python: Path | None = None) -> None:
+    """Write the folder and the policy, anew. `python`: see --python. Raises: OSError, LifecycleError."""
     folder = out / FOLDER
     if folder.exists():
         shutil.rmtree(folder)
@@ -138,6 +140,8 @@ def write(place: Place, out: Path, *, package: str, wheels: Sequence[Path]) -> N
         (folder / WHEELS).mkdir()
         for wheel in wheels:
             shutil.copy(wheel, folder / WHEELS / wheel.name)
+    if python is not None:
+        shutil.copy(python, folder / PYTHON)
     versions = pins((ROOT / "requirements-dev.txt").read_text(encoding="utf-8"))
     (folder / REQUIREMENTS).write_text(requirements(versions, package, wheels), encoding="utf-8")
     (out / POLICY).write_text(json.dumps(policy(place), indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`rekindle slurm-agent install`: the folder that a head node installs the agent from.
+"""`rekindle slurm-agent`: the agent on a cluster's head node, from its installation to its removal.
 
 This module is loaded by every `rekindle` command (its entry point names it), so it imports what it needs only to run.
 """
@@ -6,42 +6,185 @@ This module is loaded by every `rekindle` command (its entry point names it), so
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from infra.lifecycle.options import add_options
-from rekindle.cli.errors import CommandFailed, Misused
+from infra.lifecycle.options import add_names, add_options, add_wheels
+from rekindle.cli.errors import CommandFailed, Exit, Misused, NotFound, Unreachable
 
-_INSTALL: Final = """\
+if TYPE_CHECKING:
+    from infra.lifecycle import Place
+    from infra.lifecycle.head_node import Ran, Way
+
+_BUNDLE: Final = """\
 Write what a Slurm head node needs to run the agent: lifecycle script, systemd unit, settings, the packages with their
 hashes, and the IAM policy for its role. Nothing is changed in the account. Where each goes:
 docs/hyperpod-slurm.md."""
+_WHERE: Final = """
+It runs on the head node: over a session of Systems Manager (needs the AWS CLI and session-manager-plugin), or with
+--here on this machine, as root. What it does there stands in /var/log/rekindle-install.log. It may be run again."""
+# verb -> (help, needs the folder, is asked for)
+VERBS: Final[dict[str, tuple[str, bool, bool]]] = {
+    "install": ("install the agent or update it, and start it; 0: it is installed and runs", True, True),
+    "upgrade": ("install this version where an agent is installed; one that does not run is taken back", True, True),
+    "rollback": ("go back to the version before, with its settings and a journal that it can read", False, True),
+    "uninstall": ("stop it, give back the jobs it holds and the nodes it drained, and remove it", False, True),
+    "status": (
+        "what is installed and whether it runs; 0: it runs, 1: it does not, 3: nothing is installed",
+        False,
+        False,
+    ),
+    "stop": ("stop it at once, for this cluster alone; no run is ended, and nothing is asked", False, False),
+}
 
 
 def register(subparsers: Any) -> None:
     """Add the command to the `rekindle` parser."""
-    agent = subparsers.add_parser("slurm-agent", help="what a Slurm head node needs to run the agent")
+    agent = subparsers.add_parser("slurm-agent", help="the agent on a Slurm head node: install, upgrade, stop, remove")
     verbs = agent.add_subparsers(dest="verb", required=True, metavar="VERB")
-    install = verbs.add_parser(
-        "install",
-        help="write the folder that the head node installs the agent from",
-        description=_INSTALL,
+    bundle = _verb(verbs, "bundle", "write the folder that a head node installs the agent from", _BUNDLE)
+    add_options(bundle)
+    bundle.set_defaults(run=_bundle, extra="cli")
+    for name, (help_, has_folder, is_asked) in VERBS.items():
+        verb = _verb(verbs, name, help_, f"{help_[0].upper()}{help_[1:]}.{_WHERE}")
+        add_names(verb)
+        verb.add_argument("--here", action="store_true", help="this machine is the head node")
+        verb.add_argument("--group", metavar="NAME", help="the instance group of the head node (asked of the cluster)")
+        if has_folder:
+            add_wheels(verb)
+        if name != "status":
+            verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        if is_asked:
+            verb.add_argument("--yes", action="store_true", help="do not ask")
+        if name == "uninstall":
+            verb.add_argument("--force", action="store_true", help="remove it also where not all can be given back")
+        verb.set_defaults(run=_on_the_head_node, extra="cli")
+
+
+def _verb(verbs: Any, name: str, help_: str, description: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=help_,
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_options(install)
-    install.set_defaults(run=_install, extra="cli")
+    return made
 
 
-def _install(args: argparse.Namespace) -> int:
+def _bundle(args: argparse.Namespace) -> int:
     """Raises: Misused, CommandFailed."""
     from infra.lifecycle import LifecycleError
     from infra.lifecycle.make import make
     from rekindle.wire import MailboxError
 
-    if args.no_wheels != bool(args.package):
-        raise Misused("--no-wheels and --package belong together")
+    _check(args)
     try:
         make(args)
     except (LifecycleError, MailboxError) as err:
         raise CommandFailed(str(err)) from err
-    return 0
+    return Exit.OK
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises: Misused."""
+    if args.no_wheels != bool(args.package):
+        raise Misused("--no-wheels and --package belong together")
+    if args.python is not None and not args.python.is_file():
+        raise Misused(f"--python: there is no file {args.python}")
+
+
+def _on_the_head_node(args: argparse.Namespace) -> int:
+    """Raises: CliError."""
+    from rekindle.headnode.names import check_cluster
+    from rekindle.wire import MailboxError
+
+    _, has_folder, is_asked = VERBS[args.verb]
+    if args.group and args.here:
+        raise Misused("--group and --here cannot both be")
+    try:
+        check_cluster(args.cluster)
+    except MailboxError as err:
+        raise Misused(f"--cluster: {err}") from err
+    with tempfile.TemporaryDirectory(prefix="rekindle-agent-") as scratch:
+        place, folder = None, None
+        if has_folder:
+            _check(args)
+            place = _place(args)
+            folder = _folder(args, place, Path(scratch))
+        way = _way(args, place)
+        if is_asked or getattr(args, "dry_run", False):
+            told = _told(args, way.run([args.verb, "--dry-run"], folder))
+            if told != Exit.OK or args.dry_run:
+                return told
+            _ask(args)
+        force = ["--force"] if getattr(args, "force", False) else []
+        return _told(args, way.run([args.verb, *force], folder))
+
+
+def _ask(args: argparse.Namespace) -> None:
+    """Raises: CommandFailed."""
+    from rekindle.cli.asking import ask
+
+    ask(args, f"{args.verb} as said above, on the head node of {args.cluster}")
+
+
+def _told(args: argparse.Namespace, ran: Ran) -> int:
+    """Prints what the script said. Raises: CommandFailed, NotFound, Misused."""
+    from rekindle.cli.reading import out
+    from rekindle.cli.table import clean
+
+    for line in ran.output.splitlines():
+        out(clean(line))
+    if ran.code == Exit.OK:
+        return Exit.OK
+    what = f"slurm-agent {args.verb}: {args.cluster}"
+    if ran.code == Exit.NOT_FOUND:
+        raise NotFound(f"{what}: what is asked for is not installed there")
+    raise CommandFailed(f"{what}: it ended with {ran.code}, see /var/log/rekindle-install.log there")
+
+
+def _place(args: argparse.Namespace) -> Place:
+    """Raises: CommandFailed."""
+    from infra.lifecycle import LifecycleError
+    from infra.lifecycle.make import place_of
+    from rekindle.wire import MailboxError
+
+    try:
+        return place_of(args)
+    except (LifecycleError, MailboxError) as err:
+        raise CommandFailed(str(err)) from err
+
+
+def _folder(args: argparse.Namespace, place: Place, scratch: Path) -> Path:
+    """Raises: CommandFailed."""
+    from infra.lifecycle import FOLDER, LifecycleError
+    from infra.lifecycle.make import make_at
+
+    try:
+        make_at(args, place, scratch)
+    except LifecycleError as err:
+        raise CommandFailed(str(err)) from err
+    return scratch / FOLDER
+
+
+def _way(args: argparse.Namespace, place: Place | None) -> Way:
+    """Raises: CliError."""
+    from botocore.exceptions import BotoCoreError
+
+    from infra.lifecycle.head_node import Here, Session, target_of
+    from rekindle.cli.table import clean
+
+    if args.here:
+        return Here()
+    import boto3
+
+    region = place.region if place else args.region  # what brings no folder must not need the stack
+    try:
+        session = boto3.session.Session(region_name=region)
+        target = target_of(session.client("sagemaker"), args.cluster, args.group)
+        s3 = session.client("s3")
+    except BotoCoreError as err:
+        raise Unreachable(f"--region: {clean(str(err))}") from err
+    return Session(target=target, region=region, s3=s3, bucket=place.bucket if place else "", cluster=args.cluster)

@@ -22,16 +22,20 @@ def make(options: argparse.Namespace) -> None:
     Raises:
         LifecycleError, MailboxError, OSError: it cannot be made; the message says why.
     """
-    place = _place(options)
-    with tempfile.TemporaryDirectory(prefix="rekindle-lifecycle-") as scratch:
-        wheels = [] if options.no_wheels else _wheels(Path(scratch))
-        write(place, options.out, package=options.package or "", wheels=wheels)
+    make_at(options, place_of(options), options.out)
     print(f"{options.out / FOLDER}: put it beside on_create.sh; {SETTINGS} in it holds the agent's settings")
     print(f"{options.out / POLICY}: add it to the execution role of the controller group")
 
 
-def _place(options: argparse.Namespace) -> Place:
-    """Raises: LifecycleError."""
+def make_at(options: argparse.Namespace, place: Place, out: Path) -> None:
+    """Write the folder and the policy below `out`. Raises: LifecycleError, OSError."""
+    with tempfile.TemporaryDirectory(prefix="rekindle-lifecycle-") as scratch:
+        wheels = [] if options.no_wheels else _wheels(Path(scratch))
+        write(place, out, package=options.package or "", wheels=wheels, python=options.python)
+
+
+def place_of(options: argparse.Namespace) -> Place:
+    """Where the service is: as the options say, else as the stack does. Raises: LifecycleError, MailboxError."""
     names = ("bucket", "bus", "region", "account")
     given = {name: getattr(options, name) for name in (*names, "partition") if getattr(options, name)}
     if any(name not in given for name in names):

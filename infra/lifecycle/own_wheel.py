@@ -6,7 +6,9 @@ What the agent on a head node runs is then never another version than the operat
 from __future__ import annotations
 
 import base64
+import calendar
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +35,9 @@ def _built(folder: Path) -> Path:
     copy_sources(source)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q", "wheel", "--no-deps"]
     command += ["--wheel-dir", str(folder), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # The same source is the same wheel, so that installing it again changes nothing. Source: reproducible-builds.org.
+    same = os.environ | {"SOURCE_DATE_EPOCH": str(calendar.timegm((*_EPOCH, 0, 0, 0)))}
+    done = subprocess.run(command, env=same, capture_output=True, text=True, check=False)
     shutil.rmtree(source)
     if done.returncode != 0:
         raise LifecycleError(f"pip wheel failed: {done.stderr.strip()[-500:]}")

@@ -1,24 +1,39 @@
 #!/bin/bash
-# Installs Rekindle's agent on a Slurm head node, and tells every node the cluster's name.
+# Installs Rekindle's agent on a Slurm head node, tells every node the cluster's name, and looks after what it installed.
 #
-# HyperPod: put the folder that `rekindle slurm-agent install` makes beside on_create.sh, and call this at its end, on every
+# HyperPod: put the folder that `rekindle slurm-agent bundle` makes beside on_create.sh, and call this at its end, on every
 # node (docs/hyperpod-slurm.md). It is safe to run again, and is run again whenever HyperPod makes the node anew.
-# ParallelCluster, plain Slurm: run it by hand, as root, on the head node.
+# ParallelCluster, plain Slurm: run it by hand, as root, on the head node. `rekindle slurm-agent VERB` runs it from anywhere.
 #
-# It never fails a node: a lifecycle script that fails takes the whole cluster's creation with it. Whatever goes wrong is
-# logged, and the exit code is 0 unless --strict is given.
-#
-#   rekindle_agent.sh [--strict] [--controller | --not-controller] [--from s3://BUCKET/PREFIX] [--root DIR]
+#   rekindle_agent.sh [VERB] [--dry-run] [--force] [--strict] [--controller | --not-controller] [--from s3://BUCKET/PREFIX] [--root DIR]
+#     install            (the default) install or update, start, and keep the version before; nothing to do is fine
+#     upgrade            the same where an agent is installed, and only there
+#     rollback           back to the version before, with its settings and a journal that it can read
+#     uninstall          stop, release the jobs that are held by us, resume the nodes drained by us, remove everything
+#     status             what is installed, whether it runs, what its own --check says
+#     stop               stop at once, and stay stopped; no run is ended
+#     --dry-run          say what would be done, and do nothing
+#     --force            with uninstall: remove also where not all could be given back
+#     --strict           exit codes tell how it ended: always so where a VERB is given. Without, always 0: a lifecycle
+#                        script that fails takes the whole cluster's creation with it
 #     --controller       do not look whether this is a head node
 #     --from             fetch the folder first (aws s3 cp), for a node to which only this file was brought
-#     --root             install below another root, for tests and images
+#     --root             install below another root (REKINDLE_ROOT), for tests and images
+# Exit codes: 0 done, for status also: installed and running; 1 failed, or not running; 2 wrong usage; 3 not installed.
+# Everything that is done stands in /var/log/rekindle-install.log.
 set -u
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-strict=0 root='' role='' from='' bad_usage=''
+strict=0 root=${REKINDLE_ROOT:-} role='' from='' bad_usage='' verb='' dry='' force=''
 while [ $# -gt 0 ]; do
     case $1 in
+    install | upgrade | rollback | uninstall | status | stop)
+        [ -z "$verb" ] || bad_usage="two verbs: $verb and $1"
+        verb=$1 strict=1
+        ;;
     --strict) strict=1 ;;
+    --dry-run) dry=1 ;;
+    --force) force=1 ;;
     --controller) role=controller ;;
     --not-controller) role=other ;;
     --from)
@@ -35,13 +50,25 @@ while [ $# -gt 0 ]; do
 done
 
 log_file=$root/var/log/rekindle-install.log
-mkdir -p "$root/var/log" 2>/dev/null
+[ -n "$dry" ] || mkdir -p "$root/var/log" 2>/dev/null
+[ -z "$dry" ] && [ "$verb" != status ] || log_file=/dev/null
+SERVICE=rekindle-agent.service
+opt=$root/opt/rekindle state=$root/var/lib/rekindle unit=$root/etc/systemd/system/$SERVICE env_to=$root/etc/rekindle/agent.env
 say() {
     printf '%s rekindle_agent: %s\n' "$(date -u +%FT%TZ)" "$*" | tee -a "$log_file" 2>/dev/null || true
 }
 fail() {
     say "ERROR: $*"
     exit 1
+}
+refuse() { # refuse CODE TEXT
+    say "ERROR: ${*:2}"
+    exit "$1"
+}
+# Says it; true where it shall also be done.
+would() {
+    [ -z "$dry" ] || say "would $*"
+    [ -z "$dry" ]
 }
 
 # Prints one fact of SageMaker's files: `cluster` its name, `role` controller or other. Nothing where they do not say it.
@@ -98,8 +125,9 @@ find_role() {
 }
 
 find_python() {
-    local candidate
-    for candidate in "${REKINDLE_PYTHON:-}" python3.13 python3.12 python3.11 python3.10 python3; do
+    local candidate own=''
+    own=$(own_python)
+    for candidate in "${REKINDLE_PYTHON:-}" "$own" python3.13 python3.12 python3.11 python3.10 python3; do
         [ -n "$candidate" ] || continue
         if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
             python=$(command -v "$candidate")
@@ -107,6 +135,19 @@ find_python() {
         fi
     done
     return 1
+}
+
+# The Python that the folder carries, unpacked under its digest: `rekindle slurm-agent bundle --python ARCHIVE`.
+own_python() {
+    local archive=$here/python.tar.gz digest home
+    [ -r "$archive" ] || return 0
+    digest=$(sha256sum <"$archive" | cut -c1-16)
+    home=$opt/python-$digest
+    if [ -z "$dry" ] && [ ! -e "$home/.complete" ]; then
+        rm -rf "$home"
+        { mkdir -p "$home" && tar -xzf "$archive" -C "$home" && touch "$home/.complete"; } >>"$log_file" 2>&1 || return 0
+    fi
+    echo "$home/python/bin/python3"
 }
 
 install_python() { # Ubuntu 22.04 brings 3.10; Ubuntu 20.04 and Amazon Linux 2023 bring an older one, 3.11 lies beside it
@@ -119,29 +160,25 @@ install_python() { # Ubuntu 22.04 brings 3.10; Ubuntu 20.04 and Amazon Linux 202
     fi >>"$log_file" 2>&1
 }
 
-# One environment per content of the bundle: an update makes another one, and is in force when `current` points to it.
+# One environment per content of the bundle, with the unit that came with it: an update makes another one.
 install_package() {
-    local digest home requirements=$here/requirements.txt
-    [ -r "$requirements" ] || fail "there is no $requirements: make the folder with rekindle slurm-agent install"
-    digest=$({ cat "$requirements"; cd "$here" && ls wheels 2>/dev/null; "$python" --version; } | sha256sum | cut -c1-16)
-    home=$root/opt/rekindle/$digest
-    if [ ! -e "$home/.complete" ]; then
-        rm -rf "$home"
-        mkdir -p "$root/opt/rekindle" || fail "$root/opt/rekindle cannot be made"
-        "$python" -m venv "$home" >>"$log_file" 2>&1 || fail "no virtual environment could be made with $python"
-        local pip=("$home/bin/python" -m pip install -q --disable-pip-version-check --no-input -r "$requirements")
-        # With the wheels in the folder nothing comes from the network, and each is checked by its hash.
-        [ -d "$here/wheels" ] && pip+=(--no-index --find-links "$here/wheels" --require-hashes)
-        timeout 600 "${pip[@]}" >>"$log_file" 2>&1 || fail "the package could not be installed: see $log_file"
-        touch "$home/.complete"
-        say "installed into $home"
-    fi
-    if [ "$(readlink "$root/opt/rekindle/current")" != "$home" ]; then
-        # In one step: the service that starts in between must find the old one or the new one.
-        if ! { ln -sfn "$home" "$root/opt/rekindle/.next" && mv -T "$root/opt/rekindle/.next" "$root/opt/rekindle/current"; }; then
-            fail "$root/opt/rekindle/current cannot be set"
-        fi
-    fi
+    local digest requirements=$here/requirements.txt
+    [ -r "$requirements" ] || fail "there is no $requirements: make the folder with rekindle slurm-agent bundle"
+    [ -r "$here/$SERVICE" ] || fail "the unit $here/$SERVICE is not there"
+    digest=$({ cat "$requirements" "$here/$SERVICE"; cd "$here" && ls wheels 2>/dev/null; "$python" --version; } | sha256sum | cut -c1-16)
+    home=$opt/$digest
+    [ -e "$home/.complete" ] && return
+    would "make $home with $python and install the package there" || return 0
+    rm -rf "$home"
+    mkdir -p "$opt" || fail "$opt cannot be made"
+    "$python" -m venv "$home" >>"$log_file" 2>&1 || fail "no virtual environment could be made with $python"
+    local pip=("$home/bin/python" -m pip install -q --disable-pip-version-check --no-input -r "$requirements")
+    # With the wheels in the folder nothing comes from the network, and each is checked by its hash.
+    [ -d "$here/wheels" ] && pip+=(--no-index --find-links "$here/wheels" --require-hashes)
+    timeout 600 "${pip[@]}" >>"$log_file" 2>&1 || fail "the package could not be installed: see $log_file"
+    put 644 "$home/$SERVICE" <"$here/$SERVICE" || fail "the unit could not be written"
+    touch "$home/.complete"
+    say "installed into $home"
 }
 
 put() { # put MODE TARGET: standard input becomes the file, whole or not at all
@@ -150,30 +187,157 @@ put() { # put MODE TARGET: standard input becomes the file, whole or not at all
     mv -f "$beside" "$2"
 }
 
+point() { # point NAME HOME: in one step, so that a service that starts in between finds the old one or the new one
+    ln -sfn "$2" "$opt/.next" && mv -T "$opt/.next" "$opt/$1" || fail "$opt/$1 cannot be set"
+}
+
+version_at() { # what `current` or `previous` points to, if it is whole
+    local found
+    found=$(readlink "$opt/$1" 2>/dev/null)
+    [ -n "$found" ] && [ -e "$found/.complete" ] && echo "$found"
+}
+
+# `journal PYTHON-OF keep|back VERSION`: see rekindle/agent/keeping.py.
+journal() {
+    local found
+    found=$(sed -n 's/^REKINDLE_STATE_DIR=//p' "$env_to" 2>/dev/null | tail -n 1)
+    "$1/bin/python" -m rekindle.agent.keeping "$2" "${found:-$state}/agent.sqlite" "$3/agent.sqlite" >>"$log_file" 2>&1 ||
+        { systemctl start "$SERVICE"; fail "the journal of ${found:-$state} cannot be kept, so nothing was changed: see $log_file"; }
+}
+
+systemd() {
+    command -v systemctl >/dev/null || fail "no systemctl: run $opt/current/bin/python -m rekindle.agent by other means"
+    systemctl "$@"
+}
+is_active() { systemctl -q is-active "$SERVICE" 2>/dev/null; }
+
+# Type=exec counts a start as done once the program is there: an agent that ends at once is seen by asking for a while.
+has_settled() {
+    local seconds
+    for ((seconds = 0; seconds < ${REKINDLE_SETTLE_S:-6}; seconds++)); do
+        is_active || return 1
+        sleep 1
+    done
+    is_active
+}
+
+stop_service() { # it finishes the order that it is at; one that waits to be started again is not active, and stopped too
+    systemd stop "$SERVICE" || fail "the service did not stop"
+}
+
 start_service() {
     # What runs is noted once it runs: a start that failed is made up for by the next run.
-    local unit=$root/etc/systemd/system/rekindle-agent.service noted=$root/opt/rekindle/.running wanted
-    command -v systemctl >/dev/null || fail "no systemctl: run $root/opt/rekindle/current/bin/python -m rekindle.agent by other means"
-    wanted=$({ readlink "$root/opt/rekindle/current"; cat "$unit" "$root/etc/rekindle/agent.env"; } | sha256sum)
+    local noted=$opt/.running wanted
+    wanted=$({ readlink "$opt/current"; cat "$unit" "$env_to"; } | sha256sum)
     if [ "$wanted" != "$(cat "$noted" 2>/dev/null)" ]; then
-        systemctl daemon-reload || fail "systemctl daemon-reload failed"
-        systemctl enable rekindle-agent.service >>"$log_file" 2>&1 || fail "the service could not be enabled"
-        systemctl restart rekindle-agent.service || fail "the service did not start: journalctl -u rekindle-agent"
+        systemd daemon-reload || { say "systemctl daemon-reload failed"; return 1; }
+        systemd enable "$SERVICE" >>"$log_file" 2>&1 || { say "the service could not be enabled"; return 1; }
+        systemd restart "$SERVICE" && has_settled || { say "the service did not start: journalctl -u rekindle-agent"; return 1; }
         printf '%s\n' "$wanted" >"$noted"
         say "the agent was started"
-    elif ! systemctl -q is-active rekindle-agent.service; then
-        systemctl start rekindle-agent.service || fail "the service did not start: journalctl -u rekindle-agent"
+    elif ! is_active; then
+        systemd enable "$SERVICE" >>"$log_file" 2>&1
+        systemd start "$SERVICE" && has_settled || { say "the service did not start: journalctl -u rekindle-agent"; return 1; }
         say "the agent was started again"
     else
         say "nothing to do: the agent runs as it should"
     fi
 }
 
+# Puts a version in force: its unit, its settings, its folder.
+flip() { # flip HOME
+    put 644 "$unit" <"$1/$SERVICE" && put 600 "$env_to" <"$1/agent.env" || fail "unit and settings cannot be written"
+    point current "$1"
+}
+
+need_root() {
+    [ -n "$root" ] || [ "$(id -u)" = 0 ] || refuse 1 "this needs root: sudo bash $0 $verb"
+}
+need_installed() {
+    home=$(version_at current) || refuse 3 "no agent is installed here"
+}
+
+go_back() { # go_back FROM TO BEFORE: BEFORE, if there is one, becomes the version before
+    stop_service
+    journal "$1" keep "$1"
+    journal "$1" back "$2"
+    flip "$2"
+    if [ -n "$3" ]; then point previous "$3"; else rm -f "$opt/previous"; fi
+}
+
+rollback() {
+    need_installed
+    local before
+    before=$(version_at previous) || refuse 3 "no version before is here to go back to"
+    would "stop the agent, go back from $home to $before with its settings, and start it" || return 0
+    go_back "$home" "$before" "$home"
+    start_service || fail "the version before does not run either"
+    say "the agent is $before again; the next rollback returns to $home"
+}
+
+uninstall() {
+    local left=0
+    if ! home=$(version_at current); then
+        [ -e "$opt" ] || [ -e "$unit" ] || refuse 3 "no agent is installed here"
+        say "what is here is not whole: nothing can be given back by it"
+        left=1
+    elif [ -n "$dry" ]; then
+        would "stop and disable the agent, then:"
+        agent --give-back --dry-run
+    else
+        stop_service
+        # Every way out comes by here: a stopped agent that is run again would be no removal.
+        systemd disable "$SERVICE" >>"$log_file" 2>&1
+        agent --give-back 2>>"$log_file" || left=1
+    fi
+    [ "$left" = 0 ] || [ -n "$force" ] || [ -n "$dry" ] ||
+        fail "not all was given back, so nothing was removed: see docs/agent.md, or say --force"
+    would "remove $unit, $root/etc/rekindle, $opt, $state" || return 0
+    systemctl disable --now "$SERVICE" >>"$log_file" 2>&1
+    rm -rf "$unit" "$root/etc/rekindle" "$opt" "$state" || fail "not all files could be removed"
+    systemctl daemon-reload >>"$log_file" 2>&1
+    say "removed"
+}
+
+agent() { # the agent's own command line, with its settings
+    (
+        set -a
+        # shellcheck disable=SC1090
+        . "$env_to"
+        PATH=/opt/slurm/bin:/opt/slurm/sbin:$PATH REKINDLE_STATE_DIR=${REKINDLE_STATE_DIR:-$state} exec "$opt/current/bin/python" -m rekindle.agent "$@"
+    )
+}
+
+status() {
+    need_installed
+    say "installed: $home, $("$home/bin/python" -m rekindle.agent --version 2>&1 | tail -n 1)"
+    say "before it: $(version_at previous || echo none)"
+    agent --check 2>&1
+    is_active || refuse 1 "the agent does not run: journalctl -u rekindle-agent"
+    say "the agent runs"
+}
+
+stop_at_once() {
+    need_installed
+    would "stop and disable the agent; no run is ended" || return 0
+    systemd disable --now "$SERVICE" >>"$log_file" 2>&1 || fail "the service did not stop"
+    is_active && fail "the service did not stop"
+    say "the agent is stopped, and stays so, until: systemctl enable --now rekindle-agent"
+}
+
 main() {
-    local cluster python=''
-    [ -z "$bad_usage" ] || fail "$bad_usage"
+    local cluster python='' home='' before='' older=''
+    [ -z "$bad_usage" ] || refuse 2 "$bad_usage"
+    [ -n "$dry" ] || need_root
+    case $verb in
+    rollback) rollback; return ;;
+    uninstall) uninstall; return ;;
+    status) status; return ;;
+    stop) stop_at_once; return ;;
+    upgrade) need_installed ;;
+    esac
     if [ -n "$from" ]; then
-        here=$root/opt/rekindle/bundle
+        here=$opt/bundle
         mkdir -p "$here" || fail "$here cannot be made"
         timeout 300 aws s3 cp --recursive --only-show-errors "${from%/}/" "$here/" >>"$log_file" 2>&1 ||
             fail "the folder could not be fetched from $from"
@@ -185,7 +349,9 @@ main() {
         say "WARNING: this is $cluster, and the folder was made for $made_for: the agent's rights may be that cluster's"
     fi
     cluster=${cluster:-$made_for}
-    if [ -n "$cluster" ]; then # for the monitors on all nodes, where SageMaker's own file is for root only
+    if [ -n "$cluster" ] && [ "$cluster" != "$(cat "$root/etc/rekindle/cluster" 2>/dev/null)" ] &&
+        would "leave the name $cluster in $root/etc/rekindle/cluster"; then
+        # For the monitors on all nodes, where SageMaker's own file is for root only.
         put 644 "$root/etc/rekindle/cluster" <<<"$cluster" || fail "$root/etc/rekindle/cluster cannot be written"
     fi
     find_role
@@ -193,18 +359,54 @@ main() {
         say "not the head node: only the cluster's name (${cluster:-unknown}) was left here"
         return
     fi
-    [ -r "$env_file" ] || fail "there is no $env_file: make the folder with rekindle slurm-agent install"
+    [ -r "$env_file" ] || fail "there is no $env_file: make the folder with rekindle slurm-agent bundle"
     grep -q '^REKINDLE_BUCKET=.' "$env_file" || fail "$env_file: REKINDLE_BUCKET is missing"
-    find_python || { install_python && find_python; } ||
-        fail "no Python of 3.10 or newer with venv: install one and name it in REKINDLE_PYTHON"
+    if ! find_python; then
+        would "install python3.11 by apt or dnf" || return 0
+        install_python && find_python || fail "no Python of 3.10 or newer with venv: install one and name it in REKINDLE_PYTHON"
+    fi
+    before=$(version_at current)
+    older=$(version_at previous)
     install_package
+    if [ -n "$dry" ]; then
+        [ "$before" = "$home" ] || would "put $home in force${before:+ instead of $before}"
+        would "start the agent unless it runs so already" || return 0
+    fi
     {
         grep -v '^REKINDLE_CLUSTER=' "$env_file"
         [ -z "$cluster" ] || printf 'REKINDLE_CLUSTER=%s\n' "$cluster"
-    } | put 600 "$root/etc/rekindle/agent.env" || fail "$root/etc/rekindle/agent.env cannot be written"
-    put 644 "$root/etc/systemd/system/rekindle-agent.service" <"$here/rekindle-agent.service" ||
-        fail "the unit could not be written"
-    start_service
+        # What an administrator has set here besides, such as REKINDLE_PARTITIONS, stays.
+        [ ! -r "$env_to" ] || awk -F= 'NR == FNR { ours[$1]; next } !($1 in ours) && $1 != "REKINDLE_CLUSTER"' "$env_file" "$env_to"
+    } | put 600 "$home/agent.env" || fail "$home/agent.env cannot be written"
+    if [ -n "$before" ] && [ "$before" != "$home" ]; then
+        stop_service
+        [ -e "$before/$SERVICE" ] || cp -p "$unit" "$before/$SERVICE" # a version that was installed without them beside it
+        [ -e "$before/agent.env" ] || cp -p "$env_to" "$before/agent.env"
+        journal "$home" keep "$before"
+        point previous "$before"
+    fi
+    flip "$home"
+    put 755 "$opt/$(basename "${BASH_SOURCE[0]}")" <"${BASH_SOURCE[0]}" || fail "$opt cannot be written to"
+    if ! start_service; then
+        [ -n "$before" ] && [ "$before" != "$home" ] || fail "the agent is installed and does not run"
+        go_back "$home" "$before" "$older"
+        rm -rf "$home"
+        start_service || fail "neither the new version nor the one before runs"
+        fail "the new version does not run: the agent is $before as before"
+    fi
+    tidy
+}
+
+tidy() { # versions that are neither in force nor the one before, and Pythons that neither uses
+    local one kept
+    kept=" $(readlink -f "$opt/current") $(readlink -f "$opt/previous") "
+    for one in "$opt"/[0-9a-f]*; do
+        [ -e "$one/.complete" ] && [[ $kept != *" $(readlink -f "$one") "* ]] && rm -rf "$one"
+    done
+    for one in "$opt"/python-*; do
+        grep -qs "^home = $one/" "$opt/current/pyvenv.cfg" "$opt/previous/pyvenv.cfg" || rm -rf "$one"
+    done
+    return 0
 }
 
 (main)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from chalicelib.domain.policy import overlaid
 from localcloud.demo.director import Director
 from localcloud.demo.options import parser
 from localcloud.demo.picture import draw
@@ -89,7 +90,7 @@ def _run(out: Path, faults: tuple[Fault, ...], extra: Fault | None, options: arg
 def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: int, stream: TextIO) -> Result:
     data = out / "data"
     write_dataset(data)
-    policy = {**POLICY_DOCUMENT, **(SPIKE_POLICY if Fault.SPIKE in faults else {})}
+    policy = overlaid(POLICY_DOCUMENT, SPIKE_POLICY if Fault.SPIKE in faults else {})
     monitor = MONITOR if Fault.FREEZE in faults else PATIENT_MONITOR
     reference = Undisturbed(EXAMPLE / "reference.py", data=data, seed=seed, workers=WORKERS)
     with (

@@ -33,26 +33,32 @@ POLICY = "demo"
 POLICY_DOCUMENT: Mapping[str, Any] = {
     "schema": 1,
     "name": POLICY,
-    "backoff_s": [0, 1, 2],
-    "checkpoint_deadline_s": 8,
-    "hang_deadline_s": 2,
-    "stop_limit_s": 60,
-    "start_limit_s": 120,
-    "silent_limit_s": 60,
-    "look_min_s": 1,
-    "look_max_s": 2,
-    "same_data_retries": 1,
-    "skip_margin_steps": 0,
-    "skip_steps": 2,
+    "resubmission": {"backoff_s": [0, 1, 2]},
+    "timing": {
+        "checkpoint_deadline_s": 8,
+        "hang_deadline_s": 2,
+        "stop_limit_s": 60,
+        "start_limit_s": 120,
+        "silent_limit_s": 60,
+        "look_min_s": 1,
+        "look_max_s": 2,
+    },
+    "loss": {
+        "same_data_retries": 1,
+        "skip_margin_steps": 0,
+        "skip_steps": 2,
+    },
 }
 # A stretch of bad data, as long as a few looks take, and what is done about it: PaLM's remedy in small.
 SPIKE_BATCHES = 400
 SPIKE_WEIGHT = 4.0  # of its records, instead of 1: the loss is four times what it was
 SPIKE_POLICY: Mapping[str, Any] = {
-    "spike_heal_steps": 10,
-    "spike_rewind_steps": 20,
-    "skip_margin_steps": 0,
-    "skip_steps": SPIKE_BATCHES,
+    "loss": {
+        "spike_heal_steps": 10,
+        "spike_rewind_steps": 20,
+        "skip_margin_steps": 0,
+        "skip_steps": SPIKE_BATCHES,
+    },
     # At thirty steps a second, a spike may count as a divergence before anybody has looked twice.
     "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
 }

@@ -1,7 +1,7 @@
 """`python -m rekindle.agent`: the agent on a Slurm head node. See docs/agent.md.
 
-Exit codes: 0 ended as asked, 1 something is missing or does not work (`--check`, `--once`, a fault of ours), 2 wrong
-settings, 3 another agent runs on the same state directory.
+Exit codes: 0 ended as asked, 1 something is missing or left (`--check`, `--once`, `--give-back`) or a fault of ours, 2
+wrong settings, 3 another agent runs on the same state directory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from botocore.exceptions import BotoCoreError
 from rekindle.agent.aws import Clients, make_clients
 from rekindle.agent.check import check
 from rekindle.agent.clock import AwsClock
+from rekindle.agent.leaving import give_back
 from rekindle.agent.lock import Taken, take
-from rekindle.agent.process import Agent
+from rekindle.agent.process import LAST_NEWS_S, Agent
 from rekindle.agent.settings import Settings, SettingsError
 from rekindle.agent.slurm.build import build
 
@@ -50,10 +51,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--state-dir", help="where its SQLite file lies (REKINDLE_STATE_DIR; /var/lib/rekindle)")
     made.add_argument("--poll", dest="poll_s", metavar="SECONDS", help="how often Slurm is read (REKINDLE_POLL_S; 10)")
     made.add_argument("--lock-wait", type=float, default=LOCK_WAIT_S, metavar="SECONDS", help=argparse.SUPPRESS)
+    made.add_argument("--dry-run", action="store_true", help="with --give-back: say what would be done, and do nothing")
     made.add_argument("--verbose", action="store_true", help="log more")
     made.add_argument("--version", action="version", version=f"rekindle {metadata.version('rekindle')}")
     mode = made.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true", help="say what is found and what is missing, then end")
+    mode.add_argument(
+        "--give-back", action="store_true", help="release what it holds, resume the nodes that it drained, then end"
+    )
     mode.add_argument("--once", action="store_true", help="one look at Slurm, one at the queue, then end")
     return made
 
@@ -77,8 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BotoCoreError as err:  # no region, or a profile that is not there
         print(f"rekindle.agent: AWS_REGION (--region): {err}", file=sys.stderr)
         return BAD_SETTINGS
+    if options.dry_run and not options.give_back:
+        print("rekindle.agent: --dry-run belongs to --give-back", file=sys.stderr)
+        return BAD_SETTINGS
     if options.check:
         return OK if check(settings, clients, build, print) else NOT_OK
+    if options.give_back and options.dry_run:  # beside an agent that runs
+        return _give_back(_agent(settings, clients, None), is_dry=True)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -90,14 +100,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as err:
         print(f"rekindle.agent: --state-dir {settings.state_dir}: {err}", file=sys.stderr)
         return BAD_SETTINGS
-    return _live(settings, clients, guard, stop, is_once=options.once)
+    agent = _agent(settings, clients, guard)
+    return _give_back(agent, is_dry=False) if options.give_back else _live(agent, stop, is_once=options.once)
 
 
-def _live(settings: Settings, clients: Clients, guard: int, stop: threading.Event, *, is_once: bool) -> int:
+def _agent(settings: Settings, clients: Clients, guard: int | None) -> Agent:
     clock = AwsClock()
     for client in (clients.sqs, clients.s3, clients.events):
         clock.follow(client)
-    agent = Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard)
+    return Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard)
+
+
+def _give_back(agent: Agent, *, is_dry: bool) -> int:
+    if not is_dry:
+        agent.watch.turn()  # what is known of followed jobs is read back where the state was lost
+    is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry)
+    if not is_dry:
+        agent.watch.turn()
+        agent.publisher.flush(LAST_NEWS_S)  # the whiteboard shows how it was left
+        agent.store.settle()
+    return OK if is_all else NOT_OK
+
+
+def _live(agent: Agent, stop: threading.Event, *, is_once: bool) -> int:
     if is_once:
         lines = agent.once()
         for line in lines:

@@ -94,6 +94,8 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
             deeds=nothing,
             resource_config=settings.resource_config,
             environ=settings.environ,
+            partitions=settings.partitions,
+            accounts=settings.accounts,
         )
     )
     try:
@@ -135,10 +137,17 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
     now = datetime.now(UTC).isoformat()
     name = queue_name(settings.stack, settings.cluster)
     try:
+        key = f"{cluster_prefix(settings.cluster)}check.json"
+        clients.s3.put_object(Bucket=settings.bucket, Key=key, Body=json.dumps({"v": 1, "at": now}).encode())
+        clients.s3.get_object(Bucket=settings.bucket, Key=key)["Body"].read()
+        yield Finding(what="whiteboard", is_ok=True, text=f"s3://{settings.bucket}/{cluster_prefix(settings.cluster)}")
+    except AwsError as err:
+        yield Finding(what="whiteboard", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
+    try:
         detail = {"v": 1, "cluster": settings.cluster, "agent_id": "check", "at": now, "started_at": now}
         entry = {
             "Source": SOURCE,
-            "DetailType": "Rekindle Agent Started",  # has the service make the queue
+            "DetailType": "Rekindle Agent Started",  # has the service make the queue, as it has been written for
             "Detail": json.dumps(detail),
             "EventBusName": settings.bus,
         }
@@ -148,13 +157,6 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
         yield Finding(what="bus", is_ok=not refused, text=", ".join(refused) or f"{settings.bus} takes events")
     except AwsError as err:
         yield Finding(what="bus", is_ok=False, text=text_of("PutEvents", err))
-    try:
-        key = f"{cluster_prefix(settings.cluster)}check.json"
-        clients.s3.put_object(Bucket=settings.bucket, Key=key, Body=json.dumps({"v": 1, "at": now}).encode())
-        clients.s3.get_object(Bucket=settings.bucket, Key=key)["Body"].read()
-        yield Finding(what="whiteboard", is_ok=True, text=f"s3://{settings.bucket}/{cluster_prefix(settings.cluster)}")
-    except AwsError as err:
-        yield Finding(what="whiteboard", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
     try:
         url = clients.sqs.get_queue_url(QueueName=name)["QueueUrl"]
         # Hidden for no time: an agent that runs gets the message all the same.

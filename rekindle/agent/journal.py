@@ -153,6 +153,26 @@ class Journal:
     def is_unproven(self, new_attempt: str) -> bool:
         return self._has((Verb.SUBMIT,), "new_attempt", new_attempt, (Outcome.FAILED, Outcome.REFUSED))
 
+    # ---- leaving.Holds
+
+    def holds(self, attempt: str) -> bool | None:
+        """Whether the last order that held this start, or let it go, held it; None: there was none."""
+        try:
+            name = parse_attempt(attempt)
+        except MailboxError:
+            return None
+        held = (attempt, name.restarted(name.restart - 1).name if name.restart > 0 else attempt)
+        row = self._store.read(
+            lambda db: db.execute(
+                "SELECT verb = 'hold' OR state = 'begun' FROM orders"
+                " WHERE (verb = 'hold' AND attempt IN (?, ?) AND (state = 'begun' OR outcome IN ('done', 'failed')))"
+                " OR (verb = 'requeue' AND new_attempt = ? AND (state = 'begun' OR outcome IN ('done', 'already')))"
+                " ORDER BY coalesce(done_at, begun_at, taken_at) DESC, verb = 'requeue' DESC LIMIT 1",
+                (*held, attempt),
+            ).fetchone()
+        )
+        return None if row is None else bool(row[0])
+
     def _has(
         self,
         verbs: tuple[Verb, ...],

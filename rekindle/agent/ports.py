@@ -14,7 +14,7 @@ SlurmError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -92,8 +92,22 @@ class Slurm(Protocol):
         """The job whose comment carries `attempt=<attempt>`, whatever its state and restart count; None: none known."""
         ...
 
+    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+        """A protected job of the same user that runs, or waits for its turn, as the same Job by its comment or in the
+        same mailbox; `besides` and what waits held or for another job are none. None: there is none that is known.
+        """
+        ...
+
     def node(self, name: str) -> NodeNow | None:
         """None: no such node."""
+        ...
+
+    def waiting(self) -> tuple[AttemptDoc, ...]:
+        """The protected jobs that wait held, whoever holds them."""
+        ...
+
+    def taken_out(self) -> tuple[NodeFacts, ...]:
+        """The nodes that are out of service with a reason of ours."""
         ...
 
     # ---- jobs
@@ -276,6 +290,8 @@ class Ground:
     resource_config: str  # path of resource_config.json; need not exist
     guard_fd: int | None = None
     environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
+    partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
+    accounts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

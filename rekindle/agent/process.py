@@ -62,6 +62,8 @@ class Agent:
                 resource_config=settings.resource_config,
                 guard_fd=guard_fd,
                 environ=settings.environ,
+                partitions=settings.partitions,
+                accounts=settings.accounts,
             )
         )
         self.publisher = Publisher(

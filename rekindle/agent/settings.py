@@ -22,6 +22,8 @@ ENV_BUS: Final = "REKINDLE_BUS"
 ENV_STACK: Final = "REKINDLE_STACK"
 ENV_STATE_DIR: Final = "REKINDLE_STATE_DIR"
 ENV_POLL: Final = "REKINDLE_POLL_S"
+ENV_PARTITIONS: Final = "REKINDLE_PARTITIONS"
+ENV_ACCOUNTS: Final = "REKINDLE_ACCOUNTS"
 ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
 ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
 DEFAULT_STACK: Final = "rekindle"
@@ -32,6 +34,7 @@ CLUSTER_FILE: Final = "/etc/rekindle/cluster"  # what infra/lifecycle writes for
 # Source: slurm.conf manual; HyperPod and ParallelCluster have it under /opt/slurm.
 SLURM_CONFS: Final = ("/opt/slurm/etc/slurm.conf", "/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 _STACK: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}[A-Za-z0-9])?")
+_NAME: Final = re.compile(r"[^\s,=|]{1,200}")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ARN: Final = re.compile(r"arn:[a-z-]+:sagemaker:(?P<region>[a-z0-9-]+):[0-9]{12}:cluster/.+")
 
@@ -57,6 +60,8 @@ class Settings:
     state_dir: Path
     poll_s: float
     resource_config: str
+    partitions: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -80,6 +85,7 @@ class Settings:
         poll_s = _number(text)
         if not 1.0 <= poll_s <= 60.0:
             lines.append(f"{ENV_POLL} (--poll): {text!r} is no number from 1 to 60")
+        named = {name: _names(environ.get(name, ""), name, lines) for name in (ENV_PARTITIONS, ENV_ACCOUNTS)}
         cluster, cluster_from, region = "", "", None
         try:
             cluster, cluster_from = cluster_of(environ, options.get("cluster"), resource_config)
@@ -101,6 +107,8 @@ class Settings:
             state_dir=Path(state_dir or DEFAULT_STATE_DIR),
             poll_s=poll_s,
             resource_config=resource_config,
+            partitions=named[ENV_PARTITIONS],
+            accounts=named[ENV_ACCOUNTS],
             environ=dict(environ),
         )
 
@@ -174,6 +182,13 @@ def _in_slurm_conf(path: str) -> str | None:
         return None
     found = re.search(r"^\s*ClusterName\s*=\s*([^\s#]+)", text, re.IGNORECASE | re.MULTILINE)
     return found[1] if found else None
+
+
+def _names(text: str, variable: str, lines: list[str]) -> frozenset[str]:
+    """Names of partitions or accounts, separated by commas; what is none is added to `lines`."""
+    found = [one.strip() for one in text.split(",") if one.strip()]
+    lines += [f"{variable}: {one!r} is no name" for one in found if _NAME.fullmatch(one) is None]
+    return frozenset(found)
 
 
 def _number(text: str) -> float:

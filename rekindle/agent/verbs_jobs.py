@@ -144,6 +144,8 @@ class JobHands:
             return refused(f"{order.new_attempt} is not the next start: job {doc.slurm_job} is {doc.attempt}")
         if doc.state not in ENDED:
             return refused(f"job {doc.slurm_job} has not ended, it is {doc.state}: stop it first")
+        if (other := self._other_lives(order, doc.slurm_job)) is not None:
+            return other
         turn.begin()
         self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
         again = self._slurm.job(doc.slurm_job)
@@ -168,6 +170,8 @@ class JobHands:
             )
         if (unfinished := self._still_there(turn)) is not None:
             return unfinished
+        if (other := self._other_lives(order)) is not None:
+            return other
         try:
             self._specs.check(order)
             spec = self._specs.get(order.spec)
@@ -257,9 +261,23 @@ class JobHands:
             turn.begin()
             self._at_once(doc.slurm_job)
             return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
+        if doc.held and (other := self._other_lives(turn.order, doc.slurm_job)) is not None:
+            return other
         turn.begin()
         size = self._start(doc, turn.order)
         return done(f"job {doc.slurm_job} was let go as {doc.attempt}{size}")
+
+    def _other_lives(self, order: Order, *ours: int) -> Result | None:
+        """The user has submitted the run in the moments since this was ordered: nothing is started beside it. The
+        service looks for it before it orders anything anew.
+        """
+        old = self._slurm.start(order.attempt or "")
+        if old is None:
+            return None
+        other = self._slurm.beside(old, besides={*ours, old.slurm_job})
+        if other is None:
+            return None
+        return Result(outcome=Outcome.FAILED, detail=f"job {other} of the same run is there: nothing was started")
 
     def _start(self, doc: AttemptDoc, order: Order) -> str:
         """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""

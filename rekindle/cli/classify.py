@@ -18,14 +18,15 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from rekindle.cli.errors import BadFile
 from rekindle.cli.table import Column, Style, clean, render
-from rekindle.signatures.causes import Finding, root_cause
+from rekindle.signatures.causes import LINES_APART, Finding, root_cause
 from rekindle.signatures.classifier import HEAD_BYTES, MAX_JSON_BYTES, TAIL_BYTES, Classifier, Verdict
 from rekindle.signatures.labels import LABELS, Label
 from rekindle.signatures.places import node_in, rank_in
 
 CHUNK_BYTES: Final = 1 << 18
 MAX_LINE_BYTES: Final = MAX_JSON_BYTES  # of a longer line, its two ends
-MAX_PLACES: Final = 1000  # distinct (label, rule, node, rank) that are told apart; further ones are counted together
+# Distinct (label, rule, node, rank, stretch of the log) that are told apart; further ones are counted together.
+MAX_PLACES: Final = 1000
 MAX_TEXT_CHARS: Final = 200
 _COLUMNS: Final = (
     Column("label"),
@@ -128,7 +129,7 @@ def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
     """The table of what was found, and the root cause, for people."""
     classifier = Classifier()
     rows: dict[Label, _Row] = {}
-    findings: dict[tuple[Label, str, str | None, int | None], Finding] = {}
+    findings: dict[tuple[Label, str, str | None, int | None, int], Finding] = {}
     number = 0
     for lines in chunks:
         for line in lines:
@@ -138,9 +139,9 @@ def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
                 continue
             text = line[:HEAD_BYTES].decode("utf-8", "replace")
             _count(rows, verdict, number, text)
-            key = (verdict.label, verdict.rule, node_in(text), rank_in(text))
+            key = (verdict.label, verdict.rule, node_in(text), rank_in(text), number // LINES_APART)
             if key not in findings and len(findings) >= MAX_PLACES:
-                key = (verdict.label, verdict.rule, None, None)
+                key = (verdict.label, verdict.rule, None, None, -1)
             known = findings.get(key)
             findings[key] = (
                 replace(known, count=known.count + 1)
@@ -150,7 +151,7 @@ def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
     found = sum(row.count for row in rows.values())
     parts = [f"{number} lines, {found} of them say that something is wrong"]
     if rows:
-        cause = root_cause(findings.values())
+        cause = root_cause(findings.values(), is_one_log=True)
         shown = sorted(rows.items(), key=lambda item: (item[1].verdict.order, item[1].first_line))
         parts += [
             "",

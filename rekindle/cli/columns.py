@@ -32,11 +32,6 @@ LOSSES: Final = (
     ("reduced_train_loss", "NeMo"),
     ("Value", "TensorBoard's CSV export"),
 )
-GRAD_NORMS: Final = (
-    ("grad_norm", "Rekindle's own; Hugging Face"),
-    ("train/grad_norm", "Hugging Face in Weights & Biases"),
-    ("grad-norm", "Megatron-LM"),
-)
 _OWN: Final = ("seconds", "iter_seconds", "eval_since_prev")
 # A chart exported from Weights & Biases has `RUN - METRIC`, and beside it the smallest and largest of each bin.
 _RUN_AND_METRIC: Final = " - "
@@ -62,10 +57,9 @@ def found_columns(header: Sequence[str], name: str, chosen: Chosen) -> dict[str,
         "step": _one(titles, name, "step", STEPS, chosen.step),
         "loss": _one(titles, name, "loss", LOSSES, chosen.loss),
     }
-    norm = next((alias for alias, _ in GRAD_NORMS if alias in titles), None)
-    for role, title in (("grad_norm", norm), *((own, own) for own in _OWN)):
-        if title in titles:
-            columns[role] = _only(titles, title, name)
+    for own in _OWN:
+        if own in titles:
+            columns[own] = _only(titles, own, name)
     return columns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli import (
@@ -14,6 +15,7 @@ from rekindle.cli import (
     policies,
     prices,
     reading,
+    report,
     switches,
     undelivered,
 )
@@ -78,8 +80,14 @@ def _reading(commands: Any) -> None:
     incidents.add_argument("--since", type=since, metavar="TIME", help="opened since: 24h, 7d, 2026-11-20T10:00Z")
     seen = looking(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
     seen.add_argument("cluster", nargs="?", type=name, metavar="NAME")
-    show = looking(commands, "show", reading.show, "one Incident's story; with --watch until it closes")
+    show = looking(commands, "show", report.show, "one Incident's story; with --watch until it closes")
     show.add_argument("incident", type=name, metavar="INCIDENT")
+    show.add_argument(
+        "--report",
+        action="store_true",
+        help="a signed link to its page, for a browser or a phone, instead of the story",
+    )
+    show.add_argument("--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file")
 
 
 def _jobs(commands: Any) -> None:

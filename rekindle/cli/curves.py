@@ -1,5 +1,5 @@
-"""A training curve in a file, read row by row: columns step, loss, and where they are known grad_norm, seconds,
-iter_seconds, eval_since_prev. CSV, TSV, or JSON in the forms of curve_json.py; columns.py knows other names of columns.
+"""A training curve in a file, read row by row: columns step, loss, and where they are known seconds, iter_seconds,
+eval_since_prev. CSV, TSV, or JSON in the forms of curve_json.py; columns.py knows other names of columns.
 
 Every mistake is one `BadFile` that names the file, the row (counted from 0, without the header) and the column.
 An empty cell is "not logged"; `nan`, `inf` and `-inf`, however written, are values.
@@ -136,7 +136,6 @@ def _point(row: _Row) -> Point:
     return Point(
         step=int(step),
         loss=row.number_of("loss"),
-        grad_norm=row.number_of("grad_norm"),
         elapsed_s=row.number_of("seconds"),
         step_s=row.number_of("iter_seconds"),
         is_after_evaluation=TRUTHS[flag],

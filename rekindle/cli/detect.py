@@ -1,4 +1,4 @@
-"""`rekindle detect FILE`: where a recovery would have been started on a recorded curve.
+"""`rekindle detect FILE`: where a recovery would have been started on a recorded curve, or (`--watch`) a look taken.
 
 The rows are fed one by one, and an alarm is printed at the row that raised it: nothing looks ahead, so the command can
 also follow a run through a pipe.
@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("row", right=True),
     Column("step", right=True),
     Column("kind"),
+    Column("severity"),
     Column("onset", right=True),
     Column("seen", right=True),
     Column("usual", right=True),
@@ -36,7 +37,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One verdict that is worth a recovery, and the row that raised it (counted from 0)."""
+    """One verdict, and the row that raised it (counted from 0)."""
 
     row: int
     verdict: Verdict
@@ -45,11 +46,14 @@ class Alarm:
 class Curve:
     """Reads a file's points through all detectors. Keeps the points only if a plot needs them."""
 
-    def __init__(self, path: str, chosen: Chosen | None = None, *, keeps_points: bool = False) -> None:
+    def __init__(
+        self, path: str, chosen: Chosen | None = None, *, keeps_points: bool = False, tells_watches: bool = False
+    ) -> None:
         self._path = path
         self._chosen = chosen
         self.name = "standard input" if path == "-" else clean(Path(path).name)
         self._keeps_points = keeps_points
+        self._told = tuple(Severity) if tells_watches else (Severity.ACT,)
         self.points: list[Point] = []
         self.rows = 0
 
@@ -61,7 +65,7 @@ class Curve:
             if self._keeps_points:
                 self.points.append(point)
             for verdict in (*loss.update(point), *throughput.update(point)):
-                if verdict.severity is Severity.ACT:
+                if verdict.severity in self._told:
                     yield Alarm(row, verdict)
 
 
@@ -71,12 +75,18 @@ def register(commands: Any) -> None:
     description = (
         "Feed a curve's rows to the detectors, one by one, and print the alarms worth a recovery. "
         "CSV, TSV, trainer_state.json, JSON lines, TensorBoard's and Weights & Biases' exports. "
-        "Columns: step, loss, and if known grad_norm, seconds, iter_seconds, eval_since_prev. "
+        "Columns: step, loss, and if known seconds, iter_seconds, eval_since_prev. "
         "docs/detection.md tells more."
     )
     parser = commands.add_parser("detect", help=help_, description=description, allow_abbrev=False)
     parser.add_argument("file", metavar="FILE", help="the curve; - reads standard input")
     parser.add_argument("--json", action="store_true", help="one object per alarm and line, at once")
+    parser.add_argument(
+        "--watch",
+        dest="tells_watches",  # `watch` is what other commands call being repeated
+        action="store_true",
+        help="also tell what is worth a look and no recovery",
+    )
     parser.add_argument("--plot", type=_picture, metavar="OUT.png|OUT.svg", help="draw the curve and its alarms")
     parser.add_argument("--step-column", metavar="NAME", help="which column is the step, where its name is unusual")
     parser.add_argument("--loss-column", metavar="NAME", help="which column is the loss, where its name is unusual")
@@ -86,7 +96,7 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the alarms of one curve."""
     chosen = Chosen(step=args.step_column, loss=args.loss_column)
-    curve = Curve(args.file, chosen, keeps_points=args.plot is not None)
+    curve = Curve(args.file, chosen, keeps_points=args.plot is not None, tells_watches=args.tells_watches)
     alarms = []
     for alarm in curve.alarms():
         alarms.append(alarm)
@@ -95,7 +105,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         if alarms:
             print(render(_COLUMNS, [_cells(alarm) for alarm in alarms], Style.of(sys.stdout)))
-        print(f"{_count(len(alarms), 'alarm')} in {_count(curve.rows, 'row')}")
+        watches = sum(alarm.verdict.severity is Severity.WATCH for alarm in alarms)
+        seen = f" and {_count(watches, 'watch', 'es')}" if args.tells_watches else ""
+        print(f"{_count(len(alarms) - watches, 'alarm')}{seen} in {_count(curve.rows, 'row')}")
     if args.plot is not None:
         _plot(curve, alarms, args.plot)
     return 0
@@ -146,6 +158,7 @@ def _cells(alarm: Alarm) -> tuple[object, ...]:
         alarm.row,
         verdict.step,
         verdict.kind.value,
+        verdict.severity.value,
         onset,
         _short(seen),
         _short(usual),
@@ -158,5 +171,5 @@ def _short(value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, what: str, plural: str = "s") -> str:
+    return f"{number:,} {what}{'' if number == 1 else plural}"

@@ -60,7 +60,7 @@ def register(commands: Any) -> None:
 
 def setup(args: argparse.Namespace) -> int:
     """Look at the set-up as it stands: stack, API, Jobs, clusters."""
-    account = _account(args)
+    account = account_of(args)
     is_told = sys.stderr.isatty() and not args.json
     with ExitStack() as held:
         service: Service | None = None
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         stack=args.stack or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
         bucket=args.bucket or os.environ.get("REKINDLE_BUCKET") or None,
     )
-    return _end(args, examine(given, _account(args) if needs_aws else Account()))
+    return _end(args, examine(given, account_of(args) if needs_aws else Account()))
 
 
 def _end(args: argparse.Namespace, found: list[Finding]) -> int:
@@ -133,7 +133,7 @@ def _end(args: argparse.Namespace, found: list[Finding]) -> int:
     return int(Exit.FAILED if has_errors(found) else Exit.OK)
 
 
-def _account(args: argparse.Namespace) -> Account:
+def account_of(args: argparse.Namespace) -> Account:
     """The account that the operator's own credentials lead to. Raises: Misused for a profile that does not exist."""
     if getattr(args, "offline", False):
         return Account(why_none="--offline")

@@ -27,6 +27,7 @@ LARGE_Z = 3.0
 LARGE_STEPS = 10  # of a log with several steps per row: what two rows and more stand for
 SPARSE_STEPS = 5  # steps per row from which hard data is no longer a run of neighbours
 TAIL_ROWS = 4  # on the slow way down, between the baseline and half way up
+CLIMB_ROWS = 4  # each higher than the one before: batches are hard in no such order
 LONG_STEPS = 20  # smaller excursions that heal sooner are not worth a recovery
 LONG_TAIL_ROWS = 8
 EARLY_STEPS = 500  # of a run: a small excursion has no record to be judged by, and a recovery would save little
@@ -57,6 +58,7 @@ class Excursion:
     """The record of one excursion, of fixed size. `add` each row; then ask `trouble` and `end`."""
 
     __slots__ = (
+        "_climb",
         "_gap",
         "_is_early",
         "_lasts",
@@ -100,6 +102,7 @@ class Excursion:
         self._previous = scale.value
         self._moved = 0.0
         self._moves = self._tail = 0
+        self._climb = 1  # rows in a row that each stand higher than the one before, by more than noise
         self._left = scale.rise  # how far up the newest row is that is not back
         self._lasts = rows  # that are up
 
@@ -107,8 +110,10 @@ class Excursion:
         """The next row."""
         self.rows += 1
         rise = value - self.reference
+        self._climb = self._climb + 1 if value > self._previous + self._noise else 0
         if value < self.heal_to:
             self.good += 1
+            self._previous = value
             return
         self.good = 0
         self._lasts += 1
@@ -163,8 +168,8 @@ class Excursion:
             if worst > at_once:
                 return FAR_UP
             if worst > large:
-                if self._tail >= TAIL_ROWS:
-                    return "comes down slowly"
+                if self._tail >= TAIL_ROWS or self._climb >= CLIMB_ROWS:
+                    return "comes down slowly" if self._tail >= TAIL_ROWS else "climbs row by row"
                 if gap >= SPARSE_STEPS and lasts * gap >= LARGE_STEPS:
                     return "stays up"
         if lasts * gap >= LONG_STEPS and lasts > 2:

@@ -24,7 +24,6 @@ class Trouble(StrEnum):
     LOSS_SPIKE = "loss_spike"
     DIVERGENCE = "divergence"
     RESTART_DISCONTINUITY = "restart_discontinuity"
-    GRAD_NORM = "grad_norm"
     HANG = "hang"
     THROUGHPUT_DROP = "throughput_drop"
     STRAGGLER = "straggler"
@@ -51,7 +50,6 @@ class Point:
 
     step: int
     loss: float | None = None
-    grad_norm: float | None = None
     elapsed_s: float | None = None
     step_s: float | None = None
     is_after_evaluation: bool = False

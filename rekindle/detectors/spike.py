@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from rekindle.detectors.excursion import COARSE_STEPS, FAR_UP, End, Excursion
+from rekindle.detectors.excursion import COARSE_STEPS, FAR_UP, HEAL_ROWS, End, Excursion
 from rekindle.detectors.habits import EXAMPLES, Habits
 from rekindle.detectors.points import Evidence, Point, Severity, Trouble, Verdict
 from rekindle.detectors.scale import WINDOW, LossScale
@@ -20,6 +20,9 @@ DRIFT = 2.5  # taken from the sum at each row: noise must not add up
 SUM = 9.0  # more than one row can bring (PEAK_Z - DRIFT), less than two (11)
 RISE = 0.20  # of the loss: less is a bump, not worth a recovery
 HABIT = 1.25  # times what the highest rows of late have reached: runs with a habit of lone far rows are healthy
+SEEN_ROWS = 2  # of few steps each, since the sum left zero: worth a look
+SEEN_RISE = 0.05  # of the loss, for that
+SEEN_Z, COARSE_SEEN_RISE = 5.0, 0.10  # the same for one row that stands for many steps
 LEARNED_ROWS = 1  # of each spike count as a habit; the rest of it is the same event
 COARSE_RISE = 0.13  # of the loss, where one row stands for many steps
 QUIET_ROWS = 10  # rows after a spike in which only a higher one is news
@@ -39,6 +42,7 @@ class LossSpike:
         "_far_step",
         "_habit",
         "_habits",
+        "_is_told",
         "_peak",
         "_peak_z",
         "_quiet",
@@ -65,6 +69,7 @@ class LossSpike:
         self._sum = self._peak = self._peak_z = self._habit = 0.0
         self._rows = self._start_step = 0
         self._far_step: int | None = None
+        self._is_told = False  # whether the rows since the sum left zero have had their `watch`
         self._quiet = QUIET_ROWS
 
     @property
@@ -74,8 +79,8 @@ class LossSpike:
 
     @property
     def is_watching(self) -> bool:
-        """Whether a row of late was far, and nothing says that it is trouble."""
-        return not self.is_on and (self._far_step is not None or self._event is not None)
+        """Whether rows of late were far or worth a look, and nothing says that it is trouble."""
+        return not self.is_on and (self._far_step is not None or self._event is not None or self._is_told)
 
     @property
     def is_returning(self) -> bool:
@@ -86,6 +91,7 @@ class LossSpike:
         """The level of now is the baseline, unless a spike worth a recovery goes on."""
         if not self.is_on:
             self._event = self._far_step = None
+            self._is_told = False
             self._sum = 0.0
             self.scale.settle()
 
@@ -119,6 +125,7 @@ class LossSpike:
                 self._habits.remember_lone(self._peak)
             self._sum = self._peak = self._peak_z = 0.0
             self._far_step = None
+            self._is_told = False
             self._quiet += 1
         event = self._event
         scale.learn(is_usual=event is None or event.good > 0 or event.rows <= LEARNED_ROWS + 1)
@@ -159,16 +166,32 @@ class LossSpike:
             rule = event.trouble()
             if rule and not self._is_explained(point, event, rule):
                 event.act()
+                self._is_told = True
                 self.onset_step = event.start_step
                 self.heal_to = event.heal_to
                 verdict = self._verdict(point, loss, rule, Severity.ACT)
-        if verdict is None and score > PEAK_Z and self._far_step is None and rise > scale.needs(COARSE_RISE):
-            verdict = self._verdict(point, loss, "one row", Severity.WATCH)
+        if self._far_step is None and score > PEAK_Z and rise > scale.needs(COARSE_RISE):
             self._far_step = point.step
-        self._quiet = 0 if is_far else self._quiet + 1
-        if event is not None:
-            self._sum = min(self._sum, SUM)
+        if verdict is None and not self._is_told:
+            rule = self._seen(score, rise)
+            if rule:
+                self._is_told = True
+                verdict = self._verdict(point, loss, rule, Severity.WATCH)
+        self._quiet = 0 if event is not None or (is_far and score > PEAK_Z) else self._quiet + 1
+        self._sum = min(self._sum, SUM)
         return verdict
+
+    def _seen(self, score: float, rise: float) -> str:
+        """The rule by which the rows up to this one are worth a look; "" while they are not.
+
+        Where a row stands for few steps, one of them is a batch; a second one that is up makes it the run's affair.
+        """
+        scale = self.scale
+        if scale.gap >= COARSE_STEPS:
+            return "one row" if score > SEEN_Z and rise > scale.needs(COARSE_SEEN_RISE) else ""
+        if self._rows < SEEN_ROWS or self._sum <= SUM or rise <= scale.needs(SEEN_RISE):
+            return ""
+        return "several rows" if self._peak > HABIT * self._habit else ""
 
     def _is_explained(self, point: Point, event: Excursion, rule: str) -> bool:
         """Whether an announced change or a habit of the run explains it."""
@@ -182,7 +205,9 @@ class LossSpike:
         return has_fallen or self._is_habit(point, event.worst, event)
 
     def _is_habit(self, point: Point, height: float, event: Excursion) -> bool:
-        return self._habits.explain(point.step, height, event.rows, age=self.scale.rows * self.scale.gap)
+        # A run that goes on is as old as its steps say, however short its record here.
+        age = max(point.step, self.scale.rows * self.scale.gap)
+        return self._habits.explain(point.step, height, event.rows, age=age)
 
     def _end(self, point: Point, event: Excursion) -> None:
         scale = self.scale
@@ -197,12 +222,14 @@ class LossSpike:
         self._worst = event.worst
         self._event = None
         self._far_step = None
+        self._is_told = False
         self._sum = 0.0
         if event.has_acted or ended is End.GIVEN_UP:
             self.ended = ended
             self.onset_step, self.heal_to = event.start_step, event.heal_to
-        elif ended is End.SETTLED:
-            scale.settle()
+        if ended is End.SETTLED or (ended is End.HEALED and event.good < HEAL_ROWS):
+            scale.settle()  # the level it has come to, which may stand above the one that it left
+            self._quiet = QUIET_ROWS
 
     def _is_far(self, score: float, rise: float) -> bool:
         """Whether the rows since the sum left zero are an excursion."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from rekindle.detectors.divergence import Divergence
 from rekindle.detectors.excursion import HEAL_ROWS, End
-from rekindle.detectors.gradnorm import GradNorm
 from rekindle.detectors.kinds import LossKind, Meaning
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
 from rekindle.detectors.planned import LearningRates, Planned
@@ -35,7 +34,6 @@ class LossWatch:
         "_planned",
         "_rates",
         "divergence",
-        "grad_norm",
         "healed_step",
         "nonfinite",
         "onset_step",
@@ -51,7 +49,6 @@ class LossWatch:
         self.spike = LossSpike()
         self.restart = RestartDiscontinuity(self.spike)
         self.divergence = Divergence(self.spike)
-        self.grad_norm = GradNorm()
         self.onset_step: int | None = None
         self.healed_step: int | None = None
         self._finite_rows = REARM_AFTER  # since the last bad value, and no more than the detector needs to know
@@ -94,14 +91,11 @@ class LossWatch:
         """Judge and learn one row. A row without a loss says nothing of it."""
         if point.lr is not None and self._rates.update(point.lr):
             self._planned.expect(point.step)
-        warning = self.grad_norm.update(point) if point.grad_norm is not None else None
         loss = point.loss
         if loss is None:
-            return NOTHING if warning is None else (warning,)
+            return NOTHING
         verdict = self._finite(point) if -math.inf < loss < math.inf else self._bad_value(point, loss)
-        if verdict is None:
-            return NOTHING if warning is None else (warning,)
-        return (verdict,) if warning is None else (verdict, warning)
+        return NOTHING if verdict is None else (verdict,)
 
     def _finite(self, point: Point) -> Verdict | None:
         spike, divergence = self.spike, self.divergence

@@ -225,9 +225,10 @@ class NodeFacts:
     """One node as Slurm shows it. `state` is the base state in lower case, `flags` the others (drain, fail, …).
 
     `instance_id` and `group` come from resource_config.json, None where it does not name the node. `jobs` are the
-    Slurm jobs on it now. `gpus` are GPU UUIDs, and `serial` the machine's serial number, where somebody has written
-    them down for the instance that stands there (docs/lemons.md); empty and None where not. `booted_at` is when its
-    operating system started, as Slurm shows it. `seen_at`, which the document leaves out, is when all that held last.
+    Slurm jobs on it now, `others` those of them that never asked for protection. `gpus` are GPU UUIDs, and `serial` the
+    machine's serial number, where somebody has written them down for the instance that stands there (docs/lemons.md);
+    empty and None where not. `booted_at` is when its operating system started, as Slurm shows it. `seen_at`, which the
+    document leaves out, is when all that held last.
     """
 
     name: str
@@ -237,6 +238,7 @@ class NodeFacts:
     instance_id: str | None = None
     group: str | None = None
     jobs: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
     gpus: tuple[str, ...] = ()
     serial: str | None = None
     booted_at: datetime | None = None
@@ -252,6 +254,7 @@ class NodeFacts:
             "instance_id": self.instance_id,
             "group": self.group,
             "jobs": list(self.jobs),
+            "others": list(self.others),
             "gpus": list(self.gpus),
             "serial": self.serial,
             "booted_at": _at(self.booted_at),
@@ -269,6 +272,7 @@ class NodeFacts:
             instance_id=reader.optional_text("instance_id", 32),
             group=reader.optional_text("group", 63),
             jobs=tuple(_list(reader, "jobs")),
+            others=tuple(_list(reader, "others")),
             gpus=_texts(reader, "gpus"),
             serial=reader.optional_text("serial", 64),
             booted_at=_moment(reader, "booted_at"),

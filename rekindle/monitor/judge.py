@@ -37,8 +37,7 @@ class Judge:
     """`judge` is the late thread's; `news` may be read by any.
 
     may_judge: whether this rank follows the loss. may_speak: whether it is the one that says what it found. has_pace:
-    whether it judges the pace of steps, which is rank 0's. is_scaled: whether a gradient scaler is at work; a gradient
-    norm that is not finite is then the scaler's business.
+    whether it judges the pace of steps, which is rank 0's.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class Judge:
         may_judge: Callable[[], bool],
         may_speak: Callable[[], bool],
         has_pace: bool,
-        is_scaled: Callable[[], bool],
         voice: Voice,
         on_news: Callable[[], None],
         loss_kind: LossKind = LossKind.AUTO,
@@ -55,7 +53,6 @@ class Judge:
         self._may_judge = may_judge
         self._may_speak = may_speak
         self._has_pace = has_pace
-        self._is_scaled = is_scaled
         self._voice = voice
         self._on_news = on_news
         self._loss = LossWatch(loss_kind)
@@ -76,13 +73,10 @@ class Judge:
     def judge(self, sample: Sample) -> None:
         """Judge one step; its values are numbers by now."""
         loss = sample.loss if isinstance(sample.loss, float) else None
-        grad_norm = sample.grad_norm if isinstance(sample.grad_norm, float) else None
-        if grad_norm is not None and not math.isfinite(grad_norm) and self._is_scaled():
-            grad_norm = None
         while self._announced:
             self._loss.expect(*self._announced.popleft())
         lr = _learning_rate(sample)
-        point = Point(step=sample.step, loss=loss, grad_norm=grad_norm, step_s=sample.step_s, lr=lr)
+        point = Point(step=sample.step, loss=loss, step_s=sample.step_s, lr=lr)
         if self._may_judge():
             self._judge_loss(point)
         if self._has_pace:
@@ -133,7 +127,7 @@ class Judge:
         state = classify(point.loss)
         self._bad.bad(BadStretch(step=point.step, loss_state=state, metric="loss", own=False, alone=None))
         if not self._bad.is_confirmed:
-            self._held_back.append(replace(point, grad_norm=None))
+            self._held_back.append(point)
             return [replace(point, loss=None)]
         rows = [*self._held_back, point]
         self._held_back.clear()

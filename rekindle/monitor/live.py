@@ -169,7 +169,6 @@ class LiveMonitor(Monitor):
             may_judge=lambda: self._seat.may_judge,
             may_speak=lambda: self._seat.is_mine,
             has_pace=is_first,
-            is_scaled=lambda: self._losses.scale.is_on,
             voice=self._voice,
             on_news=self._loss_news,
             loss_kind=loss_kind,

@@ -97,6 +97,16 @@ def aggregate(
 
 
 _UNITS = {"StepSeconds": "Seconds", "TokensPerSecond": "Count/Second", NON_FINITE: "Count", "Step": "Count"}
+# What each one says, in the words of docs/reference/metrics.md; a script's own metrics keep their names.
+MEANINGS: Mapping[str, str] = {
+    "GradNorm": "norm of the gradient",
+    "Loss": "training loss",
+    "LossScale": "of the gradient scaler",
+    NON_FINITE: "values that were NaN, infinite or beyond what CloudWatch takes; they are counted and never sent",
+    "Step": "newest step; of one rank",
+    "StepSeconds": "duration of a step",
+    "TokensPerSecond": "tokens by the time of their steps",
+}
 
 
 def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -19,6 +19,7 @@ from rekindle.monitor.clock import Clock
 from rekindle.monitor.failures import mailbox_failed
 from rekindle.monitor.identity import Identity
 from rekindle.monitor.state import RunState, median
+from rekindle.monitor.together import Together
 from rekindle.monitor.trouble import Trouble
 from rekindle.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
 
@@ -59,6 +60,7 @@ class Reporter:
         self._phase = phase
         self._on_straggler = on_straggler
         self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
+        self._together = Together(box=box, identity=identity, clock=clock)
         self._tries = 0
         self._pace_s = max(pace_s, S_PER_RANK * identity.world_size)
         # Spread over the window, so that no thousand ranks write in the same second.
@@ -111,11 +113,13 @@ class Reporter:
             self._pace_at = now + self._pace_s
             self._take_pace()
         wrote = self._write_all()
+        if not is_last:
+            self._summarise()
         if now >= self._read_at and not is_last:
             self._read_at = now + self._pace_s
             if self._stragglers is not None:
                 self._compare(self._stragglers)
-        next_at = min(self._pace_at, self._read_at, self._greet_at)
+        next_at = min(self._pace_at, self._read_at, self._greet_at, self._together.next_at)
         wait_s = max(0.0, next_at - self._clock.monotonic())
         return wait_s if wrote else min(wait_s, RETRY_S)
 
@@ -162,6 +166,7 @@ class Reporter:
             report = self._waiting[0]
             try:
                 self._box.put(report.key, report.to_json())
+                self._together.reported(report)
             except MailboxError as err:
                 self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
             except Exception as err:  # whatever the transport does, training goes on
@@ -173,6 +178,14 @@ class Reporter:
             if self._waiting and self._waiting[0] is report:  # a full queue drops its oldest from the other end
                 self._waiting.popleft()
         return True
+
+    def _summarise(self) -> None:
+        try:
+            self._together.turn()
+        except MailboxError as err:
+            self._trouble.once("bad_summary", "The summary of this host's reports cannot be written (%s)", err)
+        except Exception as err:  # whatever the transport does, training goes on
+            mailbox_failed(self._trouble, self._box, "writing the summary of this host's reports", err)
 
     def _compare(self, stragglers: PaceWatch) -> None:
         """Read all ranks' newest paces, and judge them against each other."""

@@ -1,8 +1,10 @@
 """Which of many findings the others follow from.
 
 One dead GPU lets 511 ranks time out, breaks the NVLink of its neighbours and ends in a traceback on every node. So
-findings are compared by what can cause what (`CausalClass`), not by who spoke first: clocks differ, and logs arrive
-when they like. Only inside one class the earliest is the cause. Pure.
+findings are compared by what can cause what (`CausalClass`) first: the clocks of two hosts differ, and logs arrive when
+they like. Inside one class the earliest is the cause. Where the order is certain, in one log or on one host, a finding
+is not the cause of echoes that came long before it: with more of those before it than after it, it is another story.
+Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.labels import LABELS, CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 
+LINES_APART: Final = 1000  # in one log: many ranks print at once, and what they print arrives unsorted
+SECONDS_APART: Final = 60.0  # on one host: its own clock, but buffered output
+_DEPENDENT: Final = (CausalClass.NETWORK, CausalClass.ECHO)
 MAX_NAMED: Final = 3  # nodes that a sentence names; the rest is counted
 
 
@@ -56,7 +61,8 @@ class Echo:
 class Cause:
     """The root cause: `finding` is None where nothing wrong was said. `said` explains it in one sentence.
 
-    `suspects` are the nodes of the cause alone; a node that only echoes is none.
+    `suspects` are the nodes of the cause alone; a node that only echoes is none. `unexplained` is what else was said
+    and came too early to be an echo of it, or too late to be its cause.
     """
 
     label: Label
@@ -66,10 +72,14 @@ class Cause:
     suspects: tuple[str, ...]
     echoes: tuple[Echo, ...]
     said: str
+    unexplained: tuple[Echo, ...] = ()
 
 
-def root_cause(findings: Iterable[Finding]) -> Cause:
-    """The cause among these findings, and the others as its echoes. Total; benign findings are left out."""
+def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Cause:
+    """The cause among these findings, and the others as its echoes. Total; benign findings are left out.
+
+    is_one_log: the findings' `at` are the numbers of lines in one log, not seconds.
+    """
     bad = [finding for finding in findings if finding.verdict.label is not Label.BENIGN]
     if not bad:
         row = LABELS[Label.BENIGN]
@@ -82,12 +92,21 @@ def root_cause(findings: Iterable[Finding]) -> Cause:
             echoes=(),
             said="Nothing wrong was said.",
         )
-    first = min(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))[1]
+    ranked = [
+        one for _, one in sorted(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))
+    ]
+    dependents = [one for one in bad if one.verdict.order in _DEPENDENT]
+    first = next((one for one in ranked if _explains(one, dependents, is_one_log)), ranked[0])
     verdict = first.verdict
     same = [one for one in bad if one.verdict.label is verdict.label and one.verdict.order is verdict.order]
     others = [one for one in bad if one.verdict.label is not verdict.label or one.verdict.order is not verdict.order]
     suspects = tuple(dict.fromkeys(one.node for one in same if one.node))
-    echoes = _echoes(others)
+    followers: list[Finding] = []
+    strangers: list[Finding] = []
+    for one in others:
+        is_stranger = one.verdict.order < verdict.order or _is_long_before(one, first, is_one_log)
+        (strangers if is_stranger else followers).append(one)
+    echoes, unexplained = _echoes(followers), _echoes(strangers)
     return Cause(
         label=verdict.label,
         fault=verdict.fault,
@@ -95,8 +114,24 @@ def root_cause(findings: Iterable[Finding]) -> Cause:
         finding=first,
         suspects=suspects,
         echoes=echoes,
-        said=_sentence(first, same, echoes),
+        said=_sentence(first, same, echoes, unexplained),
+        unexplained=unexplained,
     )
+
+
+def _explains(one: Finding, dependents: list[Finding], is_one_log: bool) -> bool:
+    """Whether no more of what follows from something was said long before this than was said after it."""
+    if one.verdict.order in _DEPENDENT or one.verdict.order is CausalClass.NEWS:
+        return True
+    early = sum(other.count for other in dependents if _is_long_before(other, one, is_one_log))
+    return 2 * early <= sum(other.count for other in dependents)
+
+
+def _is_long_before(one: Finding, other: Finding, is_one_log: bool) -> bool:
+    """Whether it is certain that the one was said before the other, and could not have followed from it."""
+    if one.at is None or other.at is None or not (is_one_log or (one.node and one.node == other.node)):
+        return False
+    return one.at < other.at - (LINES_APART if is_one_log else SECONDS_APART)
 
 
 def _time(finding: Finding) -> float:
@@ -114,7 +149,7 @@ def _echoes(others: list[Finding]) -> tuple[Echo, ...]:
     return tuple(found)
 
 
-def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...]) -> str:
+def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...], unexplained: tuple[Echo, ...]) -> str:
     verdict = first.verdict
     where = tuple(dict.fromkeys(place for one in same if (place := one.place)))
     if verdict.order is CausalClass.ECHO:
@@ -123,10 +158,15 @@ def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...]) -> 
         head = f"Nothing but {verdict.label}{_on(where)} was recorded, which asks for nothing yet"
     else:
         head = f"{verdict.label}{_on(where)} is the cause (rule {verdict.rule})"
-    if not echoes:
-        return f"{head}."
-    said = ", ".join(f"{echo.label} ({echo.count}{_from(echo.places)})" for echo in echoes)
-    return f"{head}; its echoes: {said}."
+    if echoes:
+        head = f"{head}; its echoes: {_counted(echoes)}"
+    if unexplained:
+        head = f"{head}; another story, by its time: {_counted(unexplained)}"
+    return f"{head}."
+
+
+def _counted(echoes: tuple[Echo, ...]) -> str:
+    return ", ".join(f"{echo.label} ({echo.count}{_from(echo.places)})" for echo in echoes)
 
 
 def _on(places: tuple[str, ...]) -> str:

@@ -92,7 +92,7 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     Harmless(
         name="corrected",
         needs=("correct",),
-        pattern=r"(?<!un)\bcorrect(?:ed|able)\b[^\n]{0,60}",
+        pattern=r"(?<!un)(?<!not )\bcorrect(?:ed|able)\b[^\n]{0,60}",
         example="mce: [Hardware Error]: Machine check events logged, Corrected error, no action required.",
         source="Linux mce, EDAC CE: ECC did its work",
     ),
@@ -178,7 +178,7 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         r"|[^\n]{0,60}\bhandlers?\b (?:is |was |are |were |has been |have been )?(?:installed|registered|enabled"
         r"|attached|set|ready|in place)\b[^\n]{0,60}"
         r"|\b(?:avoid|prevent"
-        r"|in case of|to handle|resilient to|tolerate|protects? (?:from|against)|recover(?:ed|ing|y)? from"
+        r"|in case of|(?<!unable )to handle|resilient to|tolerate|protects? (?:from|against)|recover(?:ed|ing|y)? from"
         r"|guards? against"
         r"|may (?:cause|lead to|result in|run into|trigger)|might (?:cause|lead to|result in|run into|trigger)"
         r"|could (?:cause|lead to|result in|trigger)"
@@ -266,6 +266,20 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         r"|lustre) (?:\w{1,16} )?version\b[^\n\w]{0,12}[\w.+:-]{0,40}",
         example="GSP Firmware Version : 535.104.05; EFA installer version: 1.30.0",
         source="nvidia-smi -q; efa_installed_packages",
+    ),
+    Harmless(
+        name="failure_mode",
+        needs=("failure mode", "failure_mode"),
+        pattern=r"\b\w{0,24}[_ ]?(?:link|nvswitch|gpu)[_ ]failure[_ ]mode\s{0,3}[:=]\s{0,3}\d",
+        example="[INFO] nvswitch failure mode : 0; TRUNK_LINK_FAILURE_MODE=1",
+        source="NVIDIA Fabric Manager user guide, fabricmanager.cfg: settings printed at the start",
+    ),
+    Harmless(
+        name="watchdog_setup",
+        needs=("lockup detector", "hung_task_"),
+        pattern=r"\b(?:hard|soft) lockup detector\b[^\n]{0,80}|\bhung_task_\w{3,30}\b[^\n]{0,60}",
+        example='"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
+        source="Linux kernel/watchdog.c and hung_task.c: how to set it up, or that it could not be",
     ),
     Harmless(
         name="closing_siblings",

@@ -48,6 +48,11 @@ class Label(StrEnum):
     SLURM_NODE_FAIL = "slurm_node_fail"
     PREEMPTION = "preemption"
     USER_CANCELLED = "user_cancelled"
+    XID_GPU_FAULT = "xid_gpu_fault"
+    XID_APPLICATION_FAULT = "xid_application_fault"
+    KERNEL_PANIC = "kernel_panic"
+    CPU_LOCKUP = "cpu_lockup"
+    HUNG_TASK = "hung_task"
 
 
 class CausalClass(IntEnum):
@@ -127,6 +132,14 @@ LABELS: dict[Label, LabelRow] = {
             "NVIDIA GPU memory error management guide: a remapping failure is an RMA criterion",
         ),
         _row(
+            Label.XID_GPU_FAULT,
+            _F.NODE_HARDWARE,
+            _R.RESET_GPU,
+            _C.DEVICE,
+            "another Xid that takes a reset of the GPU, a reboot or a replacement; the code's own row says which",
+            "NVIDIA Xid catalogue, the codes with a recovery of the device (xids.py)",
+        ),
+        _row(
             Label.NVLINK_ERROR,
             _F.NODE_HARDWARE,
             _R.REBOOT,
@@ -141,6 +154,22 @@ LABELS: dict[Label, LabelRow] = {
             _C.NODE,
             "the scheduler lost the node",
             "Slurm sbatch manual, job state NODE_FAIL",
+        ),
+        _row(
+            Label.KERNEL_PANIC,
+            _F.NODE_LOST,
+            _R.REBOOT,
+            _C.NODE,
+            "the host's kernel has stopped",
+            "Linux kernel/panic.c: without panic_timeout the machine stays as it is until somebody reboots it",
+        ),
+        _row(
+            Label.CPU_LOCKUP,
+            _F.NODE_HARDWARE,
+            _R.REBOOT,
+            _C.NODE,
+            "a CPU no longer takes interrupts (hard), or no longer lets others run (soft: monitor)",
+            "Linux Documentation/admin-guide/lockup-watchdogs.rst",
         ),
         _row(
             Label.HOST_OOM_KILLED,
@@ -213,6 +242,14 @@ LABELS: dict[Label, LabelRow] = {
             _C.PROCESS,
             "a GPU engine refused an instruction; mostly the application",
             "NVIDIA Xid catalogue, 13: RESTART_APP",
+        ),
+        _row(
+            Label.XID_APPLICATION_FAULT,
+            _F.SOFTWARE_CRASH,
+            _R.RESTART_APP,
+            _C.PROCESS,
+            "another Xid that the application is restarted for",
+            "NVIDIA Xid catalogue, the codes in the bucket RESTART_APP (xids.py)",
         ),
         _row(
             Label.CUDA_DEVICE_ASSERT,
@@ -325,6 +362,14 @@ LABELS: dict[Label, LabelRow] = {
             _C.ECHO,
             "the key-value store or the rendezvous cannot be reached: its host is gone or never came",
             "PyTorch TCPStore, torch.distributed.elastic.rendezvous",
+        ),
+        _row(
+            Label.HUNG_TASK,
+            _F.HANG,
+            _R.FIND_CAUSE,
+            _C.ECHO,
+            "a task of the host has waited for minutes, mostly for storage",
+            "Linux kernel/hung_task.c",
         ),
         _row(
             Label.NCCL_TIMEOUT,

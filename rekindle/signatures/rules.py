@@ -13,6 +13,7 @@ from rekindle.signatures.harmless import HARMLESS
 from rekindle.signatures.rule import Harmless, Rule
 from rekindle.signatures.rules_gpu import CUDA, DEVICE, FABRIC
 from rekindle.signatures.rules_host import MEMORY, STORAGE
+from rekindle.signatures.rules_kernel import BLOCKS, PORTS, STALLS
 from rekindle.signatures.rules_network import ECHOES, NETWORK
 from rekindle.signatures.rules_run import ENDS, NUMBERS, PYTHON
 
@@ -20,10 +21,13 @@ __all__ = ["HARDWARE", "HARMLESS", "OTHERS", "RULES", "Harmless", "Rule"]
 
 HARDWARE: Final[tuple[Rule, ...]] = (*DEVICE, *FABRIC)
 # Between these two stand the Xid records of applications (xids.py).
-_BY_NAME: Final = {rule.name: rule for rule in (*CUDA, *NETWORK, *ECHOES, *MEMORY, *STORAGE, *NUMBERS, *ENDS, *PYTHON)}
+_GROUPS: Final = (CUDA, NETWORK, PORTS, ECHOES, MEMORY, STORAGE, BLOCKS, STALLS, NUMBERS, ENDS, PYTHON)
+_BY_NAME: Final = {rule.name: rule for group in _GROUPS for rule in group}
 OTHERS: Final[tuple[Rule, ...]] = tuple(
     _BY_NAME[name]
     for name in (
+        "kernel_panic",
+        "hard_lockup",
         "context_switch_timeout",
         "launch_timeout",
         "device_assert",
@@ -35,6 +39,8 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "ofi_warn",
         "efa_device",
         "ib_completion",
+        "port_warning",
+        "port_module",
         "ib_device",
         "host_oom",
         "slurm_node_fail",
@@ -42,7 +48,14 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "dataloader",
         "checkpoint_corrupt",
         "cuda_unknown",
+        "md_array",
+        "file_system",
+        "nvme",
+        "nfs_client",
+        "block_device",
         "storage_io",
+        "soft_lockup",
+        "hung_task",
         "loss_scale_floor",
         "loss_scale_zero",
         "nan_iterations",

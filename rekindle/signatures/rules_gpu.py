@@ -62,6 +62,7 @@ DEVICE: Final[tuple[Rule, ...]] = (
         label=Label.ECC_UNCORRECTABLE,
         needs=("edac", "hardware error", "uncorrected"),
         pattern=r"\bedac\b.{0,80}\b(?:ue|uncorrect(?:able|ed))\b.{0,60}(?:error|memory|page|row|dimm)"
+        r"|\[hardware error\].{0,60}machine check exception"
         r"|\[hardware error\].{0,120}uncorrect(?:able|ed)|\buncorrected (?:hardware )?(?:memory )?error\b"
         r"|memory failure: 0x[0-9a-f]{1,16}: (?:recovery|unhandlable|killing)",
         example="EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
@@ -118,6 +119,18 @@ FABRIC: Final[tuple[Rule, ...]] = (
         source="NVIDIA Fabric Manager user guide, non-fatal SXid errors: recorded, the run goes on",
         response=FirstResponse.MONITOR,
         order=CausalClass.NEWS,
+    ),
+    Rule(
+        name="fabric_manager",
+        label=Label.NVLINK_ERROR,
+        needs=("fabric manager", "nvswitch", "multicast team", "nvlink"),
+        pattern=r"\baborting fabric manager\b|\bfabric manager\b.{0,100}(?:\bfailed\b|\bfatal\b|don't match)"
+        r"|\bnvswitch(?:es)?\b.{0,80}(?:don't match|mismatch|\bmissing\b|not detected|not responding|\bdegraded\b)"
+        r"|\bfailed to (?!(?:get|query|read) ).{0,80}\b(?:multicast team|nvlinks?|nvswitch(?:es)?)\b"
+        r"|\berror occurred while .{0,60}\bnvlinks?\b|\bknvlink\w{3,60}.{0,80}\bfail"
+        r"|\bnvlink\b.{0,40}(?:training|initiali[sz]ation|discovery)\b.{0,24}\bfail",
+        example="[ERROR] fabric manager: failed to initialize NVLink for all NVSwitch devices, request: aborting",
+        source="NVIDIA Fabric Manager user guide, error handling; open-gpu-kernel-modules kernel_nvlink.c",
     ),
     Rule(
         name="nvlink",

@@ -26,9 +26,13 @@ MEMORY: Final[tuple[Rule, ...]] = (
             "unable to allocate",
             "low on memory",
             "more memory",
+            "as a result of limit",
+            "memory limit reached",
+            "deadlocked on memory",
         ),
-        pattern=r"\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill"
-        r"|\bkilled process \d{1,9} \(|memory cgroup out of memory"
+        pattern=r"\bkilled as a result of limit of\b|\bmemory limit reached of cgroup\b|\bdeadlocked on memory\b"
+        r"|\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill"
+        r"|\bkilled process \d{1,9}(?:, uid \d{1,9},)? \(|memory cgroup out of memory"
         r"|\boomkilled\b|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
         r"|tasks? [\d,\-]{1,200}: out of memory|out_of_memory\b.{0,30}(?:slurm|state|job)|state=out_of_memory"
         r"|exceeded (?:job |step |its )?memory limit|memory limit.{0,40}(?:being killed|exceeded|killed)"
@@ -146,7 +150,6 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "ext4-fs error",
             "xfs",
             "structure needs cleaning",
-            "nvme",
             "slowdown",
             "slow down",
             "reduce your request rate",
@@ -188,9 +191,7 @@ STORAGE: Final[tuple[Rule, ...]] = (
         r"|server .{0,40}error)"
         r"|read-?only file ?system|ext4-fs (?:error|.{0,30}remounting)|\bxfs\b.{0,60}(?:corruption|metadata i/o"
         r"|shutdown|error)"
-        r"|structure needs cleaning|\bnvme\d?.{0,60}(?:i/o \d{1,6} .{0,20}timeout|controller (?:is )?(?:down|fatal"
-        r"|dead)"
-        r"|i/o error|abort|failed)|\bslow ?down\b.{0,60}(?:request rate|s3|503)|reduce your request rate"
+        r"|structure needs cleaning|\bslow ?down\b.{0,60}(?:request rate|s3|503)|reduce your request rate"
         r"|\bendpointconnectionerror\b|\b(?:read|connect)timeouterror\b|could not connect to the endpoint url"
         r"|(?:read|connect) timeout on endpoint url|clienterror.{0,60}an error occurred \((?!throttl|validation"
         r"|accessdenied)"

@@ -1,7 +1,7 @@
 """What a text with Xid records says: which code decides, under which label it is filed, what it asks for.
 
-The labels have a place for a few codes only. The others are filed under the nearest one: the label says what kind of
-trouble it is, the fault and the first response are the code's own (xids.py).
+A few codes have a label of their own or share one of their kind. The others are told apart by whom they ask something
+of, the device or the application; the fault and the first response are the code's own (xids.py).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from rekindle.signatures.labels import LABELS, CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.xids import XID_FAULTS, find_xids, response_from_text
 
-# Where each code is filed. A code that is missing here is not told apart from an ordinary line, unless its row in the
-# Xid table asks for something. Source: NVIDIA Xid catalogue, the codes' mnemonics.
+# Where each code is filed that has a label of its kind. Another one is filed by what its row in the Xid table asks for;
+# one that asks for nothing is not told apart from an ordinary line. Source: NVIDIA Xid catalogue, the codes' mnemonics.
 XID_LABELS: Final[dict[int, Label]] = {
-    **dict.fromkeys((79, 54, 143, 151, 168), Label.XID_79_FALLEN_OFF_BUS),  # the GPU, its power or its start
+    79: Label.XID_79_FALLEN_OFF_BUS,
     **dict.fromkeys((48, 94, 95, 140, 156, 157, 171, 172), Label.ECC_UNCORRECTABLE),
     **dict.fromkeys((63, 64), Label.XID_63_64_ROW_REMAP),
-    **dict.fromkeys((119, 120, 62, 110, 158), Label.XID_119_GSP_TIMEOUT),  # the GPU's own controllers
+    **dict.fromkeys((119, 120), Label.XID_119_GSP_TIMEOUT),
     **dict.fromkeys((74, 136, 155, *range(144, 151)), Label.NVLINK_ERROR),
     31: Label.XID_31_MMU_FAULT,
     **dict.fromkeys((13, 8, 11, 25, 32, 39, 40, 41, 60, *range(68, 73)), Label.XID_13_SM_EXCEPTION),
     **dict.fromkeys((109, 46), Label.CUDA_CONTEXT_TIMEOUT),
 }
-_HARDWARE_WITHOUT_LABEL: Final = Label.XID_79_FALLEN_OFF_BUS
-_APPLICATION_WITHOUT_LABEL: Final = Label.XID_13_SM_EXCEPTION
+_HARDWARE_WITHOUT_LABEL: Final = Label.XID_GPU_FAULT
+_APPLICATION_WITHOUT_LABEL: Final = Label.XID_APPLICATION_FAULT
 _OF_HARDWARE: Final = (CausalClass.DEVICE, CausalClass.FABRIC)
 
 

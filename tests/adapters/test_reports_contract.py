@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters import mailbox_s3
 from chalicelib.domain.evidence import FORENSIC
 from chalicelib.domain.known import Known, Unknown
 from rekindle.mailbox import Beat, LossState, RunPhase, SaveKind, beat_key
@@ -57,18 +56,6 @@ def test_a_report_that_cannot_be_read_leaves_its_rank_silent(s3: Any, raw: bytes
     desk.put(report_key("lm-7b", ReportKind.STALL, 1), raw)
     desk.put(report_key("lm-7b", ReportKind.STALL, 2), report(2, job_id="another").to_json())
     assert mailbox.reports(job(), "lm-7b", ReportKind.STALL) == Known((report(0),))
-
-
-def test_more_ranks_than_one_look_reads_are_unknown_and_not_half_a_picture(
-    s3: Any,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    mailbox, desk = s3
-    monkeypatch.setattr(mailbox_s3, "MAX_REPORTS", 2)
-    tell(desk, report(0), report(1))
-    assert isinstance(mailbox.reports(job(), "lm-7b", ReportKind.STALL), Known)
-    tell(desk, report(2))
-    assert isinstance(mailbox.reports(job(), "lm-7b", ReportKind.STALL), Unknown)
 
 
 @pytest.mark.parametrize(

@@ -438,7 +438,11 @@ def test_a_start_that_is_held_for_us_is_let_go(lab: Lab) -> None:
         ({"job_id": FIRST, "state": SlurmState.PENDING, "held": True}, False),
         ({"job_id": FIRST, "state": SlurmState.FAILED}, False),
         ({"job_id": "slurm.ml.7"}, False),
-        ({}, False),
+        ({"mailbox": "/fsx/runs/another"}, False),
+        ({"mailbox": ""}, False),
+        ({"mailbox": "/fsx/runs/lm/"}, True),
+        ({"mailbox": "/fsx/runs/lm", "state": SlurmState.PENDING}, False),
+        ({"mailbox": "/fsx/runs/lm", "job_id": "slurm.ml.7"}, False),
     ],
 )
 def test_a_start_that_names_the_job_and_lives_is_a_sibling(lab: Lab, more: dict[str, Any], is_sibling: bool) -> None:
@@ -446,6 +450,25 @@ def test_a_start_that_names_the_job_and_lives_is_a_sibling(lab: Lab, more: dict[
     lab.head_nodes.show(a_doc(attempt=FRESH, slurm_job=200, **more))
     assert lab.scheduler.siblings(JOB, besides={RESTART}) == ((FRESH,) if is_sibling else ())
     assert lab.scheduler.siblings(JOB, besides={FRESH}) == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "is_missed"),
+    [
+        ({"job_id": FIRST, "state": SlurmState.FAILED}, True),
+        ({"job_id": FIRST, "state": SlurmState.RUNNING}, False),
+        ({"job_id": "slurm.ml.7", "state": SlurmState.FAILED}, False),
+        ({"mailbox": "/fsx/runs/lm/", "state": SlurmState.CANCELLED}, True),
+        ({"mailbox": "/fsx/runs/another", "state": SlurmState.CANCELLED}, False),
+    ],
+)
+def test_a_later_start_that_names_the_job_and_has_ended_was_missed(
+    lab: Lab, more: dict[str, Any], is_missed: bool
+) -> None:
+    lab.head_nodes.show(a_doc(state=SlurmState.FAILED))
+    lab.head_nodes.show(a_doc(attempt=FRESH, slurm_job=200, **more))
+    assert lab.scheduler.missed(JOB, besides={RESTART}) == (FRESH if is_missed else None)
+    assert lab.scheduler.missed(JOB, besides={FRESH}) is None
 
 
 def test_a_name_of_another_job_is_taken(lab: Lab) -> None:

@@ -129,17 +129,17 @@ def test_the_default_policy_always_exists(shelf: Shelf) -> None:
 
 
 def test_a_stored_policy_is_loaded_by_its_name(shelf: Shelf) -> None:
-    shelf.store(Policy.from_wire({"name": "careful", "shadow": True, "max_attempts": 2}))
+    shelf.store(Policy.from_wire({"name": "careful", "shadow": True, "budgets": {"max_attempts": 2}}))
     loaded = shelf.policies.load("careful")
-    assert (loaded.name, loaded.shadow, loaded.max_attempts) == ("careful", True, 2)
+    assert (loaded.name, loaded.shadow, loaded.budgets.max_attempts) == ("careful", True, 2)
     assert loaded.version.startswith("sha-")
     with pytest.raises(UnknownEntity):
         shelf.policies.load("nobody")
 
 
 def test_a_stored_default_replaces_the_built_in_one(shelf: Shelf) -> None:
-    shelf.store(Policy.from_wire({"name": "default", "max_attempts": 2}))
-    assert shelf.policies.load("default").max_attempts == 2
+    shelf.store(Policy.from_wire({"name": "default", "budgets": {"max_attempts": 2}}))
+    assert shelf.policies.load("default").budgets.max_attempts == 2
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_stored_default_replaces_the_built_in_one(shelf: Shelf) -> None:
     [
         ("{", "policy"),
         ("[]", "policy"),
-        ('{"max_attempts": 0}', "max_attempts"),
+        ('{"budgets": {"max_attempts": 0}}', "budgets.max_attempts"),
         ('{"max_atempts": 3}', "max_atempts"),
         ('{"name": "other"}', "name"),
         ('{"schema": 9}', "schema"),
@@ -172,16 +172,16 @@ def test_a_policy_is_remembered_for_seconds_and_an_edit_is_seen_after_them(aws: 
     calls: Counter[str] = Counter()
     client.meta.events.register("before-call.ssm", lambda model, **_: calls.update([model.name]))
     policies = SsmPolicies(client, prefix=PREFIX, clock=clock)
-    write(client, "careful", '{"max_attempts": 2}')
+    write(client, "careful", '{"budgets": {"max_attempts": 2}}')
     first = policies.load("careful")
     assert policies.load("careful") is first
     assert calls["GetParameter"] == 1
     clock.advance(timedelta(seconds=31))
     assert policies.load("careful") is first  # the same parameter version is not parsed again
-    write(client, "careful", '{"max_attempts": 3}')
-    assert policies.load("careful").max_attempts == 2
+    write(client, "careful", '{"budgets": {"max_attempts": 3}}')
+    assert policies.load("careful").budgets.max_attempts == 2
     clock.advance(timedelta(seconds=31))
-    assert policies.load("careful").max_attempts == 3
+    assert policies.load("careful").budgets.max_attempts == 3
 
 
 def test_a_missing_queue_is_our_deployments_fault_and_loses_no_event(aws: None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,12 +16,12 @@ from chalicelib.domain.errors import NotOurs, Throttled
 from chalicelib.domain.incidents import SkipWindow
 from chalicelib.domain.known import Known, Unknown
 from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import DEFAULT_POLICY
 from chalicelib.orchestrators import training_job
 from chalicelib.orchestrators.clone import clone_request
 from chalicelib.orchestrators.training_job import TrainingJobScheduler, redact, status_of
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import job
+from tests.domain.policies import changed
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:training-job/"
 ROLE = "arn:aws:iam::111122223333:role/training"
@@ -124,7 +124,7 @@ class Script:
         return self
 
     def resubmit(self, action: ResubmitJob = ACTION, **policy: Any) -> Any:
-        return self.scheduler.resubmit(action, job=job(), policy=replace(DEFAULT_POLICY, **policy), incident_id="inc-a")
+        return self.scheduler.resubmit(action, job=job(), policy=changed(resubmission=policy), incident_id="inc-a")
 
     @property
     def request(self) -> dict[str, Any]:
@@ -407,6 +407,33 @@ def test_a_run_under_another_role_is_no_sibling_whatever_it_says_of_itself(scrip
     script.describes("same-mailbox", **foreign).describes("lm-7b")
     script.describes("same-tag", **foreign, **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
     assert script.scheduler.siblings(ours, besides=()) == ()
+
+
+def test_a_sibling_that_an_event_told_of_needs_no_list(script: Script) -> None:
+    ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
+    script.describes("ended", status="Failed", secondary="Failed")
+    script.describes("by-hand").describes("lm-7b")
+    told = ("lm-7b-r2", "ended", "by-hand")
+    assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}, told=told) == ("by-hand",)
+
+
+def test_the_newest_run_that_was_submitted_after_ours_and_has_ended_was_missed(script: Script) -> None:
+    ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
+    ours = replace(ours, attempt_started_at=WHEN - timedelta(days=1))
+    bare: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://x/y"}, "Environment": {}}
+    script.stub.add_response("list_training_jobs", listing("lm-7b-r2", "another", "lives", "by-hand", "older"))
+    script.describes("another", status="Failed", secondary="Failed", **bare).tags([], "another")
+    script.describes("lives")
+    script.describes("by-hand", status="Stopped", secondary="Stopped").describes("lm-7b")
+    assert script.scheduler.missed(ours, besides={"lm-7b-r2"}) == "by-hand"
+
+
+def test_what_was_submitted_before_ours_was_not_missed(script: Script) -> None:
+    ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
+    ours = replace(ours, attempt_started_at=WHEN + timedelta(days=1))
+    script.stub.add_response("list_training_jobs", listing("by-hand"))
+    script.describes("by-hand", status="Completed", secondary="Completed")
+    assert script.scheduler.missed(ours, besides=()) is None
 
 
 def test_a_listing_that_fails_is_no_answer(script: Script) -> None:

@@ -4,7 +4,7 @@ them as Slurm does, counts what it was asked, and can be away, lose its answers,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ from rekindle.agent.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, 
 from rekindle.agent.verbs import ENDED
 from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.headnode.names import parse_attempt
+from rekindle.headnode.node_states import is_ours
 from rekindle.headnode.orders import Order, Repair, Signal
 
 START = datetime(2035, 1, 1, tzinfo=UTC)
@@ -75,6 +76,24 @@ class Ctld:
         self._look()
         found = self.submitted.get(attempt)
         return None if found is None else self.jobs.get(found)
+
+    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+        self._look()
+        alike = (
+            doc.slurm_job
+            for doc in self.jobs.values()
+            if doc.slurm_job not in besides and not doc.held and doc.state in (SlurmState.RUNNING, SlurmState.PENDING)
+            if old.mailbox and doc.mailbox == old.mailbox
+        )
+        return next(alike, None)
+
+    def waiting(self) -> tuple[AttemptDoc, ...]:
+        self._look()
+        return tuple(doc for doc in self.jobs.values() if doc.state is SlurmState.PENDING and doc.held)
+
+    def taken_out(self) -> tuple[NodeFacts, ...]:
+        self._look()
+        return tuple(now.facts for now in self.nodes.values() if is_ours(now.facts.reason))
 
     def node(self, name: str) -> NodeNow | None:
         self._look()

@@ -133,6 +133,38 @@ def test_orders_about_jobs(
     assert answer.detail
 
 
+@pytest.mark.parametrize(
+    ("verb", "there"),
+    [
+        (Verb.SUBMIT, job(state=S.CANCELLED)),
+        (Verb.REQUEUE, job(state=S.FAILED)),
+        (Verb.REQUEUE, job(restart=1, state=S.PENDING, held=True)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("theirs", "is_there"),
+    [
+        ({"mailbox": "/fsx/lm"}, True),
+        ({"mailbox": "/fsx/lm", "state": S.PENDING}, True),
+        ({"mailbox": "/fsx/lm", "state": S.PENDING, "held": True}, False),
+        ({"mailbox": "/fsx/lm", "state": S.COMPLETED}, False),
+        ({"mailbox": "/fsx/other"}, False),
+    ],
+)
+def test_nothing_is_started_beside_a_run_that_its_user_has_submitted_since_the_order(
+    world: World, verb: Verb, there: AttemptDoc, theirs: dict[str, Any], is_there: bool
+) -> None:
+    world.ctld.put(there)
+    world.ctld.put(job(9, **theirs))
+    world.ctld.written["slurm.lab.7"] = job(7, mailbox="/fsx/lm")
+    names = {"new_attempt": "slurm.lab.7.r1" if verb is Verb.REQUEUE else "slurm.lab.7-a2", "spec": world.spec()}
+    answer = world.obey(world.order(verb, **about_job(**names)))
+    assert answer.outcome is (FAILED if is_there else DONE), answer.detail
+    if is_there:
+        assert world.ctld.commands == []
+        assert "job 9" in answer.detail
+
+
 @pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT])
 def test_an_order_about_a_completing_job_waits_until_slurm_knows_how_it_ended(world: World, verb: Verb) -> None:
     world.ctld.put(job(state=S.COMPLETING))

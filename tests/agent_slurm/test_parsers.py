@@ -94,6 +94,25 @@ def test_a_requeued_job_that_still_ends_is_told_from_one_that_ends() -> None:
     assert not read("1795277219"), "it has ended"
 
 
+def test_of_many_records_only_those_count_that_are_surely_the_jobs_own() -> None:
+    def job(number: int, state: str = "RUNNING", name: str = "x") -> jobs.Job:
+        columns = dict.fromkeys(jobs.COLUMNS, "")
+        columns |= {"JobID": str(number), "RestartCnt": "0", "State": state, "Name": name}
+        (found,) = parse_jobs("|m|".join(columns.values()) + "|m#", "|m|", "|m#", NOW)
+        return found
+
+    def record(number: int, name: str = "x") -> str:
+        return f"JobId={number} JobName={name} UserId=ann(1) Requeue=1\n"
+
+    forged = "x\nJobId=2 JobName=x UserId=ann(1) Requeue=0"
+    output = record(1, forged) + record(2) + record(3) + record(4) + record(12)
+    asked = [job(1, name=forged), job(2), job(3), job(4, "COMPLETED"), job(5)]
+    found = jobs.parse_details(output, asked)
+    assert 2 not in found, "somebody else's name says what would be its record"
+    assert found[3]["Requeue"] == "1"
+    assert found.keys() == {3}, "an ended job may have gone, and the record then be a forgery alone"
+
+
 def test_an_output_file_that_nobody_named_is_slurms_own() -> None:
     columns = dict.fromkeys(jobs.COLUMNS, "") | {"JobID": "18", "RestartCnt": "0", "State": "RUNNING"}
     (job,) = parse_jobs("|m|".join(columns.values()) + "|m#", "|m|", "|m#", NOW)

@@ -36,6 +36,8 @@ from rekindle.mailbox import (
     plan_key,
     request_key,
 )
+from rekindle.reports import RankReport, ReportKind
+from rekindle.summaries import HostSummary
 from tests.agent_slurm.conftest import START, Kept
 
 JOB = "slurm.ml.7"
@@ -432,6 +434,43 @@ def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.Mo
     for number in range(3):
         world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
     assert sum("/beats/" in key for key in world.turn().documents) == 1
+
+
+def rank_report(rank: int, kind: ReportKind = ReportKind.STALL, world: int = 2048) -> RankReport:
+    return RankReport(kind=kind, job_id=JOB, attempt=JOB, rank=rank, world_size=world, host="node-8", at=START)
+
+
+def test_of_a_large_run_the_hosts_summaries_go_up_first_and_of_ranks_only_what_they_do_not_tell(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [rank_report(rank) for rank in range(64, 72)]
+    summary = HostSummary.of(ReportKind.STALL, [(3.0, one) for one in told], at=START)
+    own = [*told, rank_report(70, ReportKind.ASKED), rank_report(64, ReportKind.PACE), rank_report(80)]
+    paths = {one.key: world.write(one.key, one.to_json()) for one in own}
+    for path in paths.values():
+        os.utime(path, (1000, 1000))
+    os.utime(world.write(summary.key, summary.to_json()), (1005, 1005))
+    os.utime(paths[told[3].key], (1010, 1010))  # it has reported again since
+    monkeypatch.setattr("rekindle.agent.slurm.relay.MAX_SENT", 1)
+    sent = [[key for key in world.turn().documents if "/reports/" in key] for _ in range(4)]
+    assert sent[0] == [f"{PREFIX}/{summary.key}"]
+    later = sorted(key for turn in sent[1:] for key in turn)
+    assert later == sorted(f"{PREFIX}/{one.key}" for one in (told[3], rank_report(80)))
+
+
+def test_a_small_run_s_reports_all_go_up(world: World) -> None:
+    own = [rank_report(rank, kind, world=8) for rank in range(8) for kind in (ReportKind.STALL, ReportKind.PACE)]
+    for one in own:
+        world.write(one.key, one.to_json())
+    found = [key for key in world.turn().documents if "/reports/" in key]
+    assert sorted(found) == sorted(f"{PREFIX}/{one.key}" for one in own)
+
+
+def test_a_file_that_calls_itself_a_summary_keeps_no_rank_s_report_back(world: World) -> None:
+    own = rank_report(64)
+    os.utime(world.write(own.key, own.to_json()), (1000, 1000))
+    world.write(f"rekindle/reports/{JOB}/hosts-stall-00064.json", b"{}")
+    assert [key for key in world.turn().documents if "/reports/" in key] == [f"{PREFIX}/{own.key}"]
 
 
 def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(

@@ -248,6 +248,35 @@ def test_a_submission_of_ours_has_the_name_in_its_comment(head: Head) -> None:
 
 
 @pytest.mark.parametrize(
+    ("theirs", "is_there"),
+    [
+        ({"Comment": "rekindle,mailbox=/fsx/lm"}, True),
+        ({"Comment": "rekindle,mailbox=/fsx/lm/", "State": "PENDING"}, True),
+        ({"Comment": "rekindle,job=slurm.ml.7"}, True),
+        (
+            {"Comment": "rekindle,mailbox=/fsx/lm", "State": "PENDING", "Dependency": "afterany:7(unfulfilled)"},
+            False,
+        ),
+        ({"Comment": "rekindle,mailbox=/fsx/lm", "State": "COMPLETED"}, False),
+        ({"Comment": "rekindle,mailbox=/fsx/lm", "UserName": "mallory"}, False),
+        ({"Comment": "rekindle,job=slurm.ml.7", "UserName": "mallory"}, False),
+        ({"Comment": "rekindle,mailbox=/fsx/other"}, False),
+        ({"Comment": "mailbox=/fsx/lm"}, False),
+    ],
+)
+def test_a_run_beside_an_order_is_told_by_its_user_job_and_mailbox(
+    head: Head, theirs: dict[str, str], is_there: bool
+) -> None:
+    alice = {"UserName": "alice"}
+    head.fake.jobs([RUNNING | alice | {"Comment": "rekindle,mailbox=/fsx/lm"}])
+    head.look()
+    old = head.doc("slurm.ml.7")
+    head.fake.jobs([{"JobID": "9", **alice, **theirs}])
+    assert head.commands.beside(old, besides={7}) == (9 if is_there else None)
+    assert head.commands.beside(old, besides={7, 9}) is None
+
+
+@pytest.mark.parametrize(
     "claim",
     [
         "job=slurm.ml.7",

@@ -24,7 +24,7 @@ from chalicelib.api.shapes import COMPONENTS
 from chalicelib.domain import errors
 
 HOOKS = "/hooks/"  # other people's: not signed, described in docs/slack.md and docs/notifications.md
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api.md"
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:

@@ -126,7 +126,7 @@ def test_the_built_in_policy_is_there_before_anybody_has_stored_one(documents: P
     assert documents.listing() == [{"name": "default", "version": 0, "is_builtin": True, "modified_at": None}]
     got = documents.get("default")
     assert (got["document"], got["version"], got["problem"]) == ({}, 0, None)
-    assert got["effective"]["max_attempts"] == DEFAULT_POLICY.max_attempts
+    assert got["effective"]["budgets"]["max_attempts"] == DEFAULT_POLICY.budgets.max_attempts
     with pytest.raises(UnknownEntity):
         documents.get("other")
 
@@ -135,24 +135,29 @@ def test_what_is_put_is_what_the_service_reads(aws: None) -> None:
     real_shelf()
     clock = FakeClock()
     documents = PolicyDocuments(shelf=ssm_shelf(), clock=clock)
-    stored = documents.put("mine", {"max_attempts": 7, "playbooks": {"hang": {"tries": 2}}}, replaces=0)
-    assert (stored["version"], stored["effective"]["max_attempts"]) == (1, 7)
-    assert SsmPolicies(make_client("ssm"), prefix=PREFIX, clock=clock).load("mine").max_attempts == 7
-    assert documents.put("mine", {"max_attempts": 7, "playbooks": {"hang": {"tries": 2}}}, replaces=0)["version"] == 1
+    stored = documents.put("mine", {"budgets": {"max_attempts": 7}, "playbooks": {"hang": {"tries": 2}}}, replaces=0)
+    assert (stored["version"], stored["effective"]["budgets"]["max_attempts"]) == (1, 7)
+    assert SsmPolicies(make_client("ssm"), prefix=PREFIX, clock=clock).load("mine").budgets.max_attempts == 7
+    assert (
+        documents.put("mine", {"budgets": {"max_attempts": 7}, "playbooks": {"hang": {"tries": 2}}}, replaces=0)[
+            "version"
+        ]
+        == 1
+    )
     with pytest.raises(Outdated):
-        documents.put("mine", {"max_attempts": 8}, replaces=0)
+        documents.put("mine", {"budgets": {"max_attempts": 8}}, replaces=0)
 
 
 @pytest.mark.parametrize(
     ("document", "field"),
     [
-        ({"max_attempts": 0}, "max_attempts"),
+        ({"budgets": {"max_attempts": 0}}, "budgets.max_attempts"),
         ({"playbooks": {"hang": {"tries": "many"}}}, "playbooks.hang.tries"),
         ({"playbooks": {"bad luck": {}}}, "playbooks.bad luck"),
-        ({"backoff_s": [0, -1]}, "backoff_s[1]"),
+        ({"resubmission": {"backoff_s": [0, -1]}}, "resubmission.backoff_s[1]"),
         ({"name": "other"}, "name"),
         ({"misspelt": 1}, "misspelt"),
-        ({"look_min_s": 50, "look_max_s": 5}, "look_min_s"),
+        ({"timing": {"look_min_s": 50, "look_max_s": 5}}, "timing.look_min_s"),
     ],
 )
 def test_a_document_that_the_service_could_not_read_is_not_stored(
@@ -168,16 +173,31 @@ def test_a_document_that_the_service_could_not_read_is_not_stored(
 
 
 def test_every_problem_of_a_document_is_told_at_once(documents: PolicyDocuments) -> None:
-    wrong = {"max_attempts": 0, "backoff_s": [-1], "misspelt": 1, "skip_steps": 5}
+    wrong = {
+        "budgets": {"max_attempts": 0, "max_skips": "many", "max_rolbacks": 1, "max_rollbacks": 2},
+        "resubmission": {"backoff_s": [-1]},
+        "timing": 5,
+        "misspelt": 1,
+        "playbooks": {"hang": {"tries": -1, "response": "pray"}},
+    }
     fields = {one["field"] for one in documents.validate(wrong, name="mine")["problems"]}
-    assert fields == {"max_attempts", "backoff_s[0]", "misspelt"}
-    assert documents.validate({"skip_steps": 5}, name="mine")["effective"]["skip_steps"] == 5
+    assert fields == {
+        "budgets.max_attempts",
+        "budgets.max_skips",
+        "budgets.max_rolbacks",
+        "resubmission.backoff_s[0]",
+        "timing",
+        "misspelt",
+        "playbooks.hang.tries",
+        "playbooks.hang.response",
+    }
+    assert documents.validate({"loss": {"skip_steps": 5}}, name="mine")["effective"]["loss"]["skip_steps"] == 5
 
 
 def test_a_document_too_large_for_the_store_is_refused(documents: PolicyDocuments) -> None:
     when = {"actions": ["StopJob", "ResubmitJob"], "faults": [row.fault.value for row in DEFAULT_POLICY.playbooks]}
     document = {
-        "approvals": [{"when": when, "deadline_s": 600, "default": "deny"} for _ in range(20)],
+        "approvals": {"rules": [{"when": when, "deadline_s": 600, "default": "deny"} for _ in range(20)]},
         "windows": [
             {"name": f"window {number:02d} {'n' * 40}", "from": "22:00", "to": "02:00"} for number in range(20)
         ],
@@ -189,12 +209,17 @@ def test_a_document_too_large_for_the_store_is_refused(documents: PolicyDocument
 
 
 def test_a_difference_is_told_field_by_field(documents: PolicyDocuments) -> None:
-    documents.put("mine", {"max_attempts": 7, "skip_steps": 5}, replaces=0)
-    said = documents.diff("mine", {"max_attempts": 9, "skip_steps": 5, "playbooks": {"hang": {"tries": 4}}})
+    documents.put("mine", {"budgets": {"max_attempts": 7}, "loss": {"skip_steps": 5}}, replaces=0)
+    said = documents.diff(
+        "mine", {"budgets": {"max_attempts": 9}, "loss": {"skip_steps": 5}, "playbooks": {"hang": {"tries": 4}}}
+    )
     assert said["version"] == 1
-    assert {one["field"]: (one["now"], one["then"]) for one in said["changes"]}["max_attempts"] == (7, 9)
-    assert {one["field"] for one in said["changes"]} == {"max_attempts", "playbooks.hang.tries"}
-    assert documents.diff("mine", {"max_attempts": 7, "skip_steps": 5, "version": "v9"})["changes"] == []
+    assert {one["field"]: (one["now"], one["then"]) for one in said["changes"]}["budgets.max_attempts"] == (7, 9)
+    assert {one["field"] for one in said["changes"]} == {"budgets.max_attempts", "playbooks.hang.tries"}
+    assert (
+        documents.diff("mine", {"budgets": {"max_attempts": 7}, "loss": {"skip_steps": 5}, "version": "v9"})["changes"]
+        == []
+    )
     assert documents.diff("brand-new", {})["changes"] == []
 
 
@@ -202,7 +227,7 @@ def test_what_was_stored_by_hand_and_cannot_be_read_is_shown_with_its_problem(aw
     real_shelf()
     client = make_client("ssm")
     documents = PolicyDocuments(shelf=ssm_shelf(), clock=FakeClock())
-    for text, problem in (("{", "JSON"), ("[]", "object"), ('{"max_attempts": 0}', "max_attempts")):
+    for text, problem in (("{", "JSON"), ("[]", "object"), ('{"budgets": {"max_attempts": 0}}', "max_attempts")):
         client.put_parameter(Name=f"{PREFIX}/hand", Value=text, Type="String", Overwrite=True)
         got = documents.get("hand")
         assert problem in got["problem"]

@@ -14,8 +14,10 @@ from tests.recovery.world import Script, World, crash_at, world
 
 CLUSTER, NODE = "pretrain", "ip-10-0-0-1"
 POLICIES: dict[str, dict[str, Any]] = {
-    "asking": {"approvals": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 86400, "default": "deny"}]},
-    "hasty": {"max_no_progress": 1},
+    "asking": {
+        "approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 86400, "default": "deny"}]}
+    },
+    "hasty": {"budgets": {"max_no_progress": 1}},
 }
 
 

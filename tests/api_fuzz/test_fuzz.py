@@ -44,10 +44,10 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "set_pause": {"paused": False},
     "set_shadow": {"scope": "job", "name": "lm-calm", "on": False},
     "answer_approval": {"answer": "deny", "comment": "not now"},
-    "put_policy": {"document": {"max_attempts": 20}, "version": 0},
+    "put_policy": {"document": {"budgets": {"max_attempts": 20}}, "version": 0},
     "put_prices": {"document": {"instances": {"p5.48xlarge": 48.2}, "source": "our contract"}, "version": 0},
-    "validate_policy": {"document": {"max_attempts": 0}},
-    "diff_policy": {"document": {"max_attempts": 20}},
+    "validate_policy": {"document": {"budgets": {"max_attempts": 0}}},
+    "diff_policy": {"document": {"budgets": {"max_attempts": 20}}},
     "repair_node": {"do": "reboot", "why": "ECC errors"},
     "start_drill": {"fault": "hang"},
 }
@@ -239,16 +239,16 @@ def _signals(staged: Stage, incident_id: str) -> int:
 
 
 def test_of_two_who_change_a_policy_one_must_read_again(staged: Stage) -> None:
-    document = {"document": {"max_attempts": 30}, "version": 0}
+    document = {"document": {"budgets": {"max_attempts": 30}}, "version": 0}
     status, headers, content = _put(staged, "two", document)
     assert (status, headers["etag"]) == (200, '"1"')
-    assert json.loads(content)["effective"]["max_attempts"] == 30
-    assert staged.world.service.policies.load("two").max_attempts == 30
+    assert json.loads(content)["effective"]["budgets"]["max_attempts"] == 30
+    assert staged.world.service.policies.load("two").budgets.max_attempts == 30
     assert _put(staged, "two", document | {"document": {}})[0] == 412
     assert _put(staged, "two", {"document": {}})[0] == 428
-    status, headers, _ = _put(staged, "two", {"document": {"max_attempts": 31}}, {"If-Match": '"1"'})
+    status, headers, _ = _put(staged, "two", {"document": {"budgets": {"max_attempts": 31}}}, {"If-Match": '"1"'})
     assert (status, headers["etag"]) == (200, '"2"')
-    wrong = {"document": {"max_attempts": 31, "backof_s": [1]}, "version": 2}
+    wrong = {"document": {"budgets": {"max_attempts": 31}, "backof_s": [1]}, "version": 2}
     status, _, content = _put(staged, "two", wrong)
     assert (status, json.loads(content)["field"]) == (400, "backof_s")
 

@@ -189,11 +189,11 @@ class FakeService:
         policy = look.policy_for(incident_id)
         for turn in range(looks):
             before, seen = look.observe(
-                incident_id, generation=1, callback_id=f"cb-{turn}", quiet_limit=policy.look_max
+                incident_id, generation=1, callback_id=f"cb-{turn}", quiet_limit=policy.timing.look_max
             )
             seen = replace(seen, results=results)
             decision = decide(before, seen, now=self.clock.now(), policy=policy)
-            if needs_record(before, decision, seen, quiet_limit=policy.look_max):
+            if needs_record(before, decision, seen, quiet_limit=policy.timing.look_max):
                 look.record(before, decision, seen, token=f"t{turn}")
             results = tuple(
                 perform.act(action, incident=decision.incident, policy=policy, token=f"t{turn}.{index}")

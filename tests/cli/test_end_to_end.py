@@ -58,9 +58,9 @@ def test_an_operators_day(run: Run, tmp_path: Path) -> None:
             assert "on for job lm" in rekindle("switches")
             rekindle("shadow", "off", "--job", "lm", "--yes")
             document = tmp_path / "policy.json"
-            document.write_text('{"max_attempts": 12}')
+            document.write_text('{"budgets": {"max_attempts": 12}}')
             rekindle("policy", "put", "mine", str(document), "--yes", "--key", "p1")
-            assert read("policy", "get", "mine")["effective"]["max_attempts"] == 12
+            assert read("policy", "get", "mine")["effective"]["budgets"]["max_attempts"] == 12
             assert "Nothing waits" in rekindle("approvals")
 
             incident = made.recover().incident_id

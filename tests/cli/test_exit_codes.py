@@ -71,8 +71,17 @@ ALONE: dict[str, tuple[str, ...] | None] = {
     "demo": None,
     "deploy": None,
     "undeploy": None,
+    "slurm-agent bundle": None,
     "slurm-agent install": None,
+    "slurm-agent upgrade": None,
+    "slurm-agent rollback": None,
+    "slurm-agent uninstall": None,
+    "slurm-agent status": None,
+    "slurm-agent stop": None,
     "slack-app": None,
+    "init": None,
+    "package": None,
+    "estimate": None,
 }
 
 
@@ -91,7 +100,7 @@ def test_every_command_stands_in_the_tables_below() -> None:
 
 @pytest.fixture
 def call(run: Run, tmp_path: Path) -> Run:
-    (tmp_path / "policy.json").write_text('{"max_attempts": 12}')
+    (tmp_path / "policy.json").write_text('{"budgets": {"max_attempts": 12}}')
 
     def run_one(name: str, *argv: str) -> object:
         words = [str(tmp_path / "policy.json") if word == "FILE" else word for word in SPOKEN.get(name, ())]

@@ -50,3 +50,11 @@ def test_the_policys_statements_are_told() -> None:
 def test_what_it_links_to_is_there() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert (ROOT / "docs" / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "page", sorted((*ROOT.glob("docs/*slurm*.md"), ROOT / "docs/agent.md")), ids=lambda page: page.name
+)
+def test_every_page_about_slurm_says_how_to_stop_with_one_command(page: Path) -> None:
+    [line] = re.findall(r"^> \*\*Stop at once.*?`(rekindle slurm-agent stop [^`]*)`", page.read_text(), re.MULTILINE)
+    assert build_parser().parse_args(shlex.split(line)[1:]).verb == "stop"

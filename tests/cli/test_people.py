@@ -179,47 +179,47 @@ def test_a_policy_is_tried_compared_stored_and_read_back(
     rekindle: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "mine.json"
-    file.write_text('{"max_attempts": 20}')
+    file.write_text('{"budgets": {"max_attempts": 20}}')
     assert rekindle("policy", "validate", str(file)).code == 0
     ended = rekindle("policy", "diff", "default", str(file), "--exit-code")
     assert ended.code == 1
-    assert "max_attempts" in ended.out
+    assert "budgets.max_attempts" in ended.out
     assert rekindle("policy", "put", "default", str(file)).code == 1  # nobody to ask
     person_says(monkeypatch, "y\n")
     put = rekindle("policy", "put", "default", str(file))
     assert put.code == 0
-    assert "max_attempts" in put.err
-    assert json.loads(rekindle("policy", "get", "default").out) == {"max_attempts": 20}
-    assert json.loads(rekindle("policy", "get", "default", "--effective").out)["max_attempts"] == 20
+    assert "budgets.max_attempts" in put.err
+    assert json.loads(rekindle("policy", "get", "default").out) == {"budgets": {"max_attempts": 20}}
+    assert json.loads(rekindle("policy", "get", "default", "--effective").out)["budgets"]["max_attempts"] == 20
     assert "default" in rekindle("policy", "list").out
     assert "Nothing changes." in rekindle("policy", "diff", "default", str(file), "--exit-code").out
 
 
 def test_a_policy_that_was_stored_by_another_hand_meanwhile_is_not_overwritten(rekindle: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    file.write_text('{"max_attempts": 20}')
+    file.write_text('{"budgets": {"max_attempts": 20}}')
     assert rekindle("policy", "put", "default", str(file), "--yes").code == 0
-    file.write_text('{"max_attempts": 30}')
+    file.write_text('{"budgets": {"max_attempts": 30}}')
     assert rekindle("policy", "put", "default", str(file), "--yes", "--replaces", "0").code == 1
 
 
 def test_every_problem_of_a_policy_is_told_with_its_field(rekindle: Run, tmp_path: Path) -> None:
     file = tmp_path / "bad.json"
-    file.write_text('{"max_attempts": 0, "colour": "red"}')
+    file.write_text('{"budgets": {"max_attempts": 0}, "colour": "red"}')
     ended = rekindle("policy", "validate", str(file))
     assert ended.code == 1
-    assert "max_attempts: " in ended.out
-    assert "colour: is not a policy field" in ended.out
+    assert "budgets.max_attempts: " in ended.out
+    assert "colour: is not known" in ended.out
 
 
 def test_a_policy_is_tried_under_the_name_that_it_gives_itself(rekindle: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    file.write_text('{"name": "night-runs", "max_attempts": 20}')
+    file.write_text('{"name": "night-runs", "budgets": {"max_attempts": 20}}')
     assert rekindle("policy", "validate", str(file)).code == 0
     ended = rekindle("policy", "validate", str(file), "--name", "day-runs")
     assert ended.code == 1
     assert "night-runs" in ended.out
-    file.write_text('{"name": "../night", "max_attempts": 20}')  # none that a policy can be stored under
+    file.write_text('{"name": "../night", "budgets": {"max_attempts": 20}}')  # none that a policy can be stored under
     assert rekindle("policy", "validate", str(file)).code == 1
 
 
@@ -230,7 +230,7 @@ def test_a_file_that_cannot_be_read_is_told_in_words(rekindle: Run, tmp_path: Pa
     assert "is not UTF-8 text" in rekindle("policy", "validate", str(tmp_path / "bytes.json")).err
 
 
-@pytest.mark.parametrize("text", ["[]", "not json", "", "\udcff", '{"look_min_s": 2, "look_min_s": 9}'])
+@pytest.mark.parametrize("text", ["[]", "not json", "", "\udcff", '{"timing": {"look_min_s": 2, "look_min_s": 9}}'])
 def test_what_is_no_document_is_not_even_sent(rekindle: Run, service: FakeService, tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.json"
     file.write_bytes(text.encode(errors="surrogateescape"))
@@ -500,6 +500,8 @@ def test_every_command_that_speaks_to_the_service_has_json_and_help() -> None:
         others = (
             "prices",
             "deploy",
+            "init",
+            "package",
             "undeploy",
             "slack-app",
             "slurm-agent",

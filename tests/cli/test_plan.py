@@ -183,6 +183,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--restart-s", ("--gpus", "8", "--restart-s", "-1")),
     ("--restart-s", ("--gpus", "8", "--mtbf", "0.5", "--restart-s", "1800")),
     ("--restart-s", ("--gpus", "1000000")),
+    ("--mtbf", ("--gpus", "1024", "--mtbf", "0.01")),
     ("--spares", ("--gpus", "8", "--spares", "-1")),
     ("--spares", ("--gpus", "8", "--spares", "1.5")),
     ("--spares", ("--gpus", "8", "--spares", "100000")),

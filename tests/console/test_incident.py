@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from chalicelib.domain.policy import overlaid
 from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT, SPIKE_POLICY, Stage, raised, write_dataset
 from rekindle.cli.client import Client
 from rekindle.console.server import Console, running
@@ -20,17 +21,16 @@ from tests.console.browser import NARROW, Browser
 
 PICTURES = Path(os.environ.get("REKINDLE_PICTURES") or "build/console")
 AHEAD = 120  # steps from now to the harm: some seconds, so that it is written before the run gets there
-POLICY = {
-    **POLICY_DOCUMENT,
-    **SPIKE_POLICY,
-    "same_data_retries": 0,
-    # Of a machine with twenty other things to do nobody may think that the run hangs, or does not start.
-    "start_limit_s": 240,
-    "stop_limit_s": 240,
-    "silent_limit_s": 240,
-    "checkpoint_deadline_s": 60,
-    "approvals": [{"when": {"actions": ["StopJob"], "faults": ["non_finite"]}, "deadline_s": 3600, "default": "deny"}],
-}
+ASKS = {"when": {"actions": ["StopJob"], "faults": ["non_finite"]}, "deadline_s": 3600, "default": "deny"}
+POLICY = overlaid(
+    overlaid(POLICY_DOCUMENT, SPIKE_POLICY),
+    {
+        "loss": {"same_data_retries": 0},
+        # Of a machine with twenty other things to do nobody may think that the run hangs, or does not start.
+        "timing": {"start_limit_s": 240, "stop_limit_s": 240, "silent_limit_s": 240, "checkpoint_deadline_s": 60},
+        "approvals": {"rules": [ASKS]},
+    },
+)
 PATIENT_MONITOR = {
     **MONITOR,
     "REKINDLE_STALL_FLOOR_S": "240",

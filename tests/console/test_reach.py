@@ -51,6 +51,7 @@ def test_axe_finds_nothing(world: World, browser: Browser, page: str, dark: bool
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_its_landmarks_one_heading_and_named_tables(world: World, browser: Browser, page: str) -> None:
     browser.open(world.console, page)
+    browser.until(lambda: browser.run("return document.querySelector('main') !== null"), f"{page} as a page")
     counts = browser.run(
         "return ['main', 'header', 'nav[aria-label]', 'footer', 'h1'].map((s) => document.querySelectorAll(s).length)"
     )

@@ -202,3 +202,18 @@ def test_a_plot_that_cannot_be_written_is_said_so(
 ) -> None:
     assert main(["detect", str(curve), "--plot", str(tmp_path / "none" / "run.png")]) == 1
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_watch_tells_also_what_is_worth_a_look_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bump = lifted(falling(400, noise=0.01), 200, lambda i: 0.12 if i < 6 else 0.0)
+    losses = lifted(bump, 300, lambda i: 4.0 * math.exp(-i / 5))
+    path = tmp_path / "run.csv"
+    path.write_text("step,loss\n" + "".join(f"{i},{loss}\n" for i, loss in enumerate(losses)))
+    assert main(["detect", str(path), "--json"]) == 0
+    acts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert main(["detect", str(path), "--json", "--watch"]) == 0
+    both = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [told for told in both if told["severity"] == "act"] == acts
+    assert [told["severity"] for told in both] == ["watch", "act"]
+    assert main(["detect", str(path), "--watch"]) == 0
+    assert capsys.readouterr().out.endswith("1 alarm and 1 watch in 400 rows\n")

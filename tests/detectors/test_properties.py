@@ -18,7 +18,6 @@ POINTS = st.builds(
     Point,
     step=st.integers(-(2**40), 2**40),
     loss=OPTIONAL,
-    grad_norm=OPTIONAL,
     elapsed_s=OPTIONAL,
     step_s=OPTIONAL,
     is_after_evaluation=st.booleans(),
@@ -102,7 +101,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
     watch, pace = LossWatch(), ThroughputWatch()
     sizes = []
     for i, loss in enumerate(falling(20_000)):
-        point = Point(step=i, loss=loss, grad_norm=loss, step_s=loss)
+        point = Point(step=i, loss=loss, step_s=loss)
         watch.update(point)
         pace.update(point)
         if i in (2_000, 19_999):

@@ -32,7 +32,7 @@ def signal(
     evidence = more.pop("evidence", {} if step is None else {"step": step})
     return Signal(
         kind=kind,
-        source=SignalSource.MONITOR,
+        source=more.pop("source", SignalSource.MONITOR),
         occurred_at=at,
         dedupe_key=f"{kind}:{attempt}:{step}:{at}",
         summary=f"{kind} of {attempt}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +28,7 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from rekindle.headnode.documents import NodeFacts
 from tests.domain.looks import MINUTE, NOW
+from tests.domain.policies import changed
 
 NODE = "ip-10-1-0-2"
 OLD, NEW = "i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2"
@@ -152,4 +152,4 @@ def look_at(case: Incident, what: Observation, policy: Policy = DEFAULT_POLICY) 
 
 
 def with_policy(**fields: Any) -> Policy:
-    return dataclasses.replace(DEFAULT_POLICY, **fields)
+    return changed(**fields)

@@ -9,6 +9,7 @@ from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Incident, Phase, Try
 from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.nodes import NodesSeen
 from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
@@ -64,6 +65,7 @@ def sees(view: AttemptView | Unknown, **more: Any) -> Observation:
     """A look at a Job on Slurm."""
     after = more.pop("after", None)
     nodes = more.pop("nodes", None)
+    total, down = more.pop("total", 0), more.pop("down", 0)
     return Observation(
         observed_at=NOW,
         has_job=True,
@@ -73,7 +75,7 @@ def sees(view: AttemptView | Unknown, **more: Any) -> Observation:
         next_number=more.pop("next_number", 2),
         current=more.pop("current", ""),
         successor=Unknown("none that is known") if after is None else Known(after),
-        nodes=Unknown("not needed") if nodes is None else Known(tuple(nodes)),
+        nodes=Unknown("not needed") if nodes is None else Known(NodesSeen(facts=tuple(nodes), total=total, down=down)),
         **more,
     )
 

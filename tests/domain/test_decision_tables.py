@@ -32,6 +32,7 @@ from tests.domain.looks import (
     view,
     with_row,
 )
+from tests.domain.policies import changed
 
 SHADOW = dataclasses.replace(DEFAULT_POLICY, shadow=True)
 CRASH = "AlgorithmError: RuntimeError: boom"
@@ -70,8 +71,8 @@ repaired = {"repaired_at": NOW - MINUTE, **state(S.RUNNING, MINUTE)}
 POISON = {"onset_attempt": "lm", "onset_step": Known(85)}
 
 # Rolled back without a watch and without a forensic checkpoint, from a checkpoint near by.
-NEAR = dataclasses.replace(
-    with_row(F.LOSS_SPIKE, response=Response.ROLL_BACK, deadline=Deadline.NONE), spike_rewind_steps=5
+NEAR = changed(
+    with_row(F.LOSS_SPIKE, response=Response.ROLL_BACK, deadline=Deadline.NONE), loss={"spike_rewind_steps": 5}
 )
 
 Row = tuple[str, Incident, Observation, Policy, str, Phase, tuple[str, ...]]
@@ -666,6 +667,15 @@ TABLE: list[Row] = [
         "checkpoint.again",
         Phase.CHECKPOINTING,
         ("RequestCheckpoint",),
+    ),
+    (
+        "a stop that never arrived, and the run moves again",
+        incident(Phase.STOPPING, F.HANG, signals=(signal(),), stop_asked_at=NOW - 10 * MINUTE),
+        seen(view(step=101)),
+        P,
+        "stop.moves_again",
+        Phase.HOLDING,
+        (),
     ),
     (
         "the request is not on record",
@@ -1295,7 +1305,7 @@ def test_what_befalls_an_ordered_attempt_is_a_fault_again() -> None:
 
 @pytest.mark.parametrize(
     ("ran_for", "said"),
-    [(timedelta(0), "has just begun"), (P.look_max, "its steps cannot be seen: no heartbeat")],
+    [(timedelta(0), "has just begun"), (P.timing.look_max, "its steps cannot be seen: no heartbeat")],
     ids=["just begun", "for a while"],
 )
 def test_an_attempt_without_a_step_is_called_blind_only_after_a_while(ran_for: timedelta, said: str) -> None:

@@ -31,7 +31,8 @@ END = "<!-- end -->"
 SLURM_PAGE = ROOT / "docs" / "slurm-playbooks.md"
 SLURM_BEGIN = "<!-- written by python -m tests.domain.test_docs: {} -->"
 SLURM_RULES = re.compile(
-    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.slurm_says_both[a-z_]*|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|expiring|refused_once|blind'
+    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.(?:slurm_says_both|many_down)[a-z_]*'
+    r"|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|expiring|refused_once|blind"
     r'|blind_limit|owner_stopped)|resubmit\.(?:pending|again|unanswered|requeue_refused|old_unseen|old_unseen_limit))"'
 )
 QUEUE_RULES = ("queued", "held", "pending_for_ever", "queue_limit")
@@ -60,7 +61,7 @@ def page() -> str:
             *ends,
             "```",
             "",
-            '`tries` bounds the attempts that gain no step; "policy" means the policy\'s `max_no_progress`.',
+            '`tries` bounds the attempts that gain no step; "policy" means the policy\'s `budgets.max_no_progress`.',
             "",
             "| fault | first response | checkpoint deadline | tries | source |",
             "|---|---|---|---|---|",
@@ -173,8 +174,8 @@ def test_the_worked_numbers_are_those_of_the_built_in_policy() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 10, 11, 200])
 def test_the_window_holds_the_bad_step_however_narrow_the_policy(width: int) -> None:
-    policy = Policy.from_wire({"skip_steps": width})
-    assert policy.skip_margin_steps == 10
+    policy = Policy.from_wire({"loss": {"skip_steps": width}})
+    assert policy.loss.skip_margin_steps == 10
     onsets = (Onset(attempt="a", fault=FaultClass.NON_FINITE, step=Known(84)),) * 2
     case = dataclasses.replace(
         incident(),

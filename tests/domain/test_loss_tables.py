@@ -22,6 +22,7 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal
 from chalicelib.domain.signals import SignalKind as K
 from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, checkpoint, incident, look, seen, signal, view, with_row
+from tests.domain.policies import changed
 
 P = DEFAULT_POLICY
 LONG = timedelta(hours=7)
@@ -66,7 +67,7 @@ OLD = saves(800, 900, 950, 1010)
 YOUNG = saves(901, 950, 1010)
 NONE = saves()
 LOOKING = {"needs": (Need.CHECKPOINTS,), "needs_since": NOW - MINUTE}
-STOP_IT = dataclasses.replace(P, stop_without_resume_point=True)
+STOP_IT = changed(P, loss={"stop_without_resume_point": True})
 NO_FORENSICS = with_row(SPIKE, deadline=Deadline.NONE)
 SHADOW = dataclasses.replace(P, shadow=True)
 THREE = tuple(Onset(attempt=f"lm-{n}", fault=SPIKE, step=Known(ONSET)) for n in range(3))
@@ -294,7 +295,7 @@ def test_each_further_roll_back_goes_further_back_and_leaves_out_more(
 
 def test_what_is_watched_past_is_the_window_and_the_time_to_heal() -> None:
     prepared = look(stopping(), seen(view(S.STOPPED, step=1040)))
-    assert prepared.incident.verify_to == Known(1190 - 1 + P.spike_heal_steps)
+    assert prepared.incident.verify_to == Known(1190 - 1 + P.loss.spike_heal_steps)
 
 
 def test_a_spike_whose_onset_nobody_knows_is_not_resumed_from_its_own_checkpoints() -> None:

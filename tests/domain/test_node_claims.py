@@ -7,12 +7,13 @@ import pytest
 
 from chalicelib.domain.actions import StopJob
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.incidents import CheckpointAsk, Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.node_claims import is_over
 from chalicelib.domain.node_findings import FindingKind, finding_of
+from chalicelib.domain.nodes import NodesSeen
 from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.signals import Signal, SignalKind
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, view
 from tests.domain.node_looks import NEW, OLD, facts, node_view, observed, told
 
@@ -62,7 +63,9 @@ def test_no_run_is_stopped_for_a_node_that_was_rebooted_since(phase: Phase) -> N
     name = "lm" if phase is Phase.OPEN else "lm-r2"
     late = replace(REBOOT, job_id="lm", attempt=name)
     case = incident(phase, signals=(late,), **({"fault": FaultClass.HANG} if phase is Phase.VERIFYING else {}))
-    what = seen(view(AttemptStatus.RUNNING, name=name), nodes=Known((facts(**BOOTED),)), new_signals=(late,))
+    what = seen(
+        view(AttemptStatus.RUNNING, name=name), nodes=Known(NodesSeen(facts=(facts(**BOOTED),))), new_signals=(late,)
+    )
     decision = look(case, what)
     assert not any(isinstance(one, StopJob) for one in decision.actions)
     assert decision.incident.phase in (Phase.STOPPED, Phase.VERIFYING)
@@ -73,3 +76,68 @@ def test_a_node_that_has_booted_since_is_not_rebooted_again() -> None:
     case = incident(job_id=None, cluster="pretrain", node="ip-10-1-0-2", attempt=None, attempt_number=0)
     decision = look(case, observed(node_view(facts(booted_at=NOW - MINUTE)), late))
     assert (decision.rule, decision.incident.phase) == ("node.theirs_done", Phase.RECOVERED)
+
+
+CLEAR = told(SignalKind.NODE_HEALTH, fault=None, ago=-MINUTE, health_status="Healthy", instance_id=OLD)
+
+
+@pytest.mark.parametrize(
+    ("claim", "clear", "wanted"),
+    [
+        (REBOOT, CLEAR, True),
+        (REPLACE, CLEAR, True),
+        (REBOOT, replace(CLEAR, occurred_at=REBOOT.occurred_at), False),
+        (REBOOT, replace(CLEAR, evidence={"health_status": "Healthy", "instance_id": NEW}), False),
+        (REBOOT, replace(CLEAR, evidence={"health_status": "Unhealthy", "instance_id": OLD}), False),
+        (AWAY, CLEAR, False),
+    ],
+)
+def test_what_hyperpods_agents_say_is_over_once_they_take_it_back(claim: Signal, clear: Signal, wanted: bool) -> None:
+    assert is_over(claim, None, (claim, clear)) is wanted
+
+
+@pytest.mark.parametrize(
+    ("phase", "rule"),
+    [
+        (Phase.OPEN, "heal.node_mended"),
+        (Phase.CHECKPOINTING, "checkpoint.node_mended"),
+        (Phase.STOPPING, "stop.moves_again"),
+    ],
+)
+def test_a_run_is_left_alone_once_the_claim_against_its_node_is_taken_back(phase: Phase, rule: str) -> None:
+    claim, clear = (replace(one, job_id="lm", attempt="lm") for one in (REBOOT, CLEAR))
+    ask = CheckpointAsk(request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW, deadline_at=NOW + 5 * MINUTE)
+    case = incident(
+        phase,
+        fault=FaultClass.NODE_HARDWARE,
+        signals=(claim, clear),
+        ask=ask if phase is Phase.CHECKPOINTING else None,
+        stop_asked_at=NOW - 10 * MINUTE,
+    )
+    decision = look(case, seen(view(AttemptStatus.RUNNING)))
+    assert decision.rule == rule
+    assert not any(isinstance(one, StopJob) for one in decision.actions)
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "step", "rule"),
+    [
+        (Phase.OPEN, 0, 100, "claim.late"),
+        (Phase.HOLDING, 1, 100, "claim.late"),
+        (Phase.HOLDING, 60, 101, "claim.late_limit"),
+        (Phase.HOLDING, 60, 100, "playbook.checkpoint"),
+    ],
+)
+def test_a_claim_that_is_heard_late_waits_for_its_being_taken_back(
+    phase: Phase, age: int, step: int, rule: str
+) -> None:
+    claim = replace(REBOOT, job_id="lm", attempt="lm", occurred_at=NOW - (age + 30) * MINUTE)
+    case = incident(
+        phase,
+        fault=FaultClass.NODE_HARDWARE,
+        signals=(claim,),
+        opened_at=NOW - age * MINUTE,
+        phase_entered_at=NOW - age * MINUTE,
+        watch_step=Known(100),
+    )
+    assert look(case, seen(view(AttemptStatus.RUNNING, step=step))).rule == rule

@@ -133,7 +133,7 @@ def row(
 
 ORDER = told(SignalKind.ORDER_NODE, fault=FaultClass.OPERATOR_ORDER, do="replace", who="ada", why="fan")
 FORCED = told(SignalKind.ORDER_NODE, fault=FaultClass.OPERATOR_ORDER, do="replace", who="ada", force=True)
-OFF = with_policy(node_repair=Allowed.OFF)
+OFF = with_policy(nodes={"repair": Allowed.OFF})
 GPU = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
 LEMON = Known((record(3),))
 
@@ -158,7 +158,7 @@ NODE_TABLE: list[Row] = [
         observed(node_view(), XID),
         P.STOPPED,
         Notify,
-        policy=with_policy(node_repair=Allowed.OFF),
+        policy=with_policy(nodes={"repair": Allowed.OFF}),
     ),
     row("node.unread", asked(P.OPEN), observed(UNSEEN, XID), P.OPEN),
     row(
@@ -396,7 +396,7 @@ NODE_TABLE: list[Row] = [
         observed(node_view(), XID),
         P.HOLDING,
         Notify,
-        policy=with_policy(node_repair=Allowed.TELL),
+        policy=with_policy(nodes={"repair": Allowed.TELL}),
     ),
     row(
         "guard.shadow",
@@ -576,7 +576,7 @@ NODE_TABLE: list[Row] = [
         observed(node_view(drained())),
         P.HANDED_OVER,
         Notify,
-        policy=with_policy(node_repair=Allowed.REBOOT),
+        policy=with_policy(nodes={"repair": Allowed.REBOOT}),
     ),
     row(
         "repair.no_way",
@@ -713,7 +713,7 @@ NODE_TABLE: list[Row] = [
         observed(FRESH),
         P.CHECKING,
         CheckNode,
-        policy=with_policy(deep_health_check=True),
+        policy=with_policy(nodes={"deep_health_check": True}),
     ),
     row(
         "repair.replace",
@@ -1151,7 +1151,7 @@ NODE_TABLE: list[Row] = [
         observed(node_view(records=LEMON), XID),
         P.HOLDING,
         Notify,
-        policy=with_policy(lemon_repair=LemonRule.TELL),
+        policy=with_policy(nodes={"lemon_repair": LemonRule.TELL}),
     ),
     row(
         "repair.replace",
@@ -1190,7 +1190,7 @@ NODE_TABLE: list[Row] = [
         observed(dataclasses.replace(FRESH, records=LEMON)),
         P.HANDED_OVER,
         Notify,
-        policy=with_policy(lemon_repair=LemonRule.TELL),
+        policy=with_policy(nodes={"lemon_repair": LemonRule.TELL}),
         name="the policy only tells",
     ),
     row(

@@ -96,7 +96,7 @@ def test_a_limit_does_not_run_while_paused(phase: Phase, facts: dict[str, Any], 
 
 
 def test_what_is_left_of_a_limit_after_the_pause_still_runs_out() -> None:
-    case = incident(Phase.STOPPING, FaultClass.HANG, phase_entered_at=NOW - P.stop_limit + 2 * MINUTE)
+    case = incident(Phase.STOPPING, FaultClass.HANG, phase_entered_at=NOW - P.timing.stop_limit + 2 * MINUTE)
     what = seen(view(S.STOPPING))
     lifted = paused_for(case, what, timedelta(hours=5))
     assert lifted.rule != "stop.stuck"

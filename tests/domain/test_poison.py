@@ -19,6 +19,7 @@ from chalicelib.domain.resume import choose_resume_point
 from chalicelib.domain.rollback import account_rollback, data_rollbacks
 from chalicelib.domain.signals import SignalKind
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
+from tests.domain.policies import changed
 
 NAN = FaultClass.NON_FINITE
 POINTS = tuple(checkpoint(step) for step in (100, 99, 98, 97, 90, 50))
@@ -122,7 +123,7 @@ def test_a_roll_back_for_a_poisoned_checkpoint_is_none_of_the_data() -> None:
 
 @pytest.mark.parametrize("rewind", [0, 1])
 def test_a_roll_back_that_is_repeated_begins_before_the_last_one_also_where_the_distance_is_zero(rewind: int) -> None:
-    policy = dataclasses.replace(DEFAULT_POLICY, rewind_steps=rewind)
+    policy = changed(loss={"rewind_steps": rewind})
     once_more = went_bad_again(100)
     once_more = dataclasses.replace(
         once_more,

@@ -68,7 +68,7 @@ def test_after_a_bad_loss_one_that_stays_unknown_is_a_persons_to_judge() -> None
         Phase.VERIFYING,
         FaultClass.NON_FINITE,
         onset_attempt="lm",
-        doubt_since=NOW - DEFAULT_POLICY.verify_blind,
+        doubt_since=NOW - DEFAULT_POLICY.timing.verify_blind,
     )
     told = look(case, seen(view(**WELL | {"loss_state": "none"})))
     assert (told.rule, told.incident.phase) == ("verify.doubt_limit", Phase.HANDED_OVER)

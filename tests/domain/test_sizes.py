@@ -17,9 +17,10 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.sizes import fewest
 from chalicelib.domain.slurm import SlurmView
 from tests.domain.looks import NOW
+from tests.domain.policies import changed
 from tests.domain.slurm_looks import R1, case, decided, sees, start, try_of
 
-HALF = dataclasses.replace(DEFAULT_POLICY, min_nodes_percent=50.0)
+HALF = changed(resubmission={"min_nodes_percent": 50.0})
 RESIZE = ResizeJob(attempt=R1, slurm_job=7, nodes_min=4, nodes_max=8, why="waits for nodes")
 
 
@@ -91,7 +92,7 @@ def test_what_became_of_it(done: Done, rule: str, actions: list[str]) -> None:
     [(8, 2, 50.0, 4), (8, 6, 50.0, 6), (7, 1, 50.0, 4), (8, 2, 1.0, 2), (8, 9, 50.0, None), (0, 1, 50.0, None)],
 )
 def test_the_comment_bounds_the_policy(count: int, least: int, percent: float, fewer: int | None) -> None:
-    policy = dataclasses.replace(DEFAULT_POLICY, min_nodes_percent=percent)
+    policy = changed(resubmission={"min_nodes_percent": percent})
     assert fewest(SlurmView(slurm_job=7, node_count=count, min_nodes=least), policy) == fewer
 
 

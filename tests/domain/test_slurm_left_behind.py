@@ -22,6 +22,7 @@ from chalicelib.domain.signals import SignalKind
 from chalicelib.domain.slurm import BadNode
 from rekindle.headnode.documents import EndedBy, SlurmState
 from tests.domain.looks import MINUTE, NOW, signal
+from tests.domain.policies import changed
 from tests.domain.slurm_looks import R0, R1, case, decided, node, node_signal, put_back, sees, start, try_of
 
 HOUR = timedelta(hours=1)
@@ -52,9 +53,9 @@ def test_a_new_start_that_was_suspended_or_unseen_is_not_stuck(away: str) -> Non
         else sees(Unknown("the agent is silent"))
     )
     first = look_after(before, gone, MINUTE)
-    again = look_after(first.incident, sees(running(R1, step=95)), 2 * P.silent_limit)
+    again = look_after(first.incident, sees(running(R1, step=95)), 2 * P.timing.silent_limit)
     assert again.rule == "verify.waiting", again.reason
-    still = look_after(again.incident, sees(running(R1, step=95)), 4 * P.silent_limit)
+    still = look_after(again.incident, sees(running(R1, step=95)), 4 * P.timing.silent_limit)
     assert still.incident.fault_rule == "verify.silent", "standing still since it goes on is counted from then"
 
 
@@ -69,7 +70,7 @@ def test_a_claim_is_not_confirmed_by_a_run_that_was_suspended_or_unseen(away: st
     first = look_after(before, gone, timedelta(seconds=30))
     back = look_after(first.incident, sees(running(R0, step=100)), HOUR)
     assert back.rule == "defer.confirm", back.reason
-    late = look_after(back.incident, sees(running(R0, step=100)), HOUR + 2 * P.look_max)
+    late = look_after(back.incident, sees(running(R0, step=100)), HOUR + 2 * P.timing.look_max)
     assert stops(late)
 
 
@@ -129,7 +130,7 @@ def test_whoever_takes_over_is_told_of_the_nodes_that_we_cordoned() -> None:
 
 @pytest.mark.parametrize("allowed", [Allowed.OFF, Allowed.TELL])
 def test_a_policy_that_leaves_nodes_alone_cordons_none_and_excludes_it_by_name(allowed: Allowed) -> None:
-    policy = dataclasses.replace(P, node_repair=allowed)
+    policy = changed(P, nodes={"repair": allowed})
     told = (node_signal(F.NODE_HARDWARE),)
     first = decided(case(), sees(start(), new_signals=told), policy)
     assert first.incident.phase is Phase.CHECKPOINTING
@@ -137,7 +138,7 @@ def test_a_policy_that_leaves_nodes_alone_cordons_none_and_excludes_it_by_name(a
     assert [action.node for action in first.actions if isinstance(action, ReportNode)] == ["ip-2"]
     dead = case(Phase.RESUBMITTING, F.NODE_HARDWARE, bad_nodes=first.incident.bad_nodes, target_step=Known(100))
     seen = sees(start(S.FAILED), nodes=(node("ip-2", "idle"),), checkpoints=Known(()))
-    start_again = decided(dead, seen, dataclasses.replace(policy, stop_without_resume_point=True))
+    start_again = decided(dead, seen, changed(policy, loss={"stop_without_resume_point": True}))
     tries = start_again.incident.tries
     assert not tries or tries[-1].exclude == ("ip-2",), start_again.reason
 

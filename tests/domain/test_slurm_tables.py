@@ -55,6 +55,14 @@ POINTS = {"checkpoints": Known((checkpoint(90, attempt=R0), checkpoint(80, attem
 CRASH = "Slurm FAILED: NonZeroExitCode: exit code: 1: RuntimeError: boom"
 HARD = (node_signal(F.NODE_HARDWARE),)
 DOWN = {"nodes": (node("ip-1", "allocated"), node("ip-2", "down", "not_responding", reason="Not responding"))}
+FROZEN = {
+    "signals": (node_signal(F.NODE_LOST, at=NOW - timedelta(minutes=9)),),
+    "phase_entered_at": NOW - timedelta(minutes=9),
+    "target_step": Known(100),
+    "watch_at": NOW - timedelta(minutes=9),
+    "watch_step": Known(100),
+}
+BEATING = {"beat_at": NOW, "work": "training", "step_s": 1.0}
 THEIRS = try_of(
     is_theirs=True,
     resume_step=Unknown("it goes on from where its script finds"),
@@ -1003,6 +1011,42 @@ SLURM_TABLE: list[Row] = [
         ("Notify",),
     ),
     (
+        "Slurm reaches few of its nodes, and the heartbeats come without a new step",
+        case(Phase.HOLDING, F.NODE_LOST, **FROZEN),
+        sees(start(step=100, **BEATING), down=3, total=4, nodes=()),
+        P,
+        "defer.many_down",
+        Phase.HOLDING,
+        (),
+    ),
+    (
+        "and so for too long",
+        case(Phase.HOLDING, F.NODE_LOST, **(FROZEN | {"phase_entered_at": NOW - timedelta(hours=2)})),
+        sees(start(step=100, **BEATING), down=3, total=4, nodes=()),
+        P,
+        "defer.many_down_limit",
+        Phase.HANDED_OVER,
+        ("Notify",),
+    ),
+    (
+        "one of its nodes is down, and the heartbeats come without a new step: two sources say the same",
+        case(Phase.HOLDING, F.NODE_LOST, **FROZEN),
+        sees(start(step=100, **BEATING), down=1, total=4, nodes=()),
+        P,
+        "playbook.restart",
+        Phase.STOPPING,
+        ("CordonNode", "ReportNode", "StopJob"),
+    ),
+    (
+        "Slurm reaches few of its nodes, and the run's own monitor calls it stalled",
+        case(Phase.HOLDING, F.NODE_LOST, **FROZEN),
+        sees(start(step=100, **(BEATING | {"work": "stalled"})), down=3, total=4, nodes=()),
+        P,
+        "playbook.restart",
+        Phase.STOPPING,
+        ("CordonNode", "ReportNode", "StopJob"),
+    ),
+    (
         "the node that a lost start ran on",
         case(),
         sees(put_back(), **DOWN),
@@ -1189,7 +1233,7 @@ def test_the_same_order_again_is_the_same_whatever_has_been_saved_since() -> Non
     then = decided(first.incident, sees(SILENT, results=result("ResubmitJob", Done.PENDING), checkpoints=newer))
     assert dataclasses.replace(one(then, ResubmitJob), why="") == dataclasses.replace(one(first, ResubmitJob), why="")
     assert then.look_again_in is not None
-    assert then.look_again_in >= P.look_min
+    assert then.look_again_in >= P.timing.look_min
 
 
 def test_a_stop_that_is_followed_by_a_requeue_leaves_the_job_in_the_queue() -> None:
@@ -1326,8 +1370,8 @@ def test_the_answer_to_a_signal_is_looked_for_often_because_nothing_tells_of_it(
     by_signal = decided(waiting, sees(start(has_mailbox=False), reply=Known(None)))
     by_mailbox = decided(waiting, sees(start(), reply=Known(None)))
     assert (by_signal.rule, by_signal.look_again_in) == ("checkpoint.waiting", timedelta(seconds=10))
-    assert (by_mailbox.rule, by_mailbox.look_again_in) == ("checkpoint.waiting", P.look_max)
+    assert (by_mailbox.rule, by_mailbox.look_again_in) == ("checkpoint.waiting", P.timing.look_max)
     late = dataclasses.replace(waiting, phase_entered_at=NOW - 6 * MINUTE)
-    assert decided(late, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == P.look_max
+    assert decided(late, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == P.timing.look_max
     near = dataclasses.replace(waiting, ask=dataclasses.replace(ask, deadline_at=NOW + timedelta(seconds=4)))
     assert decided(near, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == timedelta(seconds=4)

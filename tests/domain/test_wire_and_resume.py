@@ -46,6 +46,7 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
 from chalicelib.domain.signals import Signal
 from tests.domain.looks import NOW, a_try, checkpoint, incident, signal
+from tests.domain.policies import changed
 from tests.sizes import examples
 
 MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis wants naive bounds
@@ -194,7 +195,7 @@ def test_the_resume_point_is_the_newest_that_is_whole_unfenced_and_before_the_on
     case = incident(Phase.RESUBMITTING, FaultClass.HANG, excluded_checkpoints=excluded)
     if onset is not None:
         case = dataclasses.replace(case, onset_attempt="lm", onset_step=Known(onset))
-    policy = dataclasses.replace(DEFAULT_POLICY, rewind_steps=rewind)
+    policy = changed(loss={"rewind_steps": rewind})
     allowed = [
         item
         for item in points
@@ -289,14 +290,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "name"),
     ({"version": 7}, "version"),
     ({"shadow": "yes"}, "shadow"),
-    ({"max_no_progress": 0}, "max_no_progress"),
-    ({"max_no_progress": True}, "max_no_progress"),
-    ({"stop_limit_s": "soon"}, "stop_limit_s"),
-    ({"stop_limit_s": float("nan")}, "stop_limit_s"),
-    ({"look_min_s": 90}, "look_min_s"),
-    ({"hang_deadline_s": 301}, "hang_deadline_s"),
-    ({"backoff_s": []}, "backoff_s"),
-    ({"backoff_s": [1, -1]}, "backoff_s[1]"),
+    ({"budgets": {"max_no_progress": 0}}, "budgets.max_no_progress"),
+    ({"budgets": {"max_no_progress": True}}, "budgets.max_no_progress"),
+    ({"timing": {"stop_limit_s": "soon"}}, "timing.stop_limit_s"),
+    ({"timing": {"stop_limit_s": float("nan")}}, "timing.stop_limit_s"),
+    ({"timing": {"look_min_s": 90}}, "timing.look_min_s"),
+    ({"timing": {"hang_deadline_s": 301}}, "timing.hang_deadline_s"),
+    ({"resubmission": {"backoff_s": []}}, "resubmission.backoff_s"),
+    ({"resubmission": {"backoff_s": [1, -1]}}, "resubmission.backoff_s[1]"),
     ({"playbooks": []}, "playbooks"),
     ({"playbooks": {"hangs": {}}}, "playbooks.hangs"),
     ({"playbooks": {"hang": 1}}, "playbooks.hang"),

@@ -31,7 +31,8 @@ NIGHTS = {"windows": [{"name": "frozen", "from": "20:00", "to": "12:00"}]}
 @pytest.fixture(scope="module")
 def one() -> Iterator[World]:
     """Runs that train, with heartbeats and a few checkpoints. Shared: a drill leaves nothing behind."""
-    asks = {"approvals": [{"when": {"actions": ["StopJob"]}, "deadline_s": 600, "default": "deny"}], "shadow": True}
+    row = {"when": {"actions": ["StopJob"]}, "deadline_s": 600, "default": "deny"}
+    asks = {"approvals": {"rules": [row]}, "shadow": True}
     with world(policies={"asks": asks, "nights": NIGHTS}) as made:
         made.submit()
         made.submit("asking", policy="asks")

@@ -111,10 +111,19 @@ class FakeScheduler:
         self.runs[attempt].view = replace(view, status=AttemptStatus.STOPPING, stopping_since=self._clock.now())
         return ActionResult(action="StopJob", done=Done.DONE)
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
         return tuple(
             name for name in self.live if name not in {*besides, *self.unlisted} and self._is_sibling(name, job)
         )
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        since = job.attempt_started_at or job.created_at
+        ended = [
+            (run.found.created_at, name)
+            for name, run in self.runs.items()
+            if name not in {*besides, *self.unlisted} and run.view.status.has_ended and run.found.created_at > since
+        ]
+        return next((name for _, name in sorted(ended, reverse=True) if self._is_sibling(name, job)), None)
 
     def _is_sibling(self, name: str, job: Job) -> bool:
         found = self.runs[name].found

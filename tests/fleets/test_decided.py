@@ -55,7 +55,7 @@ def test_a_crash_that_comes_again_at_the_same_step_ends_with_a_person() -> None:
     one = played(Shows.CRASH, STAGES, monitored=True, dies_again=True)
     assert not one.recovers
     assert one.pages == 1
-    assert 1 <= one.restarts <= DEFAULT_POLICY.max_no_progress
+    assert 1 <= one.restarts <= DEFAULT_POLICY.budgets.max_no_progress
 
 
 def test_a_playbook_that_hands_over_is_played_so() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from chalicelib import bootstrap
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt
+from chalicelib.domain.policy import overlaid
 from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.processes import Processes
@@ -39,16 +40,18 @@ GRACE = timedelta(seconds=3)  # SIGTERM to SIGKILL, 120 s on SageMaker: a frozen
 # What takes minutes on a cluster takes seconds here; limits that only a broken run meets stay long.
 POLICY: Mapping[str, Any] = {
     "schema": 1,
-    "backoff_s": [0, 1, 2],
-    "checkpoint_deadline_s": 60,
-    "hang_deadline_s": 3,
-    "stacks_wait_s": 10,
-    "stop_limit_s": 120,
-    "start_limit_s": 180,
-    "silent_limit_s": 120,
-    "tell_open_s": 20,
-    "look_min_s": 1,
-    "look_max_s": 2,
+    "resubmission": {"backoff_s": [0, 1, 2]},
+    "timing": {
+        "checkpoint_deadline_s": 60,
+        "hang_deadline_s": 3,
+        "stacks_wait_s": 10,
+        "stop_limit_s": 120,
+        "start_limit_s": 180,
+        "silent_limit_s": 120,
+        "tell_open_s": 20,
+        "look_min_s": 1,
+        "look_max_s": 2,
+    },
 }
 MONITOR = {
     "REKINDLE_BEAT_S": "0.5",
@@ -280,7 +283,7 @@ def raised(
         Cloud(http=True, clock=RealClock(), store=folder / "store") as cloud,
     ):
         try:
-            service = deploy_rekindle(cloud, policies={"small": {**POLICY, "name": "small", **(policy or {})}})
+            service = deploy_rekindle(cloud, policies={"small": overlaid({**POLICY, "name": "small"}, policy or {})})
             stage = Stage(
                 cloud=cloud,
                 processes=cloud.run_processes(folder / "jobs", grace=GRACE),

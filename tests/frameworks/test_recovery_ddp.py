@@ -84,11 +84,13 @@ def test_a_nan_gradient_on_one_rank_is_rolled_back_its_host_suspected_and_the_sa
 def test_a_poisoned_window_is_watched_rolled_back_and_exactly_its_batches_are_skipped(tmp_path: Path) -> None:
     window = range(4 * SAVE_EVERY + 20, 4 * SAVE_EVERY + 220)
     policy = {
-        "spike_heal_steps": 20,
-        "spike_rewind_steps": 50,
-        "skip_margin_steps": 0,
-        "skip_steps": len(window),
-        "tell_open_s": 600,
+        "loss": {
+            "spike_heal_steps": 20,
+            "spike_rewind_steps": 50,
+            "skip_margin_steps": 0,
+            "skip_steps": len(window),
+        },
+        "timing": {"tell_open_s": 600},
         # Where the machine is so slow that the spike has grown into a divergence before anybody looked.
         "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
     }

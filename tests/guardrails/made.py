@@ -14,9 +14,11 @@ from chalicelib.domain.guard_rules import Harm
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.observations import Observation
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy_fields import Group, specs
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.switches import Breaker
 from tests.domain.looks import NOW
+from tests.domain.policies import changed
 
 HOUR = timedelta(hours=1)
 HARMFUL = frozenset(Harm)
@@ -27,14 +29,21 @@ ASKED = ActionResult(action="AskApproval", done=Done.DONE, detail="a1")
 def policy(base: Policy = DEFAULT_POLICY, **document: Any) -> Policy:
     """`base` with these fields of a policy document."""
     read = Policy.from_wire(document)
-    given = {name.removesuffix("_s") for name in document}
-    return dataclasses.replace(base, **{name: getattr(read, name) for name in given})
+    fields: dict[str, Any] = {}
+    for spec in specs(Policy):
+        given = document.get(spec.key)
+        value = getattr(read, spec.name)
+        if isinstance(spec.kind, Group) and given is not None:
+            fields[spec.name] = {one.name: getattr(value, one.name) for one in specs(type(value)) if one.key in given}
+        elif given is not None:
+            fields[spec.name] = value
+    return changed(base, **fields)
 
 
 def asks(*actions: str, default: str = "deny", deadline_s: float = 3600, base: Policy = DEFAULT_POLICY) -> Policy:
     """A policy that asks about these actions, about all if none is named."""
     when = {"actions": list(actions)} if actions else {}
-    return policy(base, approvals=[{"when": when, "deadline_s": deadline_s, "default": default}])
+    return policy(base, approvals={"rules": [{"when": when, "deadline_s": deadline_s, "default": default}]})
 
 
 def closed_hours(base: Policy = DEFAULT_POLICY) -> Policy:

@@ -133,7 +133,7 @@ DEAD_CASE = incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH)
 
 
 def test_lifted_and_tripped_again_by_the_very_one_that_was_answered_asks_anew() -> None:
-    storm = Storm(30, policy(breaker_incidents=5, breaker_percent=10))
+    storm = Storm(30, policy(breaker={"incidents": 5, "percent": 10}))
     storm.look()
     for number in range(4):
         storm.w.clock.advance(MINUTE)
@@ -150,7 +150,7 @@ def test_lifted_and_tripped_again_by_the_very_one_that_was_answered_asks_anew() 
 
 def test_a_person_who_stops_a_whole_fleet_trips_nothing() -> None:
     """What people order is theirs: it must not hold every other recovery back."""
-    storm = Storm(0, policy(breaker_incidents=2, breaker_percent=0))
+    storm = Storm(0, policy(breaker={"incidents": 2, "percent": 0}))
     w = storm.w
     for index in range(6):
         name = f"run-{index}"

@@ -24,7 +24,7 @@ from tests.guardrails.test_adversary import alert
 from tests.guardrails.test_world import approvals_of, questions
 from tests.services.world import JOB, World
 
-BELIEVES = policy(alert_deadline_s=0)
+BELIEVES = policy(approvals={"alert_deadline_s": 0})
 POISONED = FaultClass.NON_FINITE
 
 
@@ -66,7 +66,7 @@ def test_a_policy_may_believe_alerts() -> None:
 
 def test_a_row_of_the_policy_that_applies_comes_first() -> None:
     row = {"when": {"faults": ["non_finite"]}, "deadline_s": 60, "default": "approve"}
-    w = alerted(POISONED, policy(approvals=[row]))
+    w = alerted(POISONED, policy(approvals={"rules": [row]}))
     w.settle()
     assert w.last.approvals[0].by == "policy"
     assert w.live != [JOB]

@@ -295,7 +295,7 @@ def sized(rules: Policy, **more: Any) -> str:
 
 
 def when(**condition: Any) -> Policy:
-    return policy(approvals=[{"when": condition, "deadline_s": 60, "default": "deny"}])
+    return policy(approvals={"rules": [{"when": condition, "deadline_s": 60, "default": "deny"}]})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from tests.recovery.world import Script, crash_at, world
 
 
 def test_asked_approved_recovered_on_the_embedded_cloud() -> None:
-    rules = {"approvals": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 7200, "default": "deny"}]}
+    row = {"when": {"actions": ["ResubmitJob"]}, "deadline_s": 7200, "default": "deny"}
+    rules = {"approvals": {"rules": [row]}}
     with world(policies={"careful": rules}) as w:
         w.submit(scripts=(Script(faults=(crash_at(45),)),), policy="careful")
         approvals = w.service.approvals

@@ -41,6 +41,7 @@ from tests.domain.node_looks import (
     observed,
     step,
 )
+from tests.domain.policies import changed
 from tests.guardrails.made import HARMFUL, HOUR, TRIPPED, asks, closed_hours, harmful
 
 NODE_PHASES = (Phase.OPEN, Phase.HOLDING, Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.RETURNING)
@@ -155,7 +156,7 @@ def test_nothing_that_may_do_harm_to_a_run_passes_a_guard_that_holds(phase: Phas
 
 @pytest.mark.parametrize("phase", NODE_PHASES)
 def test_nothing_that_may_do_harm_to_a_node_passes_a_guard_that_holds(phase: Phase) -> None:
-    base = dataclasses.replace(DEFAULT_POLICY, deep_health_check=True)
+    base = changed(nodes={"deep_health_check": True})
     found = sum(check(case, what, base) for case, what in of_a_node(phase))
     assert found or phase is Phase.OPEN, "the test must meet something to hold back"
 

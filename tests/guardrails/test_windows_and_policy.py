@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chalicelib.domain.approvals import Guard
 from chalicelib.domain.errors import InvalidPolicy
 from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.guard_rules import DAYS, Window, read_windows
+from chalicelib.domain.guard_rules import DAYS, Window
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus
@@ -25,7 +25,7 @@ DEAD = seen(view(AttemptStatus.FAILED, failure_reason="boom"), checkpoints=Known
 
 
 def window(**row: Any) -> Window:
-    (read,) = read_windows("windows", [{"from": "22:00", "to": "06:00", **row}])
+    (read,) = Policy.from_wire({"windows": [{"from": "22:00", "to": "06:00", **row}]}).windows
     return read
 
 
@@ -105,29 +105,30 @@ def test_a_window_may_hold_some_steps_only() -> None:
 @pytest.mark.parametrize(
     ("document", "field"),
     [
-        ({"approvals": {}}, "approvals"),
-        ({"approvals": ["x"]}, "approvals[0]"),
-        ({"approvals": [{"default": "deny"}]}, "approvals[0].deadline_s"),
-        ({"approvals": [{"deadline_s": 60}]}, "approvals[0].default"),
-        ({"approvals": [{"deadline_s": 59, "default": "deny"}]}, "approvals[0].deadline_s"),
-        ({"approvals": [{"deadline_s": 60, "default": "maybe"}]}, "approvals[0].default"),
-        ({"approvals": [{"deadline_s": 60, "default": "deny", "whom": "x"}]}, "approvals[0].whom"),
-        ({"approvals": [{"deadline_s": 60, "default": "deny", "when": []}]}, "approvals[0].when"),
+        ({"approvals": []}, "approvals"),
+        ({"approvals": {"rules": {}}}, "approvals.rules"),
+        ({"approvals": {"rules": ["x"]}}, "approvals.rules[0]"),
+        ({"approvals": {"rules": [{"default": "deny"}]}}, "approvals.rules[0].deadline_s"),
+        ({"approvals": {"rules": [{"deadline_s": 60}]}}, "approvals.rules[0].default"),
+        ({"approvals": {"rules": [{"deadline_s": 59, "default": "deny"}]}}, "approvals.rules[0].deadline_s"),
+        ({"approvals": {"rules": [{"deadline_s": 60, "default": "maybe"}]}}, "approvals.rules[0].default"),
+        ({"approvals": {"rules": [{"deadline_s": 60, "default": "deny", "whom": "x"}]}}, "approvals.rules[0].whom"),
+        ({"approvals": {"rules": [{"deadline_s": 60, "default": "deny", "when": []}]}}, "approvals.rules[0].when"),
         (
-            {"approvals": [{"deadline_s": 60, "default": "deny", "when": {"actions": ["Stop"]}}]},
-            "approvals[0].when.actions",
+            {"approvals": {"rules": [{"deadline_s": 60, "default": "deny", "when": {"actions": ["Stop"]}}]}},
+            "approvals.rules[0].when.actions",
         ),
         (
-            {"approvals": [{"deadline_s": 60, "default": "deny", "when": {"faults": "hang"}}]},
-            "approvals[0].when.faults",
+            {"approvals": {"rules": [{"deadline_s": 60, "default": "deny", "when": {"faults": "hang"}}]}},
+            "approvals.rules[0].when.faults",
         ),
         (
-            {"approvals": [{"deadline_s": 60, "default": "deny", "when": {"min_nodes": 0}}]},
-            "approvals[0].when.min_nodes",
+            {"approvals": {"rules": [{"deadline_s": 60, "default": "deny", "when": {"min_nodes": 0}}]}},
+            "approvals.rules[0].when.min_nodes",
         ),
         (
-            {"approvals": [{"deadline_s": 60, "default": "deny", "when": {"min_gpu_hours": -1}}]},
-            "approvals[0].when.min_gpu_hours",
+            {"approvals": {"rules": [{"deadline_s": 60, "default": "deny", "when": {"min_gpu_hours": -1}}]}},
+            "approvals.rules[0].when.min_gpu_hours",
         ),
         ({"windows": [{"from": "22:00"}]}, "windows[0].to"),
         ({"windows": [{"from": "24:00", "to": "01:00"}]}, "windows[0].from"),
@@ -147,12 +148,14 @@ def test_a_document_that_is_wrong_names_its_field(document: dict[str, Any], fiel
 
 def test_a_document_comes_back_as_it_went() -> None:
     rules = policy(
-        approvals=[
-            {"when": {"actions": ["StopJob"], "faults": ["hang"], "min_nodes": 2, "min_gpu_hours": 1.5}}
-            | {"deadline_s": 90, "default": "approve"}
-        ],
+        approvals={
+            "rules": [
+                {"when": {"actions": ["StopJob"], "faults": ["hang"], "min_nodes": 2, "min_gpu_hours": 1.5}}
+                | {"deadline_s": 90, "default": "approve"}
+            ]
+        },
         windows=[{"from": "22:15", "to": "02:00", "days": ["tue"], "holds": "outside", "actions": ["StopJob"]}],
-        breaker_incidents=3,
+        breaker={"incidents": 3},
     )
     again = Policy.from_wire(rules.to_wire())
-    assert (again.approvals, again.windows, again.breaker_incidents) == (rules.approvals, rules.windows, 3)
+    assert (again.approvals, again.windows, again.breaker.incidents) == (rules.approvals, rules.windows, 3)

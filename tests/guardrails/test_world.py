@@ -224,7 +224,7 @@ class Storm:
                     case.incident_id,
                     generation=1,
                     callback_id=f"c{self.turn}",
-                    quiet_limit=self.rules.look_max,
+                    quiet_limit=self.rules.timing.look_max,
                 )
                 decision = decide(before, what, now=what.observed_at, policy=self.rules)
                 seen.append((before, what, decision))
@@ -243,11 +243,11 @@ class Storm:
 
 
 def test_a_storm_trips_the_breaker_before_more_than_so_many_have_acted() -> None:
-    storm = Storm(30, policy(breaker_incidents=5, breaker_percent=10))
+    storm = Storm(30, policy(breaker={"incidents": 5, "percent": 10}))
     storm.look()
     assert storm.started() <= 5
     for _ in range(3):
-        storm.w.clock.advance(DEFAULT_POLICY.look_max)
+        storm.w.clock.advance(DEFAULT_POLICY.timing.look_max)
         storm.look()
     assert storm.started() <= 5
     breaker = storm.w.registry.switches().breaker
@@ -262,29 +262,29 @@ def test_a_storm_trips_the_breaker_before_more_than_so_many_have_acted() -> None
     approvals_of(storm.w).answer(
         first["incident"]["incident_id"], first["approval_id"], answer="approve", who="ada", key="k"
     )
-    storm.w.clock.advance(DEFAULT_POLICY.look_max)
+    storm.w.clock.advance(DEFAULT_POLICY.timing.look_max)
     storm.look()
     assert storm.started() <= 10, "lifted, and counted anew from then"
     assert storm.started() > 5
 
 
 def test_one_who_denies_what_the_breaker_holds_ends_one_incident_and_lifts_nothing() -> None:
-    storm = Storm(12, policy(breaker_incidents=2, breaker_percent=10))
+    storm = Storm(12, policy(breaker={"incidents": 2, "percent": 10}))
     storm.look()
-    storm.w.clock.advance(DEFAULT_POLICY.look_max)
+    storm.w.clock.advance(DEFAULT_POLICY.timing.look_max)
     storm.look()
     first = approvals_of(storm.w).pending()[0]
     approvals_of(storm.w).answer(
         first["incident"]["incident_id"], first["approval_id"], answer="deny", who="ada", key="k"
     )
-    storm.w.clock.advance(DEFAULT_POLICY.look_max)
+    storm.w.clock.advance(DEFAULT_POLICY.timing.look_max)
     storm.look()
     assert storm.w.registry.switches().breaker.is_open
     ended = [one for one in storm.incidents if not one.is_open]
     assert [one.outcome for one in ended] == ["guard.denied"]
 
 
-@pytest.mark.parametrize("rules", [policy(breaker_incidents=0), policy(breaker_percent=100), policy()])
+@pytest.mark.parametrize("rules", [policy(breaker={"incidents": 0}), policy(breaker={"percent": 100}), policy()])
 def test_a_few_incidents_trip_nothing(rules: Policy) -> None:
     storm = Storm(6, rules)
     storm.look()
@@ -292,7 +292,7 @@ def test_a_few_incidents_trip_nothing(rules: Policy) -> None:
 
 
 def test_a_person_lifts_an_open_breaker_and_no_other() -> None:
-    storm = Storm(12, policy(breaker_incidents=2, breaker_percent=10))
+    storm = Storm(12, policy(breaker={"incidents": 2, "percent": 10}))
     with pytest.raises(AlreadyDone):
         switches_of(storm.w).lift_breaker(who="ada")
     storm.look()

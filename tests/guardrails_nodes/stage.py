@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from chalicelib.domain.lemons import HardwareFault, MarkKind, mark
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy, overlaid
 from chalicelib.services.alarms import Alarms
 from chalicelib.services.intake import Intake
 from chalicelib.services.lemons import Lemons
@@ -22,7 +22,7 @@ OTHER = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ac"
 
 
 def with_policy(**wire: Any) -> Policy:
-    return Policy.from_wire({**DEFAULT_POLICY.to_wire(), **wire})
+    return Policy.from_wire(overlaid(DEFAULT_POLICY.to_wire(), wire))
 
 
 class Yard(NodeWorld):

@@ -15,7 +15,9 @@ from chalicelib.services.outcome import Outcome, What
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
 
-ASKS = with_policy(approvals=[{"when": {"actions": ["CordonNode"]}, "deadline_s": 600, "default": "approve"}])
+ASKS = with_policy(
+    approvals={"rules": [{"when": {"actions": ["CordonNode"]}, "deadline_s": 600, "default": "approve"}]}
+)
 
 
 def word(yard: Yard, xid: int = 79, *, node: str = NODE, instance: str | None = None, **more: object) -> Signal:

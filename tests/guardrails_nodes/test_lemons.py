@@ -118,7 +118,7 @@ def test_a_provider_that_sends_nothing_but_lemons_ends_at_a_person() -> None:
 
 @pytest.mark.parametrize(("rule", "calls"), [("off", ["reboot"]), ("tell", ["reboot"])])
 def test_the_policy_may_only_tell_or_look_away(rule: str, calls: list[str]) -> None:
-    yard = Yard(with_policy(lemon_repair=rule))
+    yard = Yard(with_policy(nodes={"lemon_repair": rule}))
     yard.site.machines[NODE].gpus = (GPU,)
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     incident_id = yard.report(xid=79, first_response="reboot")
@@ -187,7 +187,7 @@ def test_a_lemon_that_comes_back_into_service_is_found_by_the_sweep_and_replaced
 
 
 def test_the_same_lemon_is_one_fact_until_something_new_is_known() -> None:
-    yard = Yard(with_policy(lemon_repair="tell"), tag="default")
+    yard = Yard(with_policy(nodes={"lemon_repair": "tell"}), tag="default")
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     yard.site.machines[NODE].gpus = (GPU,)
     (first,) = sweep(yard)
@@ -208,7 +208,7 @@ def test_a_cluster_that_nobody_asked_us_to_look_after_is_left_alone() -> None:
 
 
 def test_a_lemon_by_the_built_in_measure_is_none_by_a_milder_policy() -> None:
-    yard = Yard(with_policy(lemon_faults=9), tag="default")
+    yard = Yard(with_policy(nodes={"lemon_faults": 9}), tag="default")
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     yard.site.machines[NODE].gpus = (GPU,)
     (incident_id,) = sweep(yard)

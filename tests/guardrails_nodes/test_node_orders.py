@@ -43,7 +43,7 @@ def test_an_ordered_reboot_keeps_the_instance() -> None:
 
 def test_a_policy_that_leaves_nodes_alone_does_not_bind_whoever_orders() -> None:
     for allowed in ("off", "tell", "reboot"):
-        yard = Yard(with_policy(node_repair=allowed))
+        yard = Yard(with_policy(nodes={"repair": allowed}))
         incident_id = yard.order("replace")
         yard.settle()
         assert yard.incident(incident_id).phase is Phase.RECOVERED, yard.told(incident_id)
@@ -153,7 +153,7 @@ def test_somebody_elses_drain_is_neither_lifted_nor_used() -> None:
 
 
 def test_the_share_of_the_group_holds_an_order_back_and_says_so_unless_it_is_forced() -> None:
-    yard = Yard(with_policy(max_nodes_in_repair_percent=100, max_group_in_repair_percent=25), nodes=6)
+    yard = Yard(with_policy(budgets={"max_nodes_in_repair_percent": 100, "max_group_in_repair_percent": 25}), nodes=6)
     yard.site.machines["ip-10-1-0-1"].jobs = (7,)
     yard.report("ip-10-1-0-1", xid=79, first_response="reboot")  # drains, and takes the group's only place
     yard.run(timedelta(minutes=5))
@@ -169,7 +169,7 @@ def test_the_share_of_the_group_holds_an_order_back_and_says_so_unless_it_is_for
 
 
 def test_a_group_that_was_repaired_often_today_is_a_persons() -> None:
-    yard = Yard(with_policy(max_repairs_per_day=100, max_group_repairs_per_day=2), nodes=6)
+    yard = Yard(with_policy(budgets={"max_repairs_per_day": 100, "max_group_repairs_per_day": 2}), nodes=6)
     for number in (1, 2):
         yard.order("reboot", node=f"ip-10-1-0-{number}", key=f"k{number}")
         yard.run(HOUR)

@@ -9,9 +9,10 @@ from chalicelib.domain.errors import InvalidRequest
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.incidents import Phase
 from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy import Policy
 from chalicelib.domain.signals import SignalKind
 from chalicelib.services.outcome import What
+from tests.guardrails_nodes.stage import with_policy
 from tests.services.world import JOB, World
 
 
@@ -163,7 +164,7 @@ def test_an_order_to_resubmit_brings_it_back_and_protects_it_again(w: World) -> 
 
 
 def test_a_stop_that_never_takes_effect_calls_a_person(w: World) -> None:
-    policy = Policy.from_wire({**DEFAULT_POLICY.to_wire(), "stop_limit_s": 60})
+    policy = with_policy(timing={"stop_limit_s": 60})
     w = World(policy)
     w.tick(600)
     w.scheduler.dark = True  # neither read nor stopped
@@ -179,7 +180,7 @@ def test_a_stop_that_never_takes_effect_calls_a_person(w: World) -> None:
 
 
 def test_in_shadow_mode_an_order_is_told_and_not_carried_out() -> None:
-    w = World(Policy.from_wire({**DEFAULT_POLICY.to_wire(), "shadow": True}))
+    w = World(with_policy(shadow=True))
     w.tick(600)
     w.orders.stop(JOB, who="ada", key="s", checkpoint=True)
     w.run(10)

@@ -23,9 +23,11 @@ from chalicelib.domain.actions import Severity
 from chalicelib.domain.errors import Retryable
 from chalicelib.egress.deliver import HOLD, ONE_S
 from chalicelib.notify import outbound, slack_api
+from chalicelib.notify.address import LOOK_S
 from chalicelib.notify.bus import detail_of
 from chalicelib.notify.slack_groups import TIMEOUT_S as SLACK_READ_S
 from chalicelib.ports import Notice
+from chalicelib.services.pages import WRITE_S
 from chalicelib.services.sweep import BUDGET
 from infra.functions import FUNCTIONS, Function, Trigger
 from infra.package import ROOT
@@ -89,10 +91,20 @@ def test_a_sweep_that_begins_its_last_job_late_still_ends() -> None:
 
 def test_a_delivery_that_hangs_leaves_time_for_its_end() -> None:
     webhook = outbound.ADDRESSES * outbound.CONNECT_S + outbound.HANDSHAKE_S + outbound.TOTAL_S
-    assert max(webhook, 4 * slack_api.TIMEOUT_S) <= ONE_S
+    link = LOOK_S - WIND_UP_S  # no attempt for the page's link goes on for longer
+    assert patience_of("deliver").attempt_s + WIND_UP_S < LOOK_S, "it would never be asked for"
+    assert max(webhook, 4 * slack_api.TIMEOUT_S) + link <= ONE_S
     assert TIMEOUTS["deliver"] >= ONE_S * 2
     assert timedelta(seconds=TIMEOUTS["deliver"]) < HOLD
     assert SLACK_READ_S < 3
+
+
+def test_a_page_that_cannot_be_written_leaves_time_for_everything_after_it() -> None:
+    one = patience_of("notice_event")
+    assert one.attempt_s + WIND_UP_S < WRITE_S, "it would never be written"
+    left_s = TIMEOUTS["notice_event"] - (WRITE_S - WIND_UP_S)
+    first = one.connect_s + one.read_s + 1.0
+    assert left_s - first >= one.attempt_s + WIND_UP_S, "a second attempt at the queue would be refused"
 
 
 # ---- the guard -------------------------------------------------------------------------------------------------------

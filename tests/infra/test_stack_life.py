@@ -232,15 +232,22 @@ def test_a_stack_that_was_only_reviewed_is_removed(account: LiveAccount, deploym
     assert deployment.remove() == ()
 
 
+def _attached(account: LiveAccount) -> str:
+    """The ARN of the training policy, which a user's own role has now."""
+    policy = str(account.stack("rekindle").resources["TrainingPolicy"].physical_id)
+    iam = account.client("iam")
+    iam.create_role(RoleName="train", AssumeRolePolicyDocument="{}")
+    iam.attach_role_policy(RoleName="train", PolicyArn=policy)
+    return policy
+
+
 def test_what_others_hung_on_the_stack_is_named_before_anything_is_deleted(
     account: LiveAccount, deployment: Deployment, package: Path
 ) -> None:
     """Deleting half of it first would leave a stack that is neither there nor gone."""
     deployment.deploy(package, parameters={})
-    policy = str(account.stack("rekindle").resources["TrainingPolicy"].physical_id)
+    policy = _attached(account)
     iam = account.client("iam")
-    iam.create_role(RoleName="train", AssumeRolePolicyDocument="{}")
-    iam.attach_role_policy(RoleName="train", PolicyArn=policy)
     account.client("events").put_rule(Name="ours", EventBusName="rekindle", EventPattern='{"source": ["rekindle"]}')
     with pytest.raises(DeploymentError) as told:
         deployment.remove()
@@ -260,10 +267,7 @@ def test_a_policy_that_is_still_attached_stops_cloudformation_half_way(
 ) -> None:
     """What `remove` looks for is real in the model: without the look, this is what would be left."""
     deployment.deploy(package, parameters={})
-    policy = str(account.stack("rekindle").resources["TrainingPolicy"].physical_id)
-    iam = account.client("iam")
-    iam.create_role(RoleName="train", AssumeRolePolicyDocument="{}")
-    iam.attach_role_policy(RoleName="train", PolicyArn=policy)
+    _attached(account)
     account.client("cloudformation").delete_stack(StackName="rekindle")
     assert account.stack("rekindle").status == "DELETE_FAILED"
 

@@ -11,6 +11,7 @@ from chalicelib.domain.nodes import Load, NodeView
 from chalicelib.domain.observations import AttemptStatus, AttemptView
 from localcloud.replay_world import OnePolicy
 from simulation.world import World
+from tests.domain.policies import changed
 
 
 class Over:
@@ -102,7 +103,7 @@ def a_heartbeat_says_diverging(world: World) -> None:
 
 
 def the_budget_is_boundless(world: World) -> None:
-    policy = replace(world.policy, max_no_progress=20, max_attempts=100)
+    policy = changed(world.policy, budgets={"max_no_progress": 20, "max_attempts": 100})
     world.look = replace(world.look, policies=OnePolicy(policy))
 
 
@@ -152,6 +153,46 @@ def nodes_in_repair_are_not_counted(world: World) -> None:
         return replace(view, load=Known(Load(ahead=0, last_day=0))) if isinstance(view.load, Known) else view
 
     _viewed(world, change)
+
+
+def the_other_stage_takes_every_run_for_its_own(world: World) -> None:
+    assert world.beside is not None
+    part = world.beside.scheduler
+    world.beside.scheduler = Over(part, discover=part.find, siblings=lambda job, **_: ())
+
+
+def a_bad_loss_is_dated_a_hundred_steps_late(world: World) -> None:
+    """And what a manifest says of poison is not read."""
+    checkpoints_are_not_verified(world)
+    _beating(world, lambda view: replace(view, onset_step=view.onset_step and view.onset_step + 100))
+    ingress = world.ingress
+
+    def take(kind: str, event: Any) -> Any:
+        detail = event["detail"]
+        if event["detail-type"] == "Rekindle Non-Finite Loss":
+            event = event | {"detail": detail | {"step": detail["step"] + 100}}
+        return ingress.take(kind, event)
+
+    world.ingress = Over(ingress, take=take)
+
+
+def another_run_s_checkpoints_are_listed(world: World) -> None:
+    part = world.mailbox
+
+    def checkpoints(job: Any, attempts: Any, **more: Any) -> Known[Any]:
+        found = part.checkpoints(job, attempts, **more).value
+        return Known(tuple(replace(one, root=one.root.replace("/step-", "/of-another-step-")) for one in found))
+
+    world.mailbox = Over(part, checkpoints=checkpoints)
+
+
+def deaths_for_want_of_memory_are_read_as_the_platform_s(world: World) -> None:
+    error = "InternalServerError: try again"
+    _described(world, lambda view: replace(view, failure_reason=error) if view.failure_reason else view)
+
+
+def repairs_of_a_day_are_not_counted(world: World) -> None:
+    _viewed(world, lambda view: replace(view, load=Known(Load(ahead=0, last_day=0))))
 
 
 def the_end_of_an_incident_is_not_kept(world: World) -> None:

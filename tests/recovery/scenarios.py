@@ -29,7 +29,8 @@ def _nan(w: World) -> None:
 
 def _spike(w: World) -> None:
     """With small numbers: every step more is played a dozen times."""
-    small = {"name": "small", "spike_heal_steps": 4, "spike_rewind_steps": 10, "skip_steps": 15, "skip_margin_steps": 2}
+    loss = {"spike_heal_steps": 4, "spike_rewind_steps": 10, "skip_steps": 15, "skip_margin_steps": 2}
+    small = {"name": "small", "loss": loss}
     w.cloud.client("ssm").put_parameter(
         Name="/rekindle/policies/small", Value=json.dumps(small), Type="String", Overwrite=True
     )

@@ -33,11 +33,12 @@ def test_no_playbook_waits_longer_than_it_earns(name: str) -> None:
         assert one.seconds(INHERENT) == 0
 
 
-def test_a_recovery_from_a_crash_takes_sixty_calls_of_ours_at_most() -> None:
+def test_a_recovery_from_a_crash_takes_sixty_calls_of_ours_at_most_and_four_for_each_page() -> None:
     one = measure(PLAYBOOKS["crash"])
     assert one.end == "recovered verify.passed"
     every = one.calls + one.sweeps
     assert every.total() <= GOAL_CALLS, every
+    assert every["s3.PutObject"] <= 4, "two of the recovery, and one page for each told change"
     looks = one.calls["dynamodb.BatchGetItem"] - 1  # one begins each look, one the resubmission
     assert looks <= 2
     assert one.calls["sagemaker.CreateTrainingJob"] == 1

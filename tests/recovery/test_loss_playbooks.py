@@ -39,8 +39,8 @@ def is_alive(w: World, name: str = "lm") -> bool:
 
 def quick(**more: Any) -> Mapping[str, Mapping[str, Any]]:
     """Small numbers, so that few steps are enough."""
-    base = {"name": "quick", "spike_heal_steps": 6, "spike_rewind_steps": 20, "skip_steps": 20, "skip_margin_steps": 2}
-    return {"quick": base | more}
+    loss = {"spike_heal_steps": 6, "spike_rewind_steps": 20, "skip_steps": 20, "skip_margin_steps": 2}
+    return {"quick": {"name": "quick", "loss": loss} | more}
 
 
 # --- spikes ---------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_a_spike_that_comes_back_is_rolled_back_further_and_more_data_are_left_o
 
 
 def test_roll_backs_that_cure_nothing_end_with_a_person_and_a_living_run() -> None:
-    with world(policies=quick(max_rollbacks=1)) as w:
+    with world(policies=quick(budgets={"max_rollbacks": 1})) as w:
         bad = calm(faults=(spike_at(65, in_data=False),))
         w.submit(scripts=(bad,) * 3, policy="quick")
         incident = w.recover(limit=SOON)
@@ -134,7 +134,7 @@ def test_a_run_with_nowhere_to_go_is_told_about_and_not_stopped() -> None:
 
 
 def test_unless_the_policy_says_to_stop_it() -> None:
-    with world(policies={"strict": {"name": "strict", "stop_without_resume_point": True}}) as w:
+    with world(policies={"strict": {"name": "strict", "loss": {"stop_without_resume_point": True}}}) as w:
         w.submit(scripts=(calm(faults=(spike_at(60),)),), policy="strict")
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.HANDED_OVER, w.story()
@@ -254,7 +254,7 @@ def test_reports_that_never_come_are_not_waited_for_past_the_limit() -> None:
 
 
 def test_a_straggler_is_named_and_only_told() -> None:
-    with world(policies={"brief": {"name": "brief", "tell_open_s": 30}}) as w:
+    with world(policies={"brief": {"name": "brief", "timing": {"tell_open_s": 30}}}) as w:
         w.submit(scripts=(calm(),), policy="brief")
         w.cloud.clock.run_for(timedelta(seconds=60))
         detail = {

@@ -39,6 +39,7 @@ class Ended:
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     def call(*argv: object) -> Ended:
+        capsys.readouterr()  # what the world of the test has logged is not the command's
         code = main(["replay", *(str(word) for word in argv)])
         said = capsys.readouterr()
         return Ended(code, said.out, said.err)

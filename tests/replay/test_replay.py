@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import gzip
 import json
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from localcloud.replay_read import Recorded, read
 from localcloud.replay_run import Replay, Standing, Verdict
 from rekindle.cli.main import main
+from tests.domain.policies import changed
 from tests.sizes import examples
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -181,7 +181,7 @@ def test_an_answer_in_the_recording_is_waited_for() -> None:
     event["detail"].update(reply)
     verdicts, _ = play(stall(100), event)
     assert verdicts[1].rule == "stacks.waiting"  # a recording holds no reports of single ranks
-    hasty = dataclasses.replace(DEFAULT_POLICY, stacks_wait=timedelta(seconds=10))
+    hasty = changed(timing={"stacks_wait": timedelta(seconds=10)})
     verdicts, _ = play(stall(100), event, policy=hasty)
     assert verdicts[1].rule == "checkpoint.cannot"
     assert verdicts[1].actions == ("StopJob",)
@@ -358,7 +358,7 @@ def test_a_path_that_is_not_there_is_exit_code_2(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"look_min_s": 0}', "look_min_s"),
+        ('{"timing": {"look_min_s": 0}}', "timing.look_min_s"),
         ('{"looks": 1}', "looks"),
         ("[]", "policy"),
         ("{", "is not JSON"),

@@ -87,3 +87,31 @@ def test_another_source_that_says_the_same_is_heard() -> None:
     dead = view(AttemptStatus.FAILED, failure_reason="AlgorithmError: exit code 1", ended_at=NOW - MINUTE, **WELL)
     decision = look(incident(signals=(forged,)), seen(dead, checkpoints=Known((checkpoint(90),))))
     assert not decision.rule.startswith("claim.")
+
+
+@pytest.mark.parametrize("kind", FORGED)
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.CHECKPOINTING])
+def test_a_claim_about_a_run_without_heartbeats_stops_it_only_after_a_person_has_agreed(
+    kind: SignalKind, phase: Phase
+) -> None:
+    """It has no mailbox that could agree, and while it trains the platform does not: the bus is anybody's."""
+    forged = signal(FORGED[kind], kind=kind, step=100)
+    case = incident(phase, FORGED[kind], signals=(forged,), phase_entered_at=NOW - 60 * MINUTE)
+    if case.ask is not None:
+        case = replace(case, ask=replace(case.ask, deadline_at=NOW))
+    told = {"checkpoints": Known((checkpoint(90), checkpoint(80))), "new_signals": (forged,)}
+    decision = look(case, seen(view(step=None), **told))
+    names = {type(one).__name__ for one in decision.actions}
+    assert "StopJob" not in names, decision.rule
+    own = seen(view(step=100, beat_at=NOW, **BORNE_OUT[kind]), **told)
+    if "StopJob" in {type(one).__name__ for one in look(case, own).actions}:
+        assert (decision.rule, "AskApproval" in names) == ("guard.approval", True)
+
+
+def test_a_metric_that_counts_bad_values_of_a_run_without_heartbeats_is_asked_about() -> None:
+    """Whoever may send the monitor's metrics may send them in any Job's name: CloudWatch narrows to a namespace."""
+    counted = signal(FaultClass.NON_FINITE, kind=SignalKind.STATE_REREAD, step=100, source=SignalSource.SWEEP)
+    told = {"checkpoints": Known((checkpoint(90), checkpoint(80))), "new_signals": (counted,)}
+    decision = look(incident(), seen(view(step=None), **told))
+    assert decision.rule == "guard.approval"
+    assert "AskApproval" in {type(one).__name__ for one in decision.actions}

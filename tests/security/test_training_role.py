@@ -10,6 +10,7 @@ from localcloud.authorization import Context, Need, Policy
 from localcloud.intrinsics import Stack
 from rekindle.keys import beat_key, doorbell_key, fence_key, hashes_key, manifest_key, plan_key, reply_key, request_key
 from rekindle.reports import ReportKind, report_key
+from rekindle.summaries import summary_key
 
 BUCKET = "arn:aws:s3:::rekindle-mailbox"
 BUS = "arn:aws:events:us-west-2:123456789012:event-bus/rekindle"
@@ -20,6 +21,7 @@ WRITES = (
     hashes_key(7, "lm-7b"),
     beat_key("lm-7b"),
     report_key("lm-7b", ReportKind.STALL, 3),
+    summary_key("lm-7b", ReportKind.STALL, 8),
     "rekindle/exchange/lm-7b/wish",
 )
 READS = (*WRITES, fence_key(), request_key("r-1"), plan_key("lm-7b"), doorbell_key())

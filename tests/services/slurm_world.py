@@ -384,7 +384,7 @@ class SlurmWorld(World):
         assert len(self.open_incidents) <= 1
         assert not self.revived, f"{self.revived} was started although its user had cancelled it: {self.story()}"
         for incident in self.incidents:
-            assert len(incident.tries) <= self.policy.max_attempts + 1
+            assert len(incident.tries) <= self.policy.budgets.max_attempts + 1
             if not incident.is_open:
                 wire = incident.to_wire()
                 assert self.closed.setdefault(incident.incident_id, wire) == wire, "a closed Incident moved"

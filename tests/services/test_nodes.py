@@ -15,7 +15,7 @@ from chalicelib.domain.node_actions import ReplaceNode
 from chalicelib.domain.node_repair import Allowed, Route
 from chalicelib.domain.nodes import NodeRecovery
 from chalicelib.domain.signals import SignalKind
-from tests.domain.node_looks import with_policy
+from tests.domain.policies import changed
 from tests.services.node_world import CLUSTER, DENIED, THROTTLED, NodeWorld
 
 NODE = "ip-10-1-0-0"
@@ -152,26 +152,23 @@ def test_a_node_that_hyperpod_alone_accuses_and_leaves_alone_is_a_persons_to_jud
     assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "node.unconfirmed")
 
 
-@pytest.mark.parametrize("limits", [(6, 100), (100, 5), (6, 5)])
-def test_repairs_that_are_booked_at_once_pass_no_budget_of_a_day(limits: tuple[int, int]) -> None:
+@pytest.mark.parametrize("most", [(6, 100), (100, 5), (6, 5)])
+def test_repairs_that_are_booked_at_once_pass_no_budget_of_a_day(most: tuple[int, int]) -> None:
     """Half of the nodes may be in repair at once, more than are repaired in a day: each counts those before it."""
-    of_cluster, of_group = limits
-    policy = with_policy(
-        max_nodes_in_repair_percent=50.0,
-        max_group_in_repair_percent=50.0,
-        max_repairs_per_day=of_cluster,
-        max_group_repairs_per_day=of_group,
-    )
+    of_cluster, of_group = most
+    limits = {"max_repairs_per_day": of_cluster, "max_group_repairs_per_day": of_group}
+    shares = {"max_nodes_in_repair_percent": 50.0, "max_group_in_repair_percent": 50.0}
+    policy = changed(budgets=shares | limits)
     world = NodeWorld(policy, nodes=16)
     for name in world.site.machines:
         world.report(name, key="storm", recommended="replace")
     world.settle()
-    assert len(world.site.calls) == min(limits)
+    assert len(world.site.calls) == min(most)
 
 
 def test_a_storm_repairs_no_more_than_the_share_at_once_and_no_more_than_so_many_a_day() -> None:
     limits = {"max_nodes_in_repair_percent": 25.0, "max_repairs_per_day": 6, "max_group_repairs_per_day": 100}
-    world = NodeWorld(with_policy(**limits), nodes=12)
+    world = NodeWorld(changed(budgets=limits), nodes=12)
     ids = [world.report(name, key="storm", recommended="replace") for name in world.site.machines]
     most = 0
     for _ in range(60 * 12):
@@ -270,7 +267,7 @@ def test_missing_rights_end_with_a_person_who_is_told_which() -> None:
 
 def test_the_policy_bounds_what_is_done() -> None:
     for allowed, calls in ((Allowed.OFF, 0), (Allowed.TELL, 0), (Allowed.REBOOT, 1)):
-        world = NodeWorld(with_policy(node_repair=allowed))
+        world = NodeWorld(changed(nodes={"repair": allowed}))
         world.report(xid=79)
         world.settle()
         assert len(world.site.calls) == calls

@@ -29,11 +29,12 @@ from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind
 from chalicelib.observability import Observability
 from chalicelib.ports import Entry, Joined
-from chalicelib.services.look import reached_before, with_end
+from chalicelib.services.look import began_anew, reached_before, with_end
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.strangers import MAX_NAMES, Strangers
 from chalicelib.services.sweep_signals import signal_from_state
 from rekindle.mailbox import Fence
+from tests.domain.policies import changed
 from tests.fakes.world import START
 from tests.services.world import JOB, World
 
@@ -413,8 +414,8 @@ def test_the_policy_is_pinned_at_the_first_look(w: World) -> None:
     w.hang(JOB)
     w.deliver_all()
     w.work()
-    w.policies.stored["default"] = Policy(max_attempts=1)
-    assert w.look.policy_for(w.last.incident_id).max_attempts == DEFAULT_POLICY.max_attempts
+    w.policies.stored["default"] = changed(budgets={"max_attempts": 1})
+    assert w.look.policy_for(w.last.incident_id).budgets.max_attempts == DEFAULT_POLICY.budgets.max_attempts
 
 
 def test_what_people_were_told_stands_in_the_timeline(w: World) -> None:
@@ -700,3 +701,32 @@ def test_a_run_that_goes_bad_after_it_was_handed_over_well_is_news(w: World) -> 
     w.poison("lm-r2")
     w.run(1)
     assert len(w.incidents) == 2, w.story()
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        ([(None, 1)], 0),
+        ([(None, 1), ("inc", 1), ("inc", 1)], 2),
+        ([(None, 1), ("inc", 31), ("inc", 31)], 1),
+        ([(None, 1), ("inc", 1), ("inc", 31)], 0),
+        ([(None, 1), ("inc", None), ("inc", 1)], 1),  # one that was stopped before its first step tells nothing
+        ([(None, 1), ("inc", 1), ("inc", None)], 1),
+        ([(None, 31), ("inc", 1), (None, None), ("inc", 1)], 0),  # what a person has submitted begins anew
+    ],
+)
+def test_attempts_that_began_no_further_on_than_the_one_before_are_counted(
+    rows: list[tuple[str | None, int | None]], count: int
+) -> None:
+    attempts = [
+        Attempt(
+            job_id="lm",
+            number=number,
+            name=f"lm-r{number}",
+            submitted_at=START,
+            incident_id=incident_id,
+            first_step=Unknown("no heartbeat") if first is None else Known(first),
+        )
+        for number, (incident_id, first) in enumerate(rows, start=1)
+    ]
+    assert began_anew(attempts, Unknown("throttled")) == count

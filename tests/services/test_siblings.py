@@ -66,6 +66,32 @@ def test_a_run_started_by_hand_between_the_look_and_the_submission_is_found_in_t
     assert w.scheduler.submitted == []
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (AttemptStatus.COMPLETED, "verify.completed"),
+        (AttemptStatus.STOPPED, "verify.owner_stopped"),
+        (AttemptStatus.FAILED, ""),
+    ],
+)
+def test_a_run_by_hand_that_began_and_ended_while_nothing_could_be_read_is_weighed_before_anything_is_submitted(
+    w: World, status: AttemptStatus, outcome: str
+) -> None:
+    w.scheduler.dark = True
+    w.fail(JOB, BOOM)
+    w.run(2)
+    w.tick(700)
+    w.scheduler.put("lm-again", AttemptStatus.RUNNING, mailbox=MAILBOX)
+    w.tick(1200)
+    w.sims["lm-again"] = Sim(step=200, first=50)
+    w.scheduler.put("lm-again", status, failure_reason=BOOM if status is AttemptStatus.FAILED else "")
+    w.scheduler.dark = False
+    w.run(40)
+    assert "resubmit.sibling" in w.rules(), w.story()
+    assert bool(w.scheduler.submitted) is (status is AttemptStatus.FAILED)
+    assert outcome in ("", w.last.outcome), w.story()
+
+
 def test_a_run_of_another_name_and_mailbox_is_no_sibling(w: World) -> None:
     by_hand(w, "lm-eval", mailbox="s3://box/eval")
     w.scheduler.put("lm-r7", AttemptStatus.RUNNING, mailbox="s3://box/another")

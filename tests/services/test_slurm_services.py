@@ -199,20 +199,26 @@ def test_a_stop_is_not_answered_before_the_agent_has_answered(w: SlurmWorld) -> 
 
 def test_a_look_reads_the_successor_and_the_nodes_that_matter(w: SlurmWorld) -> None:
     incident = opened(w)
-    seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
+    seen = w.look.observe(
+        incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.timing.look_max
+    )[1]
     assert isinstance(seen.successor, Unknown)
     assert isinstance(seen.nodes, Known)
-    assert [facts.name for facts in seen.nodes.value] == ["ip-2"]  # the one that the new Signal names
+    assert [facts.name for facts in seen.nodes.value.facts] == ["ip-2"]  # the one that the new Signal names
     w.lose("ip-1")
     w.head.publish()
-    seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
+    seen = w.look.observe(
+        incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.timing.look_max
+    )[1]
     assert isinstance(seen.successor, Known)
     assert seen.successor.value.name == w.job.attempt
     assert isinstance(seen.nodes, Known)
-    assert [facts.name for facts in seen.nodes.value] == ["ip-1", "ip-2"]
+    assert [facts.name for facts in seen.nodes.value.facts] == ["ip-1", "ip-2"]
     assert seen.current == w.registry.get(w.job_id).current_attempt
     w.head.is_silent = True
-    seen = w.look.observe(incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.look_max)[1]
+    seen = w.look.observe(
+        incident.incident_id, generation=1, callback_id="c", quiet_limit=DEFAULT_POLICY.timing.look_max
+    )[1]
     assert isinstance(seen.attempt, Unknown)
     assert isinstance(seen.nodes, Unknown)
 

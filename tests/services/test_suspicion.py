@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from chalicelib.domain.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.known import Known, Unknown
-from chalicelib.services.look import MAX_SUSPECTS, suspicion_of
+from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.services.look import MAX_SUSPECTS, suspicion_of, with_rank_zero
 from rekindle.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -50,6 +52,21 @@ def test_a_part_of_the_ranks_is_not_complete() -> None:
 @pytest.mark.parametrize("reports", [[], [bad(0, 7, kind=ReportKind.PACE)]])
 def test_nothing_said_is_unknown(reports: list[RankReport]) -> None:
     assert isinstance(suspicion_of("lm", SuspicionKind.NON_FINITE, reports, kept_in="s3://b"), Unknown)
+
+
+def test_what_rank_0_s_heartbeat_says_stands_for_its_report_that_was_lost() -> None:
+    beat = AttemptView(name="lm", status=AttemptStatus.RUNNING, loss_health="non_finite", onset_step=7)
+    alone = [bad(1, 7, world=2)]
+    assert judged(*alone).ranks == (1,)
+    assert judged(*with_rank_zero(alone, beat)).ranks == ()
+    assert judged(*with_rank_zero(alone, replace(beat, onset_step=8))).ranks == (1,), "it had it later"
+    for silent in (replace(beat, loss_health="ok"), replace(beat, onset_step=None)):
+        assert with_rank_zero(alone, silent) == alone
+    assert with_rank_zero([], beat) == []
+    both = [bad(0, 8, world=2), bad(1, 7, world=2)]
+    assert with_rank_zero(both, beat) == both, "its own report says it better"
+    greeted = [bad(0, 3, world=2, kind=ReportKind.PACE), *alone]
+    assert judged(*with_rank_zero(greeted, beat)).ranks == ()
 
 
 def test_a_suspicion_stays_small() -> None:

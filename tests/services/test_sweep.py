@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from chalicelib.domain.claims import is_beyond_beats
+from chalicelib.domain.errors import Throttled
 from chalicelib.domain.faults import FaultClass
 from chalicelib.domain.jobs import AlarmMode, Attempt, Job, Orchestrator, WatchPlan
 from chalicelib.domain.known import Known, Unknown
@@ -17,10 +20,12 @@ from chalicelib.ports import Series, SweepMark
 from chalicelib.services.outcome import What
 from chalicelib.services.sweep_metrics import metric_queries, monitor_needs_asking, readings_of
 from chalicelib.services.sweep_signals import (
+    gone_quiet,
     signal_from_beat,
     signal_from_count,
     signal_from_metrics,
     signal_from_saves,
+    signal_from_start,
     silence,
 )
 from tests.fakes.world import START
@@ -63,11 +68,13 @@ class SlowBeats:
 
     def __init__(self, w: World, seconds: float) -> None:
         self.read: list[str] = []
+        guard = threading.Lock()
         beat = w.mailbox.beat
 
         def slow(job: Job, attempt: AttemptView) -> AttemptView:
-            w.clock.advance(timedelta(seconds=seconds))
-            self.read.append(job.job_id)
+            with guard:
+                w.clock.advance(timedelta(seconds=seconds))
+                self.read.append(job.job_id)
             return beat(job, attempt)
 
         w.mailbox.beat = slow  # type: ignore[method-assign]  # the fake's clock does not pass by itself
@@ -110,6 +117,48 @@ def test_no_job_is_looked_at_twice_in_one_sweep() -> None:
     assert (w.marks.mark.round, w.marks.mark.cursor) == (2, "m2")
 
 
+# --- readers ---
+
+
+def test_jobs_are_read_side_by_side_and_what_follows_is_done_in_order() -> None:
+    """Each read waits for seven others: one after the other, the first would never end."""
+    w = World()
+    for n in range(15):
+        add(w, f"m{n:02d}")
+        w.scheduler.put(f"m{n:02d}", AttemptStatus.FAILED, failure_reason="boom")
+    w.scheduler.put(JOB, AttemptStatus.FAILED, failure_reason="boom")
+    together = threading.Barrier(8)
+    describe = w.scheduler.describe
+
+    def waiting(attempt: str) -> AttemptView:
+        together.wait(timeout=20)
+        if attempt == "m03":
+            raise Throttled("no")
+        if attempt == "m05":
+            raise ValueError("a defect that only this Job brings out")
+        return describe(attempt)
+
+    w.scheduler.describe = waiting  # type: ignore[method-assign]  # the fake answers at once
+    swept = replace(w.sweep, readers=8).run()
+    assert (swept.jobs, swept.unread, swept.left) == (16, 2, 0)
+    opened = [outcome.job_id for outcome in swept.outcomes if outcome.what is What.OPENED]
+    assert opened == ["lm", *[f"m{n:02d}" for n in range(15) if n not in (3, 5)]]
+
+
+def test_readers_stop_in_time_and_leave_no_job_out() -> None:
+    w = World()
+    for n in range(60):
+        add(w, f"m{n:02d}")
+    slow = SlowBeats(w, seconds=3)
+    read: list[str] = []
+    for met in (16, 16, 16, 13 + 16):  # a part of sixteen takes 48 s of the 40, one of thirteen 39
+        swept = replace(w.sweep, readers=2).run()
+        assert (swept.jobs, swept.unread) == (met, 0)
+        read += slow.read
+        slow.read.clear()
+    assert sorted(read[:61]) == ["lm", *[f"m{n:02d}" for n in range(60)]]
+
+
 def test_a_listing_reaches_back_to_the_round_before_the_last_look() -> None:
     w = World()
     w.sweep.run()
@@ -121,8 +170,6 @@ def test_a_listing_reaches_back_to_the_round_before_the_last_look() -> None:
 
 
 def test_a_mark_that_cannot_be_kept_costs_work_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chalicelib.domain.errors import Throttled
-
     w = World()
 
     def broken(*_: Any) -> Any:
@@ -334,13 +381,52 @@ def test_one_metric_that_cannot_be_read_forbids_calling_a_run_silent() -> None:
     assert signal_from_metrics(PLAIN, both | {"step": Unknown("PartialData")}, now=START) is None
 
 
+@pytest.mark.parametrize(
+    ("resume", "first", "is_told"),
+    [
+        (Known(200), Known(1), True),
+        (Known(200), Known(191), False),
+        (Known(200), Unknown("no heartbeat"), False),
+        (Unknown("nobody told it where to resume"), Known(1), False),
+    ],
+)
+def test_an_attempt_that_began_far_below_its_resume_step_is_told(resume: Any, first: Any, is_told: bool) -> None:
+    own = Attempt(job_id="lm", number=2, name="lm-r2", submitted_at=START, resume_step=resume)
+    view = AttemptView(name="lm-r2", status=AttemptStatus.RUNNING, beat_at=START, first_step=first)
+    signal = signal_from_start(a_job(current_attempt="lm-r2"), view, own)
+    assert (signal is not None) is is_told
+    assert signal is None or "was to resume at step 200, and began at step 1" in signal.summary
+
+
+def test_metrics_that_went_on_after_the_newest_heartbeat_and_stop_are_told_with_both_times() -> None:
+    beat_at = START - timedelta(hours=1)
+    told = gone_quiet(PLAIN, minutes(20, until=7), now=START, beat_at=beat_at)
+    assert told is not None
+    assert f"no heartbeat since {beat_at:%H:%M}, and no metric since" in told.summary
+    assert gone_quiet(PLAIN, minutes(20, until=5), now=START, beat_at=beat_at) is None
+
+
+@pytest.mark.parametrize(("beat_ago_s", "is_beyond"), [(0, False), (599, False), (600, True), (None, False)])
+def test_a_count_of_bad_values_stands_by_itself_long_after_the_newest_heartbeat(
+    beat_ago_s: int | None, is_beyond: bool
+) -> None:
+    long_since = replace(PLAIN, attempt_started_at=START - timedelta(hours=1))
+    count = signal_from_count(long_since, minutes(3), now=START)
+    assert count is not None
+    at = None if beat_ago_s is None else count.occurred_at - timedelta(seconds=beat_ago_s)
+    view = AttemptView(name="lm", status=AttemptStatus.RUNNING, beat_at=at)
+    assert is_beyond_beats(count, view) is is_beyond
+
+
 def test_bad_values_count_only_minute_after_minute() -> None:
-    assert signal_from_count(PLAIN, minutes(3), now=START) is not None
-    assert signal_from_count(PLAIN, minutes(2), now=START) is None
-    assert signal_from_count(PLAIN, minutes(3, 0.0), now=START) is None
-    assert signal_from_count(PLAIN, minutes(3, until=10), now=START) is None
+    long_since = replace(PLAIN, attempt_started_at=START - timedelta(hours=1))
+    assert signal_from_count(long_since, minutes(3), now=START) is not None
+    assert signal_from_count(PLAIN, minutes(3), now=START) is None  # of the attempt before this one
+    assert signal_from_count(long_since, minutes(2), now=START) is None
+    assert signal_from_count(long_since, minutes(3, 0.0), now=START) is None
+    assert signal_from_count(long_since, minutes(3, until=10), now=START) is None
     apart = tuple((START - MINUTE * n, 1.0) for n in (40, 20, 1))
-    assert signal_from_count(PLAIN, apart, now=START) is None
+    assert signal_from_count(long_since, apart, now=START) is None
 
 
 @pytest.mark.parametrize(

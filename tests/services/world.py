@@ -6,7 +6,7 @@ moves, so that a test can die between any two of them, repeat them, or do them l
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -93,10 +93,15 @@ class CarefulScheduler(FakeScheduler):
             return AttemptView(name=attempt, status=AttemptStatus.GONE)
         return super().describe(attempt)
 
-    def siblings(self, job: Job, *, besides: Collection[str]) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
         if self.dark:
             raise DependencyUnavailable("throttled")
         return super().siblings(job, besides=besides)
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        if self.dark:
+            raise DependencyUnavailable("throttled")
+        return super().missed(job, besides=besides)
 
     def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
         if self.dark:
@@ -352,7 +357,7 @@ class World:
                 worker.incident_id,
                 generation=worker.generation,
                 callback_id=worker.callback,
-                quiet_limit=worker.policy.look_max,
+                quiet_limit=worker.policy.timing.look_max,
             )
         except VersionConflict:
             self.die(worker)
@@ -363,7 +368,7 @@ class World:
         assert decision == decide(before, seen, now=now, policy=worker.policy), "not deterministic"
         self._check_decision(before, seen.paused, decision)
         token = f"{worker.name}.{worker.turn}"
-        if needs_record(before, decision, seen, quiet_limit=worker.policy.look_max):
+        if needs_record(before, decision, seen, quiet_limit=worker.policy.timing.look_max):
             try:
                 stored = self.look.record(before, decision, seen, token=token)
             except VersionConflict:
@@ -476,9 +481,9 @@ class World:
         assert len(self.open_incidents) <= 1, "two open Incidents"
         for incident in self.incidents:
             ran = [item for item in incident.tries if not item.no_room]
-            assert len(ran) <= self.policy.max_attempts
-            assert incident.rollbacks <= self.policy.max_rollbacks + 1
-            assert incident.no_progress <= self.policy.max_no_progress
+            assert len(ran) <= self.policy.budgets.max_attempts
+            assert incident.rollbacks <= self.policy.budgets.max_rollbacks + 1
+            assert incident.no_progress <= self.policy.budgets.max_no_progress
             assert incident.version == len(self.store._records[incident.incident_id].recorded)
             if not incident.is_open:
                 wire = incident.to_wire()

@@ -7,12 +7,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.cli.classify import CHUNK_BYTES, MAX_LINE_BYTES, read_lines, run_objects, summary
+from rekindle.cli.main import main
 from rekindle.cli.table import Style
 from rekindle.signatures import Classifier
 from tests.signatures.corpus_benign import BENIGN_LINES
@@ -160,3 +162,17 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     assert writer.wait(timeout=120) == 0
     assert writer.stderr.read() == b""
     writer.stderr.close()
+
+
+def test_an_echo_said_once_early_and_often_late_does_not_hide_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is counted together lies together in the log: each stretch has its own place in the order."""
+    echo, cause = "ncclRemoteError: A call failed", "NVRM: Xid (PCI:0:2): 79, GPU has fallen off the bus."
+    path = tmp_path / "run.log"
+    path.write_text("\n".join([echo, *["ok"] * 5000, cause, *[echo] * 8]) + "\n")
+    assert main(["classify", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "xid_79_fallen_off_bus is the cause" in out
+    assert "its echoes: nccl_remote_error (8)" in out
+    assert "another story, by its time: nccl_remote_error (1)" in out

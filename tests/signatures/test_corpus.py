@@ -12,8 +12,11 @@ from rekindle.signatures.rule import Harmless, Rule
 from rekindle.signatures.rules import RULES
 from tests.signatures.corpus_benign import BENIGN_LINES
 from tests.signatures.corpus_faults import FAULTS
+from tests.signatures.corpus_kernel import KERNEL_FAULTS, KERNEL_LINES
 
-EXCERPTS = [(label, text) for label, texts in FAULTS.items() for text in texts]
+TABLES = (FAULTS, KERNEL_FAULTS)
+EXCERPTS = [(label, text) for table in TABLES for label, texts in table.items() for text in texts]
+ORDINARY = (*BENIGN_LINES, *KERNEL_LINES)
 
 
 def _shown(value: object) -> str:
@@ -21,9 +24,9 @@ def _shown(value: object) -> str:
 
 
 def test_the_corpus_is_large_and_knows_every_label() -> None:
-    assert {*FAULTS, Label.BENIGN} == set(Label)
-    assert len(EXCERPTS) > 250
-    assert len(BENIGN_LINES) > 120
+    assert {label for label, _ in EXCERPTS} | {Label.BENIGN} == set(Label)
+    assert len(EXCERPTS) > 350
+    assert len(ORDINARY) > 200
 
 
 @pytest.mark.parametrize(("label", "text"), EXCERPTS, ids=_shown)
@@ -38,7 +41,7 @@ def test_several_lines_may_come_as_one(label: Label, text: str) -> None:
         assert classify(joined).label is label
 
 
-@pytest.mark.parametrize("text", BENIGN_LINES, ids=_shown)
+@pytest.mark.parametrize("text", ORDINARY, ids=_shown)
 def test_an_ordinary_line_is_benign(text: str) -> None:
     assert classify(text) == BENIGN
     assert classify(text.replace("\n", " ")) == BENIGN
@@ -61,9 +64,13 @@ def test_names_of_rules_are_unique_and_every_label_has_a_row() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     assert set(LABELS) == set(Label)
     assert all(row.source for row in LABELS.values())
-    assert {rule.label for rule in RULES} | {Label.BENIGN, Label.XID_31_MMU_FAULT, Label.XID_13_SM_EXCEPTION} == set(
-        Label
-    )
+    by_xid_alone = {
+        Label.XID_31_MMU_FAULT,
+        Label.XID_13_SM_EXCEPTION,
+        Label.XID_GPU_FAULT,
+        Label.XID_APPLICATION_FAULT,
+    }
+    assert {rule.label for rule in RULES} | {Label.BENIGN} | by_xid_alone == set(Label)
 
 
 def test_only_benign_has_no_fault() -> None:
@@ -71,6 +78,6 @@ def test_only_benign_has_no_fault() -> None:
 
 
 def test_between_ordinary_lines_the_fault_is_still_found() -> None:
-    noise = "\n".join(BENIGN_LINES[:20])
-    for label, texts in FAULTS.items():
-        assert classify(f"{noise}\n{texts[0]}\n{noise}").label is label
+    noise = "\n".join((*BENIGN_LINES[:20], *KERNEL_LINES[:20]))
+    for label, text in EXCERPTS:
+        assert classify(f"{noise[-1500:]}\n{text}\n{noise[-1500:]}").label is label

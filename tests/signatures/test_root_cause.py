@@ -19,7 +19,7 @@ def said(text: str, *, node: str | None = None, rank: int | None = None, at: flo
 
 
 def test_one_ecc_error_among_511_timeouts_is_the_cause() -> None:
-    findings = [said(TIMEOUT.format(rank), node=f"n{rank // 8}", rank=rank, at=600.0 + rank) for rank in range(511)]
+    findings = [said(TIMEOUT.format(rank), node=f"n{rank // 9}", rank=rank, at=600.0 + rank) for rank in range(511)]
     findings.append(said("CUDA error: uncorrectable ECC error encountered", node="n63", rank=511, at=5000.0))
     random.Random(5).shuffle(findings)
     cause = root_cause(findings)
@@ -112,3 +112,34 @@ def test_the_cause_does_not_depend_on_the_order_of_arrival(texts: list[str], pic
     pick.shuffle(mixed)
     assert root_cause(mixed).finding == cause.finding
     assert root_cause(mixed).said.endswith(".")
+
+
+def test_an_echo_does_not_precede_its_cause_by_two_thousand_lines() -> None:
+    timeouts = [said(TIMEOUT.format(rank), rank=rank, at=100.0 + rank) for rank in range(8)]
+    late = said("CUDA error: uncorrectable ECC error encountered", at=2100.0)
+    cause = root_cause([*timeouts, late], is_one_log=True)
+    assert cause.label is Label.NCCL_TIMEOUT
+    assert "the cause is elsewhere" in cause.said
+    assert [(one.label, one.count) for one in cause.unexplained] == [(Label.ECC_UNCORRECTABLE, 1)]
+    assert cause.echoes == ()
+    soon = said("CUDA error: uncorrectable ECC error encountered", at=140.0)  # ranks print at once
+    assert root_cause([*timeouts, soon], is_one_log=True).label is Label.ECC_UNCORRECTABLE
+
+
+def test_a_lone_early_echo_is_another_story_and_hides_no_cause() -> None:
+    early = said("ncclRemoteError: A call failed", at=5.0)
+    dead = said("NVRM: Xid (PCI:0:2): 79, GPU has fallen off the bus.", at=50_000.0)
+    timeouts = [said(TIMEOUT.format(rank), rank=rank, at=50_900.0 + rank) for rank in range(8)]
+    cause = root_cause([early, dead, *timeouts], is_one_log=True)
+    assert cause.label is Label.XID_79_FALLEN_OFF_BUS
+    assert [(one.label, one.count) for one in cause.echoes] == [(Label.NCCL_TIMEOUT, 8)]
+    assert [one.label for one in cause.unexplained] == [Label.NCCL_REMOTE_ERROR]
+    assert "another story" in cause.said
+
+
+def test_time_decides_on_one_host_and_not_between_two() -> None:
+    echoes = [said(TIMEOUT.format(rank), node="a", rank=rank, at=600.0) for rank in range(8)]
+    late = "CUDA error: uncorrectable ECC error encountered"
+    assert root_cause([*echoes, said(late, node="a", at=900.0)]).label is Label.NCCL_TIMEOUT
+    assert root_cause([*echoes, said(late, node="a", at=610.0)]).label is Label.ECC_UNCORRECTABLE
+    assert root_cause([*echoes, said(late, node="b", at=900.0)]).label is Label.ECC_UNCORRECTABLE  # clocks differ

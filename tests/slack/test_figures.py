@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import html
+import json
 from dataclasses import replace
 
 import pytest
 
 from chalicelib.domain.channels import ChannelConfig, ChannelKind
+from chalicelib.domain.durations import duration
 from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.domain.incidents import Incident, Phase
 from chalicelib.domain.instances import JobSize
 from chalicelib.domain.known import Unknown
 from chalicelib.domain.ledger import IncidentLedger
 from chalicelib.notify.slack_blocks import incident_message
-from chalicelib.notify.slack_figures import duration, in_words
+from chalicelib.notify.slack_figures import in_words
 from chalicelib.notify.slack_settings import slack_settings
+from chalicelib.ports import Address
 from tests.ledger import books
 from tests.slack.conftest import Stage
 from tests.slack.made import complaints, incident, notice, texts
@@ -67,6 +70,25 @@ def test_the_users_own_console_is_linked_and_nothing_else_is() -> None:
         "javascript:x",
     ):
         assert "This Incident in the console" not in _shown(one, None, address)
+
+
+def test_without_a_console_a_signed_link_says_when_it_ends_and_beside_it_stands_what_makes_a_new_one() -> None:
+    one = books.incident()
+    url = f"https://b-1.s3.eu-west-1.amazonaws.com/incident-pages/i.html?X-Amz-Security-Token={'t' * 1500}&X-Amz-A=1%2F"
+    command = f"rekindle show {one.incident_id} --report"
+    address = Address(url=url, until=books.at(3600), command=command)
+    message = incident_message(one, said=None, can_press=False, ledger=books.ledger(one), address=address)
+    assert complaints(message.blocks) == []
+    text = html.unescape("\n".join(texts(message.blocks)))
+    assert f"<{url}|This Incident's page> (opens for whoever has it, until " in text
+    assert f"`{command}`" in text
+    assert sum(url in html.unescape(json.dumps(block)) for block in message.blocks) == 1
+    console = incident_message(one, said=None, can_press=False, address=address, console_url="https://ops.example")
+    assert "X-Amz" not in json.dumps(console.blocks)
+    for bad in ("", "https://x/a|b", "https://x/<!here>", "javascript:x", "https://x/a b"):
+        unlinked = incident_message(one, said=None, can_press=False, address=replace(address, url=bad))
+        assert "This Incident's page" not in json.dumps(unlinked.blocks)
+        assert command in json.dumps(unlinked.blocks)
 
 
 @pytest.mark.parametrize("address", ["http://ops.example", "https://ops.example/?a=b", "ops.example", "https://a b/"])

@@ -19,7 +19,7 @@ from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.recovery.world import Script, World, crash_at, world
 from tests.slack.fake_slack import CONVERSATION, FakeSlack, Mood, Posted
 
-ASKS = {"approvals": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 7200, "default": "deny"}]}
+ASKS = {"approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 7200, "default": "deny"}]}}
 ADA = "U0ADA00"
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from chalicelib import bootstrap
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.jobs import Attempt
+from chalicelib.domain.policy import overlaid
 from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.demo.undisturbed import Undisturbed
@@ -52,22 +53,26 @@ PATIENCE_S = 240.0  # a loaded machine may need a minute for what takes seconds
 # What takes minutes on a cluster takes seconds here; limits that only a broken run meets stay long.
 POLICY: Mapping[str, Any] = {
     "schema": 1,
-    "backoff_s": [0, 1, 2],
-    "checkpoint_deadline_s": 120,
-    "hang_deadline_s": 3,
-    "stacks_wait_s": 10,
-    "stop_limit_s": 180,
-    "start_limit_s": 240,
-    "silent_limit_s": 180,
-    "auto_resume_grace_s": 5,
-    "tell_open_s": 20,
-    "look_min_s": 1,
-    "look_max_s": 2,
-    "hma_grace_s": 2,
-    "node_settle_s": 5,
-    "node_look_min_s": 1,
-    "node_look_max_s": 2,
-    "max_nodes_in_repair_percent": 100,
+    "resubmission": {"backoff_s": [0, 1, 2]},
+    "timing": {
+        "checkpoint_deadline_s": 120,
+        "hang_deadline_s": 3,
+        "stacks_wait_s": 10,
+        "stop_limit_s": 180,
+        "start_limit_s": 240,
+        "silent_limit_s": 180,
+        "auto_resume_grace_s": 5,
+        "tell_open_s": 20,
+        "look_min_s": 1,
+        "look_max_s": 2,
+    },
+    "nodes": {
+        "hma_grace_s": 2,
+        "settle_s": 5,
+        "look_min_s": 1,
+        "look_max_s": 2,
+    },
+    "budgets": {"max_nodes_in_repair_percent": 100},
 }
 MONITOR = {
     "REKINDLE_BEAT_S": "0.5",
@@ -438,7 +443,7 @@ def raised(
         stack.enter_context(contextlib.redirect_stdout(log))  # the app logs to standard output, as on Lambda
         cloud = stack.enter_context(Cloud(http=True, clock=RealClock(), store=folder / "store"))
         stack.callback(bootstrap.install, None)
-        service = deploy_rekindle(cloud, policies={"small": {**POLICY, "name": "small", **(policy or {})}})
+        service = deploy_rekindle(cloud, policies={"small": overlaid({**POLICY, "name": "small"}, policy or {})})
         pod = stack.enter_context(
             HyperPodLab(
                 cloud,

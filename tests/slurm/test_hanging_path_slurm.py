@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from localcloud.never_answers import CannotMount, never_answers
 from localcloud.slurm_lab import SlurmLab
@@ -17,23 +14,13 @@ from rekindle.agent.slurm.relay import MailboxRelay
 from rekindle.headnode.documents import SlurmState
 from rekindle.headnode.orders import Outcome, Verb
 from tests.agent_slurm.conftest import Kept
-from tests.agent_slurm.test_hangs import beat_in
+from tests.agent_slurm.test_hangs import beat_in, s3  # noqa: F401
 from tests.slurm.test_numbers_slurm import HeadNode
 
 LOOK_S = 15.0  # commands, and some seconds for each path that hangs; before, it never ended
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    with mock_aws():
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="stack")
-        yield client
-
-
-def test_a_hanging_mailbox_holds_up_neither_looks_nor_orders_nor_the_other_mailbox(s3: object) -> None:
+def test_a_hanging_mailbox_holds_up_neither_looks_nor_orders_nor_the_other_mailbox(s3: object) -> None:  # noqa: F811
     with SlurmLab(nodes=("n1", "n2")) as lab:
         script = lab.folder / "work" / "job.sh"
         script.write_text("#!/bin/sh\nsrun sleep 600\n")

@@ -44,7 +44,7 @@ def test_a_node_that_dies_with_its_steps_is_left_and_repaired_while_the_job_goes
 
 
 def test_a_rank_that_outlives_its_slurmd_is_fenced_and_what_it_saves_is_not_used(tmp_path: Path) -> None:
-    with raised(tmp_path, policy={"node_repair": "tell"}) as stage:
+    with raised(tmp_path, policy={"nodes": {"repair": "tell"}}) as stage:
         stage.wait_protected()
         stage.say("late")
         lost = stage.lab.nodes_of(stage.job)[0]

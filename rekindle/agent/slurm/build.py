@@ -10,6 +10,7 @@ from rekindle.agent.aws import code_of, text_of
 from rekindle.agent.clock import SystemClock
 from rekindle.agent.ports import Ground, Parts
 from rekindle.agent.slurm.commands import Commands
+from rekindle.agent.slurm.joining import Joining, Rules
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
@@ -31,6 +32,8 @@ def build(ground: Ground) -> Parts:
     published = _Published(ground.s3, ground.bucket)
     owners = Owners(ground.cluster, published.surely)
     files = UserFiles()
+    rules = Rules(partitions=ground.partitions, accounts=ground.accounts)
+    joining = Joining(reads, rules)
     watch = Watch(
         cluster=ground.cluster,
         reads=reads,
@@ -40,6 +43,7 @@ def build(ground: Ground) -> Parts:
         roster=roster,
         published=published.surely,
         owners=owners,
+        joining=joining,
         files=files,
     )
     relay = MailboxRelay(
@@ -53,6 +57,7 @@ def build(ground: Ground) -> Parts:
         settings=watch.current_settings,
         now=now,
         owners=owners,
+        joining=joining,
         followed=watch.followed,
         start=watch.start,
         deliver=relay.deliver,

@@ -1,7 +1,8 @@
 """What is needed to submit a job again: its script, arguments, options and environment, and what of it is missing.
 
-The script comes from `scontrol write batch_script`. Its arguments stand, word by word, only in slurmctld's own state
-file (`job_state`: a count, then length-prefixed strings). Up to 22.05 `Command=` joins them with blanks, so an argument
+The script comes from the file `script` in StateSaveLocation, else from `scontrol write batch_script`, which costs a
+command for each job. Its arguments stand, word by word, only in slurmctld's own state file (`job_state`: a count, then
+length-prefixed strings). Up to 22.05 `Command=` joins them with blanks, so an argument
 with a blank in it cannot be told from two; since 23.02 it is the script's path alone, and since 25.11 `SubmitLine=` has
 the whole line, joined with blanks. The environment is the file `environment` beside the script in StateSaveLocation:
 a count of 32 bits in the machine's order, then NUL-terminated pairs (slurm src/slurmctld/job_mgr.c, read_data_array).
@@ -20,6 +21,7 @@ from typing import Final
 from rekindle.agent.slurm.jobs import Job
 
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
+MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # slurm.conf, SchedulerParameters=max_script_size
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
 MAX_ARGUMENTS: Final = 4096
 MAX_WORD_BYTES: Final = 1024 * 1024
@@ -75,6 +77,22 @@ def environment_of(state_location: str, job: int) -> Captured:
     kept = {name: given for name, given in whole.items() if not is_secret(name) and _is_text(given)}
     left_out = tuple(sorted(name for name in whole if name not in kept))
     return Captured(kept=kept, left_out=left_out, all=whole)
+
+
+def script_of(state_location: str, job: int) -> str | None:
+    """The batch script as slurmctld keeps it, NUL-terminated; None where the file cannot be read. Never raises.
+
+    Source: slurm src/slurmctld/job_mgr.c, _write_data_to_file.
+    """
+    path = Path(state_location or "/nonexistent") / f"hash.{job % 10}" / f"job.{job}" / "script"
+    try:
+        if path.stat().st_size > MAX_SCRIPT_BYTES:
+            return None
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    found = raw.rstrip(b"\0").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return found if found.startswith("#!") else None
 
 
 def _is_text(given: str) -> bool:

@@ -40,7 +40,7 @@ def _findings(printed: bytes, start: int) -> list[Finding]:
 
 
 def _said(findings: list[Finding]) -> str:
-    found = root_cause(findings)
+    found = root_cause(findings, is_one_log=True)
     if found.label is Label.BENIGN or found.finding is None:
         return ""
     return " ".join(f"{found.said} Its output says: {found.finding.text}".split())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,9 +12,10 @@ from rekindle.agent.slurm import comment, history
 from rekindle.agent.slurm.capture import environment_of
 from rekindle.agent.slurm.docs import Shown, base_of
 from rekindle.agent.slurm.jobs import Job, repointed
+from rekindle.agent.slurm.joining import Joining
 from rekindle.agent.slurm.known import remembered
 from rekindle.agent.slurm.nodemap import NodeMap, gpus_of, serial_of
-from rekindle.agent.slurm.nodes import Settings
+from rekindle.agent.slurm.nodes import Node, Settings
 from rekindle.agent.slurm.owners import Owners
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.ready import is_ready
@@ -23,7 +24,9 @@ from rekindle.agent.slurm.script import read as read_script
 from rekindle.agent.slurm.sizes import cannot_shrink, cpus_for, wanted
 from rekindle.agent.slurm.spec import ids_of, submit, submitted_from, unlike, user_id
 from rekindle.agent.slurm.workers import Hangs, UserFiles
-from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
+from rekindle.headnode.documents import OVER, AttemptDoc, JobSpec, NodeFacts, SlurmState
+from rekindle.headnode.names import parse_attempt
+from rekindle.headnode.node_states import Says, is_ours, said_by, words_of
 from rekindle.headnode.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
 from rekindle.headnode.same_job import another
 from rekindle.wire import MAX_TEXT_CHARS, MailboxError
@@ -50,10 +53,12 @@ class Commands:
         followed: Callable[[int], AttemptDoc | None],
         start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
+        joining: Joining | None = None,
         files: UserFiles | None = None,
     ) -> None:
         self._files = files or UserFiles()
         self._deliver = deliver
+        self._joining = joining or Joining(reads)
         self._cluster = cluster
         self._runner = runner
         self._reads = reads
@@ -93,7 +98,7 @@ class Commands:
 
     def _said(self, job: Job) -> comment.Comment:
         """What the job says of itself, as far as that is its user's to say. Raises: NotProtected, SlurmUnavailable."""
-        said = comment.parse(job.comment)
+        said = self._joining.said(job)
         if said is not None:
             return self._owners.own(said, job)
         before = self._followed(job.job)
@@ -106,17 +111,49 @@ class Commands:
         job = self._reads.job(_job(slurm_job))
         if job is None or job.state is not SlurmState.RUNNING:
             return 0
-        said = comment.parse(job.comment)
+        said = self._joining.said(job)
         return self._reads.steps().get(job.step_key, 0) or int(said is not None and said.signal_batch)
 
     def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
         for job in sorted(self._reads.jobs(), key=lambda one: one.job):
-            said = comment.parse(job.comment)
+            said = self._joining.said(job)
             if said is None or said.attempt != attempt or job.is_lump:
                 continue
             if self._owners.own(said, job).attempt == attempt:  # not somebody else's, who only says so
                 return self._doc(job)
         return None
+
+    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+        job_id, mailbox = old.job_id or parse_attempt(old.attempt).restarted(0).name, old.mailbox.rstrip("/")
+        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+            if job.job in besides or job.is_lump or job.is_held or job.state in OVER or not old.user == job.user != "":
+                continue
+            if job.state is SlurmState.PENDING and job.dependency:
+                continue  # a link of a chain: it waits for the one before it
+            said = self._joining.said(job)
+            if said is None:
+                continue
+            said = self._owners.own(said, job)
+            if said.job == job_id or (mailbox and said.mailbox.rstrip("/") == mailbox):
+                return job.job
+        return None
+
+    def waiting(self) -> tuple[AttemptDoc, ...]:
+        found = []
+        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+            if not job.is_held or job.is_lump:
+                continue
+            try:
+                doc = self._doc(job)
+            except NotProtected:
+                continue
+            if doc is not None:
+                found.append(doc)
+        return tuple(found)
+
+    def taken_out(self) -> tuple[NodeFacts, ...]:
+        ours = [node.name for node in self._reads.nodes() if _is_out_by_us(node)]
+        return tuple(now.facts for name in ours if (now := self.node(name)) is not None)
 
     def node(self, name: str) -> NodeNow | None:
         found = self._reads.node(name)
@@ -153,7 +190,7 @@ class Commands:
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
-        said = comment.parse(job.comment) if job is not None else None
+        said = self._joining.said(job) if job is not None else None
         if said is not None and said.signal == signal.value:
             return said.signal_batch
         try:
@@ -291,6 +328,10 @@ class _NoDeeds:
 
     def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
+
+
+def _is_out_by_us(node: Node) -> bool:
+    return is_ours(node.reason) and bool(said_by(words_of(node.state, node.flags)) & {Says.DRAINED, Says.FAILING})
 
 
 def _job(slurm_job: int) -> int:

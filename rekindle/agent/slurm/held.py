@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.agent.ports import Deeds
+from rekindle.agent.slurm.joining import Joining
 from rekindle.agent.slurm.known import Known
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.owners import Owners
@@ -32,6 +33,7 @@ class Ways:
     deeds: Deeds
     start: Callable[[str], AttemptDoc | None]
     owners: Owners
+    joining: Joining
     files: UserFiles
 
 

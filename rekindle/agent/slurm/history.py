@@ -135,6 +135,22 @@ def taken_over(doc: AttemptDoc, why: str, deeds: Deeds, now: datetime) -> Attemp
     return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
 
 
+def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
+    """A start whose owner wants no protection any more. It goes on; for the service it has ended, by its user."""
+    if doc.state in ENDED:
+        return doc
+    return replace(
+        doc,
+        state=SlurmState.CANCELLED,
+        ended_by=EndedBy.USER,
+        seen_at=now,
+        ended_at=now,
+        held=False,
+        is_ready=None,
+        detail="Its owner took it out of Rekindle's care (norekindle); the job itself goes on.",
+    )
+
+
 def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: Deeds, now: datetime) -> AttemptDoc:
     """A start that slurmctld has forgotten. How it ended is told by what was seen, else by sacct, else by nothing."""
     if doc.state in ENDED:

@@ -240,11 +240,35 @@ def parse_detail(output: str, job: Job | None = None) -> dict[str, str]:
     `job`: as squeue gave it, for the values that its user chose. Raises: Unreadable where it shows no job.
     """
     known = {} if job is None else {"JobName": job.name, "Comment": job.comment}
-    lines = [line for line in _records(output) if line.startswith("JobId=")]
+    # The record of a job that is no part of another goes on to the end, whatever its user has put on a line of its own.
+    is_alone = job is not None and not job.is_array_task and job.het_job is None
+    lines = [line for line in ([output] if is_alone else _records(output)) if line.startswith("JobId=")]
     for line in lines:
         if job is None or line.startswith(f"JobId={job.job} "):
             return _flags(text.fields(line, known if job is None else known | _submit_line(line, job)))
     raise Unreadable("scontrol shows no job")
+
+
+def parse_details(output: str, jobs: Sequence[Job]) -> dict[int, dict[str, str]]:
+    """Of `scontrol -o show job` about all jobs: the records of those that have exactly one.
+
+    Values are not quoted, so a user may write what looks like another job's record into his own, on a line of its own.
+    Then that job has two, and neither counts; nor does the one that he has cut. An ended job, which may have gone
+    meanwhile, is left out for that reason.
+    """
+    own: dict[str, list[str]] = {}
+    for record in _records(output):
+        own.setdefault(record.partition(" ")[0], []).append(record)
+    found = {}
+    for job in jobs:
+        records = own.get(f"JobId={job.job}", [])
+        is_cut = "\n" in job.name + job.comment + job.workdir + job.command
+        if len(records) == 1 and job.state not in ENDED and not is_cut:
+            try:
+                found[job.job] = parse_detail(records[0], job)
+            except Unreadable:
+                continue
+    return found
 
 
 def _flags(at: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,8 @@ from rekindle.mailbox import (
     Manifest,
     parse_key,
 )
-from rekindle.reports import MAX_REPORT_BYTES, RankReport, parse_report_key
+from rekindle.reports import MAX_REPORT_BYTES, RankReport, ReportKey, ReportKind, parse_report_key
+from rekindle.summaries import SUMMARISED, HostSummary, SummaryName, parse_summary_name, ranks_in_summary
 
 MAX_FILES: Final = 20_000  # of one mailbox in one turn
 MAX_REPORTED: Final = 200  # attempts whose reports are looked at
@@ -78,8 +79,39 @@ def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]
     for attempt in sorted(userfs.names(f"{root}/{FOLDER}/reports"), reverse=True)[:MAX_REPORTED]:
         if left <= 0:
             return
-        for name in userfs.names(f"{root}/{FOLDER}/reports/{attempt}")[:left]:
+        for key, reads in itertools.islice(_reports(root, f"{FOLDER}/reports/{attempt}"), left):
             left -= 1
-            key = f"{FOLDER}/reports/{attempt}/{name}"
-            if parse_report_key(key) is not None:
-                yield key, MAX_REPORT_BYTES, RankReport.from_json
+            yield key, MAX_REPORT_BYTES, reads
+
+
+def _reports(root: str, folder: str) -> Iterator[tuple[str, Callable[[bytes], object]]]:
+    """An attempt's reports: key and reader. The hosts' summaries of a large run come first; of single ranks only what
+    no summary tells."""
+    names = userfs.names(f"{root}/{folder}")
+    summaries = {name: parsed for name in names if (parsed := parse_summary_name(name)) is not None}
+    for name in sorted(summaries):
+        yield f"{folder}/{name}", HostSummary.from_json
+    span = next((span for name in summaries if (span := _span(f"{root}/{folder}/{name}"))), 0)
+    told = {one: userfs.stamp(f"{root}/{folder}/{name}") for name, one in summaries.items()}
+    for name in names:
+        key = parse_report_key(f"{folder}/{name}")
+        if key is not None and not (span and _is_told(f"{root}/{folder}/{name}", key, span, told)):
+            yield f"{folder}/{name}", RankReport.from_json
+
+
+def _is_told(path: str, key: ReportKey, span: int, told: Mapping[SummaryName, Stamp | None]) -> bool:
+    """Whether the summary of that rank's host was written after the rank's report."""
+    first = key.rank - key.rank % span
+    if key.kind is ReportKind.PACE:  # all that it is asked for is where the rank runs, and that changes never
+        return any(SummaryName(kind=kind, first_rank=first) in told for kind in SUMMARISED)
+    into = ReportKind.STALL if key.kind is ReportKind.ASKED else key.kind
+    summary, own = told.get(SummaryName(kind=into, first_rank=first)), userfs.stamp(path)
+    return summary is not None and own is not None and own[0] < summary[0]
+
+
+def _span(path: str) -> int:
+    """Over how many ranks the summary goes; 0 for what is none."""
+    try:
+        return ranks_in_summary(HostSummary.from_json(userfs.read(path, MAX_REPORT_BYTES) or b"").world_size)
+    except MailboxError:
+        return 0

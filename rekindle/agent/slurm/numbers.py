@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.agent.ports import SlurmError
-from rekindle.agent.slurm import comment
 from rekindle.agent.slurm.jobs import Job
 from rekindle.headnode.documents import AttemptDoc
 from rekindle.headnode.names import first_attempt
@@ -37,8 +36,8 @@ class Numbers:
         self._asked: dict[int, AttemptDoc | None] = {}
 
     def ask(self, jobs: Iterable[Job], tracked: Collection[int]) -> None:
-        """Ahead, where there are many: at the first look of all, each protected job is new."""
-        new = [job.job for job in jobs if job.job not in tracked and self._is_new(job) and comment.parse(job.comment)]
+        """Ahead, where there are many protected jobs: at the first look of all, each is new."""
+        new = [job.job for job in jobs if job.job not in tracked and self._is_new(job)]
         if len(new) < AT_ONCE:
             return
         with ThreadPoolExecutor(AT_ONCE) as pool:

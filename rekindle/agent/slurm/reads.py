@@ -9,6 +9,7 @@ from typing import Final
 
 from rekindle.agent.ports import UnknownJob, UnknownNode
 from rekindle.agent.slurm import text
+from rekindle.agent.slurm.capture import MAX_SCRIPT_BYTES
 from rekindle.agent.slurm.jobs import (
     COLUMNS,
     LEAN_COLUMNS,
@@ -16,6 +17,7 @@ from rekindle.agent.slurm.jobs import (
     Job,
     format_of,
     parse_detail,
+    parse_details,
     parse_jobs,
     parse_steps,
 )
@@ -23,7 +25,7 @@ from rekindle.agent.slurm.nodes import Node, Settings, parse_nodes, parse_settin
 from rekindle.agent.slurm.run import MAX_OUTPUT_BYTES, Runner, TooMuch, Unreadable
 from rekindle.headnode.orders import check_node
 
-MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # slurm.conf, SchedulerParameters=max_script_size
+SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
 
 
 class Reads:
@@ -79,6 +81,10 @@ class Reads:
     def detail(self, job: Job) -> Mapping[str, str]:
         """The pairs of scontrol show job."""
         return parse_detail(self._ask(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
+
+    def details(self, jobs: Sequence[Job]) -> Mapping[int, Mapping[str, str]]:
+        """The same of several, by one command, of those whose record is surely theirs; the others are asked singly."""
+        return parse_details(self._ask(["scontrol", "--all", "-o", "show", "job"]), jobs)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes, also those of hidden partitions."""

@@ -18,7 +18,15 @@ from typing import Final
 from rekindle.agent.ports import SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.agent.slurm import comment as comments
 from rekindle.agent.slurm import text
-from rekindle.agent.slurm.capture import SUBMIT_DIR, UMASK, Captured, environment_of, for_submission, submission_of
+from rekindle.agent.slurm.capture import (
+    SUBMIT_DIR,
+    UMASK,
+    Captured,
+    environment_of,
+    for_submission,
+    script_of,
+    submission_of,
+)
 from rekindle.agent.slurm.compare import differences, hosts_of, shown_of
 from rekindle.agent.slurm.jobs import Job, plain_dependency
 from rekindle.agent.slurm.line import lost, of_line, of_script
@@ -94,8 +102,9 @@ def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) 
     """Capture a job. Raises: SlurmUnavailable; what else is missing is told in `cannot`."""
     if not job.is_batch:
         return Taken(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
+    script = script_of(settings.state_location, job.job)
     try:
-        script: str | None = reads.script(job.job)
+        script = script or reads.script(job.job)
     except SlurmUnavailable as err:
         if "no batch script" not in str(err):
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,15 +21,20 @@ _USUAL: Final = that_say(Says.NOTHING)  # flags that come and go with the work i
 _ASLEEP: Final = frozenset({"powered_down", "powering_up", "powering_down", "power_down", "power_up"})
 
 
-def facts_of(nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources) -> tuple[NodeFacts, ...]:
-    """All nodes, by name, with the jobs on them."""
+def facts_of(
+    nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources, is_ours: Callable[[Job], bool]
+) -> tuple[NodeFacts, ...]:
+    """All nodes, by name, with the jobs on them. `is_ours`: the job has asked for protection."""
     on: dict[str, list[int]] = {}
+    others: set[int] = set()
     for job in jobs:
         if job.state in STARTED and not job.is_lump:
             try:
                 names = job.nodes()
             except Unreadable:
                 continue
+            if not is_ours(job):
+                others.add(job.job)
             for name in names:
                 on.setdefault(name, []).append(job.job)
     found = []
@@ -44,6 +49,7 @@ def facts_of(nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources) -
                 instance_id=place.instance_id if place else None,
                 group=place.group if place else None,
                 jobs=tuple(sorted(on.get(node.name, ()))),
+                others=tuple(sorted(others.intersection(on.get(node.name, ())))),
                 gpus=gpus_of(node, place.instance_id if place else None),
                 serial=serial_of(node, place.instance_id if place else None),
                 booted_at=node.booted,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -21,9 +21,10 @@ from rekindle.agent.slurm.known import Known, asked_for, completed, is_old, prin
 from rekindle.agent.slurm.nodes import Node, Settings
 from rekindle.agent.slurm.numbers import Numbers
 from rekindle.agent.slurm.options import expand
+from rekindle.agent.slurm.reads import SEVERAL
 from rekindle.agent.slurm.ready import is_ready
 from rekindle.agent.slurm.roster import Member
-from rekindle.agent.slurm.run import Unreadable
+from rekindle.agent.slurm.run import TooMuch, Unreadable
 from rekindle.agent.slurm.spec import take
 from rekindle.agent.slurm.spent import Spent
 from rekindle.agent.slurm.staff import facts_of, is_news, node_news
@@ -53,6 +54,7 @@ class Turn:
         self._reads = ways.reads
         self._cluster = ways.cluster
         self._deeds = ways.deeds
+        self._joining = ways.joining
         self.held = Held(docs=dict(held.docs), known=dict(held.known), nodes=held.nodes)
         self.held.followed = held.followed
         self._numbers = Numbers(ways.cluster, ways.start, before=held.numbers, now=self.held.numbers)
@@ -63,25 +65,30 @@ class Turn:
         self._memory: dict[str, bytes | None] = {}
         self._problems: list[str] = []
         self._seen_nodes: dict[str, Node] = {}
+        self._fresh: Mapping[int, Mapping[str, str]] = {}  # what many jobs were asked at once
         self._steps: Mapping[str, int] | None = None
         self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
 
     def look(self) -> Reading:
         """Raises: SlurmError."""
         jobs = self._reads.jobs()
+        self._fresh = self._joining.learn(jobs, self._settings.state_location, self._now)
         self._seen_nodes = {node.name: node for node in self._reads.nodes()}
+        tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
         try:
-            self._look_at_nodes(jobs)
+            self._look_at_nodes(jobs, lambda job: job.job in tracked or self._joining.said(job) is not None)
         except MailboxError as err:
             self._problems.append(clip(f"nodes: {err}", 300))
-        tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
         waiting = waiting_for(jobs)
         taken: set[str] = set()
         spent = Spent(USER_S)
-        self._numbers.ask(jobs, tracked)
+        self._numbers.ask([job for job in jobs if self._joining.said(job)], tracked)
+        self._ask_about_many([job for job in jobs if job.job in tracked or self._joining.said(job) is not None])
         for job in sorted(jobs, key=lambda one: (one.job not in self._before.later, one.job)):
-            said = comment.parse(job.comment)
-            if said is None and job.job in tracked:
+            said = self._joining.said(job)
+            if job.job in tracked and self._joining.is_out(job):
+                self._let_out(job)
+            elif said is None and job.job in tracked:
                 said = remembered(tracked[job.job])
             if said is None or job.is_lump or self._is_copy_held_back(job, said):
                 continue
@@ -130,6 +137,12 @@ class Turn:
             self._forget(closed)
         self._forget_capture(job.job)
 
+    def _let_out(self, job: Job) -> None:
+        for doc in [one for one in self.held.docs.values() if one.slurm_job == job.job]:
+            self._publish(history.let_out(doc, self._now))
+            self._forget(doc)
+        self._forget_capture(job.job)
+
     def _forget_capture(self, number: int) -> None:
         self.held.known.pop(number, None)
         self._memory[f"{KNOWN}{number}"] = None
@@ -150,10 +163,10 @@ class Turn:
 
     # ---- nodes
 
-    def _look_at_nodes(self, jobs: tuple[Job, ...]) -> None:
+    def _look_at_nodes(self, jobs: tuple[Job, ...], is_ours: Callable[[Job], bool]) -> None:
         resources = self._ways.node_map.read()
         self.arn = resources.arn
-        facts = facts_of(self._seen_nodes.values(), jobs, resources)
+        facts = facts_of(self._seen_nodes.values(), jobs, resources, is_ours)
         before, self.held.nodes = self.held.nodes, {one.name: one for one in facts}
         if before is not None and before == self.held.nodes:
             return
@@ -208,13 +221,22 @@ class Turn:
             ),
         )
 
+    def _ask_about_many(self, protected: Sequence[Job]) -> None:
+        """At the first look, and after a storm of changes: one command instead of one for each."""
+        changed = [job for job in protected if not job.is_lump and self._before.prints.get(job.job) != print_of(job)]
+        if len(changed) > SEVERAL:
+            try:
+                self._fresh = {**self._fresh, **self._reads.details(changed)}
+            except TooMuch:
+                return  # one user's records must not keep anybody else's from being read: they are asked singly
+
     def _detail(self, job: Job) -> Mapping[str, str] | None:
         """None: the job went while we looked."""
         seen = print_of(job)
         detail = self._before.details.get(job.job)
         if detail is None or self._before.prints.get(job.job) != seen:
             try:
-                detail = self._reads.detail(job)
+                detail = self._fresh.get(job.job) or self._reads.detail(job)
             except SlurmUnavailable:
                 raise
             except SlurmError:

@@ -26,6 +26,7 @@ from rekindle.agent.slurm.back import Back, read_back
 from rekindle.agent.slurm.docs import job_news
 from rekindle.agent.slurm.held import ATTEMPT, KNOWN, MEMORY, NODES, Held, Ways
 from rekindle.agent.slurm.jobs import ENDED
+from rekindle.agent.slurm.joining import Joining
 from rekindle.agent.slurm.known import Known
 from rekindle.agent.slurm.nodemap import NodeMap
 from rekindle.agent.slurm.nodes import Settings
@@ -61,6 +62,7 @@ class Watch:
         roster: Roster,
         published: Callable[[str], bytes | None],
         owners: Owners,
+        joining: Joining | None = None,
         files: UserFiles | None = None,
     ) -> None:
         self.slurm_version = ""
@@ -77,6 +79,7 @@ class Watch:
             deeds=deeds,
             start=self._written,
             owners=owners,
+            joining=joining or Joining(reads),
             files=files or UserFiles(),
         )
         self._roster = roster

@@ -1,0 +1,216 @@
+"""What Rekindle costs, as docs/deploy.md tells it: `python -m infra.costs` writes the tables there anew.
+
+Counts come from where they are decided: the template, `.chalice/config.json`, the monitor's settings. Prices are list
+prices of us-east-1 in USD as known in November 2026. Durations and sizes are assumptions, marked ~.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from infra.package import ROOT, TEMPLATE, PackagingError, build
+from rekindle.monitor.settings import Config
+
+PAGE: Final = ROOT / "docs" / "deploy.md"
+BEGIN: Final = "<!-- written by python -m infra.costs: begin -->"
+END: Final = "<!-- written by python -m infra.costs: end -->"
+MONTH_S: Final = 730 * 3600
+AS_OF: Final = "November 2026"
+REGION: Final = "us-east-1"
+
+# Source: AWS's price pages of each service, us-east-1, on demand; Lambda on arm64.
+ALARM: Final = 0.10  # a month
+METRIC: Final = 0.30  # a month
+LOGS_GB: Final = 0.50
+GB_S: Final = 0.0000133334
+INVOCATIONS_M: Final = 0.20  # a million, as all that end in _M
+READ_UNITS_M: Final = 0.125
+WRITE_UNITS_M: Final = 0.625
+GETS_M: Final = 0.40
+PUTS_M: Final = 5.00  # listings too
+EVENTS_M: Final = 1.00
+METRIC_CALLS_K: Final = 0.01  # a thousand metrics read, or calls of PutMetricData
+OPERATIONS_M: Final = 8.00  # of durable functions [about]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: what, its arithmetic in words, dollars. `at_most`: the highest of what sources say."""
+
+    what: str
+    arithmetic: str
+    usd: float
+    at_most: bool = False
+
+    def line(self, digits: int = 2) -> str:
+        return f"| {self.what} | {self.arithmetic} | {'≤ ' if self.at_most else ''}{self.usd:.{digits}f} |"
+
+
+def idle(template: dict[str, Any], config: dict[str, Any]) -> list[Row]:
+    """A month of a stack that protects nothing."""
+    alarms = sum(one["Type"] == "AWS::CloudWatch::Alarm" for one in template["Resources"].values())
+    (schedule,) = (
+        event["Properties"]["Schedule"]
+        for event in template["Resources"]["Sweep"]["Properties"]["Events"].values()
+        if event["Type"] == "Schedule"
+    )
+    if schedule != "rate(1 minute)":
+        raise PackagingError(f"the sweep's schedule is {schedule}: these tables count minutes")
+    sweeps, memory_gb = MONTH_S // 60, config["lambda_functions"]["sweep"]["lambda_memory_size"] / 1024
+    gb_s, gb = sweeps * 0.1 * memory_gb, sweeps * 2.5 / 1e6
+    kinds = "nothing stored, nothing asked; encrypted with AWS-owned keys"
+    return [
+        Row("alarms", f"{alarms}, at {ALARM:.2f}", alarms * ALARM),
+        Row("the sweep's metrics", f"3, at {METRIC:.2f}", 3 * METRIC),
+        Row(
+            "the sweep's logs", f"{sweeps:,} × ~2.5 KB = {gb:.2f} GB, at {LOGS_GB:.2f} + storage", gb * (LOGS_GB + 0.03)
+        ),
+        Row("the sweep's computing", f"{sweeps:,} × ~0.1 s × {memory_gb:g} GB, at {GB_S:.10f} (arm64)", gb_s * GB_S),
+        Row("the sweep's invocations", f"{sweeps:,}, at {INVOCATIONS_M:.2f} a million", sweeps * INVOCATIONS_M / 1e6),
+        Row(
+            "the sweep's reads",
+            f"{sweeps:,} × (2 queries × 0.5 + 1) read units, at {READ_UNITS_M} a million",
+            2 * sweeps * READ_UNITS_M / 1e6,
+        ),
+        Row("the sweep's mark", f"{sweeps:,} writes, at {WRITE_UNITS_M} a million", sweeps * WRITE_UNITS_M / 1e6),
+        Row("table, bucket, queues, buses, topic, rules for AWS's events, API", kinds, 0.0),
+    ]
+
+
+def job(settings: Config) -> list[Row]:
+    """A month of one Job that trains all the time and has no fault."""
+    polls, beats = round(MONTH_S / settings.poll_s), round(MONTH_S / settings.beat_s)
+    sends = round(MONTH_S / settings.metrics_s)
+    read = 2 * MONTH_S // 60
+    every = f"every {settings.poll_s:g} s"
+    return [
+        Row(
+            f"the monitor lists requests (rank 0, {every} until the first one)",
+            _at(polls, PUTS_M),
+            polls * PUTS_M / 1e6,
+        ),
+        Row(f"… reads its fence and its doorbell ({every})", _at(2 * polls, GETS_M), 2 * polls * GETS_M / 1e6),
+        Row(f"… writes its heartbeat (every {settings.beat_s:g} s)", _at(beats, PUTS_M), beats * PUTS_M / 1e6),
+        Row(
+            "those writes as events of a bucket",
+            f"{_at(beats, EVENTS_M)} if billed as custom events (sources differ), else free",
+            beats * EVENTS_M / 1e6,
+            at_most=True,
+        ),
+        Row("the monitor's metrics (loss, step time, step, gradient norm, tokens)", f"5, at {METRIC:.2f}", 5 * METRIC),
+        Row(
+            f"… sent every {settings.metrics_s:g} s",
+            f"{sends:,} calls, at {METRIC_CALLS_K} a thousand",
+            sends * METRIC_CALLS_K / 1e3,
+        ),
+        Row(
+            "the sweep reads 2 metrics of it ([sweep.md](sweep.md))",
+            f"{read:,}, at {METRIC_CALLS_K} a thousand; a fifth with `SweepMetricsMinutes` 5",
+            read * METRIC_CALLS_K / 1e3,
+        ),
+        Row("… and the rest: computing, registry, heartbeat and manifests in turn", "see there", 0.02),
+    ]
+
+
+def incident() -> list[Row]:
+    """One recovery."""
+    return [
+        Row("durable operations", f"60, at ~{OPERATIONS_M:g} a million", 60 * OPERATIONS_M / 1e6),
+        Row("computing", "20 invocations × ~0.5 s × 0.5 GB", 20 * 0.5 * 0.5 * GB_S),
+        Row(
+            "table", f"~100 writes at {WRITE_UNITS_M} a million, ~100 reads", 100 * (WRITE_UNITS_M + READ_UNITS_M) / 1e6
+        ),
+        Row(
+            "its page",
+            f"~6 told changes, each a write to S3 at {PUTS_M:.2f} a million and ~5 reads of the table",
+            6 * PUTS_M / 1e6 + 30 * READ_UNITS_M / 1e6 + 6 * GETS_M / 1e6,
+        ),
+        Row("logs, notices", "~50 KB, 3 notices", 50e3 / 1e9 * LOGS_GB + 0.0001),
+    ]
+
+
+def tables(template: dict[str, Any], config: dict[str, Any], settings: Config) -> str:
+    """The whole block between the marks."""
+    resting, protected, recovery = idle(template, config), job(settings), incident()
+    alarms, metrics = resting[0].usd, resting[1].usd
+    free = total(resting) - min(alarms, 10 * ALARM) - metrics
+    s3 = sum(row.usd for row in protected[:3]) + protected[3].usd
+    slower = s3 - sum(row.usd for row in protected[:2]) * (1 - settings.poll_s / 15)
+    slower -= sum(row.usd for row in protected[2:4]) * (1 - settings.beat_s / 60)
+    return "\n".join(
+        [
+            BEGIN,
+            f"### Idle: about {total(resting):.2f} a month",
+            "",
+            *_table("a month", resting, 2),
+            "",
+            "No server, no NAT gateway, no VPC endpoint, no provisioned capacity. In an account that uses nothing",
+            f"else, the free tier (10 alarms, 10 metrics) leaves about {free:.2f}.",
+            "",
+            f"### A protected job: about {total(protected):.1f} a month, running the whole month without a fault",
+            "",
+            *_table("a month", protected, 2),
+            "",
+            "Nearly all of it are S3 requests and metrics of the monitor, and are set there: `REKINDLE_POLL_S=15` and",
+            f"`REKINDLE_BEAT_S=60` bring S3's part from {s3:.2f} down to {slower:.2f}, for checkpoint requests that",
+            "are seen up to 15 s later. A job that runs a tenth of the month costs a tenth. One hour of one",
+            "p5.48xlarge costs several times as much as a job's whole month.",
+            "",
+            f"### An Incident: less than {max(0.01, round(total(recovery) + 0.005, 2)):.2f}",
+            "",
+            *_table("each", recovery, 4),
+            END,
+        ]
+    )
+
+
+def total(rows: list[Row]) -> float:
+    """Of the figures as they are printed, so that a reader's sum agrees."""
+    return sum(round(row.usd, 2) for row in rows)
+
+
+def rewritten(page: str, block: str) -> str:
+    """The page with the block in place of the one that it has."""
+    before, mark, rest = page.partition(BEGIN)
+    after = rest.partition(END)
+    if not mark or not after[1]:
+        raise PackagingError(f"{PAGE.name} has no marks of {BEGIN}")
+    return before + block + after[2]
+
+
+def _table(per: str, rows: list[Row], digits: int) -> list[str]:
+    return [f"| what | arithmetic | {per} |", "|---|---|---|", *(row.line(digits) for row in rows)]
+
+
+def _at(count: int, price_m: float) -> str:
+    return f"{count:,}, at {price_m:.2f} a million"
+
+
+@cache
+def packaged() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The template, packaged for this question, and `.chalice/config.json`; both to be read only.
+
+    Raises: PackagingError.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        build(Path(scratch), offline=True)
+        template = json.loads(Path(scratch, TEMPLATE).read_text(encoding="utf-8"))
+    return template, json.loads((ROOT / ".chalice" / "config.json").read_text(encoding="utf-8"))
+
+
+def main() -> int:
+    """Package the template and write the page."""
+    template, config = packaged()
+    block = tables(template, config, Config())
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), block), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

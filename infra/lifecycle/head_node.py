@@ -1,0 +1,207 @@
+"""How `rekindle slurm-agent` gets onto the head node: it runs there, or opens a session of Systems Manager.
+
+HyperPod's nodes take no SSM commands, only sessions (aws-facts: SendCommand cannot address them), and a session gives
+neither an exit code nor a promise that all output arrives. So what runs there is told by two marks of its own, drawn
+anew for each call, and the last one carries the exit code. Where the last one is missing it is not known how it ended;
+every verb may be run again. The folder travels through the stack's bucket and is held to its sha256 on the node.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.lifecycle import FOLDER, SCRIPT
+from rekindle.cli.errors import CommandFailed, Misused, NotFound, TryAgain, Unreachable
+from rekindle.cli.table import clean
+from rekindle.headnode.names import cluster_prefix
+
+INSTALLED: Final = f"/opt/rekindle/{SCRIPT}"
+ENV_ROOT: Final = "REKINDLE_ROOT"  # of the head node's files, see the script
+SESSION_S: Final = 1500.0  # longer than the time limits of all that the script does there
+DOCUMENT: Final = "AWS-StartNonInteractiveCommand"
+NOT_INSTALLED: Final = 3  # the script's own exit code, and the command's
+_AWAY: Final = ("TargetNotConnected", "InvalidInstanceId", "not connected")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How the script ended there."""
+
+    code: int
+    output: str
+
+
+class Way(Protocol):
+    """A way onto a head node."""
+
+    def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
+        """The folder's script, or without a folder the one that is installed.
+
+        Raises: Misused, Unreachable, TryAgain, CommandFailed.
+        """
+        ...
+
+
+class Here:
+    """This machine."""
+
+    def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
+        script = folder / SCRIPT if folder else Path(f"{os.environ.get(ENV_ROOT, '')}{INSTALLED}")
+        if not script.exists():
+            raise NotFound(f"no agent is installed here: there is no {script}")
+        # Whoever says --here says that this is the head node.
+        role = ["--controller"] if folder else []
+        command = ["bash", str(script), *arguments, *role]
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=SESSION_S
+            )
+        except subprocess.TimeoutExpired as err:
+            raise TryAgain(f"{script} did not end within {SESSION_S:g} s") from err
+        return Ran(code=done.returncode, output=done.stdout.decode("utf-8", "replace"))
+
+
+class Session:
+    """A session of Systems Manager to `target`. `bucket` takes the folder, under the cluster's own prefix."""
+
+    def __init__(self, *, target: str, region: str | None, s3: Any, bucket: str, cluster: str) -> None:
+        self._target = target
+        self._region = region
+        self._s3 = s3
+        self._bucket = bucket
+        self._cluster = cluster
+
+    def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
+        missing = [name for name in ("aws", "session-manager-plugin") if shutil.which(name) is None]
+        if missing:
+            raise Misused(f"{' and '.join(missing)} not found: install it, or run this on the head node with --here")
+        words = shlex.join([*arguments, "--controller"] if folder else arguments)
+        script = self._fetched(folder, words) if folder else _installed(words)
+        mark = secrets.token_hex(8)
+        whole = f"echo begin-{mark}; ( {script} ) 2>&1; echo end-{mark}-$?"
+        # The agent on the node splits the words without a shell, so what it runs is one word of harmless letters.
+        encoded = base64.b64encode(whole.encode()).decode()
+        parameters = json.dumps({"command": [f'bash -c "echo {encoded} | base64 -d | bash"']})
+        command = ["aws", "ssm", "start-session", "--target", self._target, "--document-name", DOCUMENT]
+        command += ["--parameters", parameters, *(["--region", self._region] if self._region else [])]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=SESSION_S
+            )
+        except subprocess.TimeoutExpired as err:
+            raise TryAgain(f"no end of the session with {self._target} within {SESSION_S:g} s") from err
+        return _read(done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"), mark, self._target)
+
+    def _fetched(self, folder: Path, words: str) -> str:
+        """Puts the folder into the bucket; what fetches, checks and runs it on the node."""
+        archive = packed(folder)
+        digest = hashlib.sha256(archive).hexdigest()
+        key = f"{cluster_prefix(self._cluster)}install/{digest}.tar.gz"
+        try:
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=archive)
+        except (BotoCoreError, ClientError) as err:
+            raise CommandFailed(f"the folder cannot be put into s3://{self._bucket}/{key}: {clean(str(err))}") from err
+        return (
+            "d=$(mktemp -d) && trap 'rm -rf \"$d\"' EXIT && "
+            f'aws s3 cp --only-show-errors s3://{self._bucket}/{key} "$d/b.tar.gz" && '
+            f'echo "{digest}  $d/b.tar.gz" | sha256sum -c --quiet && tar -xzf "$d/b.tar.gz" -C "$d" && '
+            f'bash "$d/{FOLDER}/{SCRIPT}" {words}'
+        )
+
+
+def _installed(words: str) -> str:
+    script = f'"${{{ENV_ROOT}:-}}"{INSTALLED}'
+    return f"[ -e {script} ] || {{ echo 'no agent is installed there'; exit {NOT_INSTALLED}; }}; bash {script} {words}"
+
+
+def _read(output: str, errors: str, mark: str, target: str) -> Ran:
+    """Raises: Unreachable, TryAgain."""
+    begun = re.search(rf"^begin-{mark}\r?$", output, re.MULTILINE)
+    ended = re.search(rf"^end-{mark}-(\d+)\r?$", output, re.MULTILINE)
+    if begun is None and ended is None:
+        said = " ".join((errors or output).split())[-300:]
+        if any(word in said for word in _AWAY):
+            raise Unreachable(f"{target} cannot be reached: {clean(said)}")
+        raise TryAgain(f"no session with {target} came about: {clean(said) or 'nothing was said'}")
+    text = output[begun.end() if begun else 0 : ended.start() if ended else None].strip("\r\n")
+    if ended is None:
+        for line in text.splitlines():
+            print(clean(line), file=sys.stderr)
+        raise TryAgain("the session broke off and it is not known how it ended: run it again, or ask with `status`")
+    return Ran(code=int(ended[1]), output=text)
+
+
+def packed(folder: Path) -> bytes:
+    """The folder as a tar.gz, the same for the same content: one object in the bucket for each version."""
+    raw = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                entry = archive.gettarinfo(path, f"{FOLDER}/{path.relative_to(folder).as_posix()}")
+                entry.uid = entry.gid = entry.mtime = 0
+                entry.uname = entry.gname = "root"
+                with path.open("rb") as file:
+                    archive.addfile(entry, file)
+    return raw.getvalue()
+
+
+def target_of(sagemaker: Any, cluster: str, group: str | None) -> str:
+    """The session's target: the first running instance of the controller group.
+
+    Raises: NotFound, Misused where it is not known which group that is, CommandFailed.
+    """
+    try:
+        described = sagemaker.describe_cluster(ClusterName=cluster)
+        wanted = group or _controllers(described.get("InstanceGroups", ()))
+        found: list[Mapping[str, Any]] = []
+        for page in sagemaker.get_paginator("list_cluster_nodes").paginate(ClusterName=cluster):
+            found += page["ClusterNodeSummaries"]
+    except ClientError as err:
+        text = clean(str(err))
+        if err.response.get("Error", {}).get("Code") in ("ResourceNotFound", "ValidationException"):
+            raise NotFound(f"{text}; off HyperPod run this on the head node with --here") from err
+        raise CommandFailed(text) from err
+    except BotoCoreError as err:
+        raise Unreachable(clean(str(err))) from err
+    nodes = [one for one in found if one.get("InstanceGroupName") == wanted]
+    running = sorted(
+        (one for one in nodes if one.get("InstanceStatus", {}).get("Status") == "Running"),
+        key=lambda one: str(one["LaunchTime"]),
+    )
+    if not running:
+        raise Unreachable(f"no instance of the group {wanted} runs in {cluster} ({len(nodes)} there)")
+    return f"sagemaker-cluster:{described['ClusterArn'].rpartition('/')[2]}_{wanted}-{running[0]['InstanceId']}"
+
+
+def _controllers(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Newer clusters say it; in older ones only a file beside the lifecycle scripts does. Raises: Misused."""
+    named = [
+        str(one["InstanceGroupName"])
+        for one in groups
+        if (one.get("SlurmConfig") or {}).get("NodeType") == "Controller"
+    ]
+    if len(named) != 1:
+        listed = ", ".join(str(one.get("InstanceGroupName")) for one in groups)
+        raise Misused(f"which group has the head node? say --group NAME, one of: {listed}")
+    return named[0]

@@ -1,0 +1,26 @@
+"""`python -m infra.site`: writes the pages of docs/reference anew from the code. Prints those that changed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from infra.site.reference import PAGES
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    """Write what has changed."""
+    for path, made in PAGES.items():
+        page, text = _ROOT / path, made()
+        if not page.is_file() or page.read_text(encoding="utf-8") != text:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,14 @@
+"""The reference pages that are written from the code: which there are, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from infra.site import reference_alarms, reference_api, reference_cli, reference_iam, reference_metrics
+
+# The page's path in the repository -> what makes its text.
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    module.PAGE: module.made
+    for module in (reference_alarms, reference_api, reference_cli, reference_iam, reference_metrics)
+}

@@ -1,0 +1,117 @@
+"""docs/reference/iam.md: what each function, the training roles and the agent may do, from the packaged policies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from infra.functions import FUNCTIONS, INFRA
+from infra.grants import POLICIES
+from infra.lifecycle import HERE, POLICY
+from infra.site.tables import cell, code, page, table
+
+PAGE: Final = "docs/reference/iam.md"
+_ARN: Final = re.compile(r"arn:\$\{AWS::Partition\}:([\w-]+):\$\{AWS::Region\}:\$\{AWS::AccountId\}:")
+_SHARED: Final = (
+    ("Training role", "training-role", "The stack's managed policy for the role of the training jobs."),
+    (
+        "Buckets of Jobs, read",
+        "training_buckets_read",
+        "Attached to the functions that read checkpoints and mailboxes.",
+    ),
+    ("Buckets of Jobs, write", "training_buckets_write", "Attached to the functions that write to mailboxes."),
+)
+
+
+def made() -> str:
+    """The page."""
+    about = [
+        "One role per function, and in it what its code calls and nothing else: the policies are held to the code by",
+        "`tests/infra/test_policies.py`. In ARNs `…` is the stack's partition, or its Region and account;",
+        "`${STACK}` is the stack's name, other `${...}` are the template's resources and parameters.",
+        "Why each part is kept apart: [threat-model.md](../threat-model.md).",
+        "",
+        *table(
+            ("function", "started by", "statements"),
+            (
+                (f"[`{one.name}`](#{one.name})", str(one.trigger), str(len(_statements(POLICIES / f"{one.name}.json"))))
+                for one in FUNCTIONS
+            ),
+        ),
+    ]
+    functions = (line for one in FUNCTIONS for line in _policy(f"`{one.name}`", POLICIES / f"{one.name}.json", ""))
+    shared = (line for title, name, text in _SHARED for line in _policy(title, POLICIES / f"{name}.json", text))
+    agent = _policy(
+        "Agent on a Slurm head node",
+        HERE / POLICY,
+        "For the role of the head node ([hyperpod-slurm.md](../hyperpod-slurm.md#2-rights)).",
+    )
+    return page("IAM: every role and policy", about, functions, shared, agent)
+
+
+def named() -> set[str]:
+    """Files of policies that the page tells."""
+    files = [POLICIES / f"{name}.json" for name in (*(one.name for one in FUNCTIONS), *(one[1] for one in _SHARED))]
+    return {path.relative_to(INFRA).as_posix() for path in (*files, HERE / POLICY)}
+
+
+def _policy(title: str, path: Path, text: str) -> Iterator[str]:
+    yield from (f"## {title}", "", f"`infra/{path.relative_to(INFRA).as_posix()}`. {text}".rstrip(), "")
+    rows = []
+    for condition, statement in _statements(path):
+        only = [f"if {condition}"] if condition else []
+        only += [
+            cell(f"{key} {test} {_said(value)}")
+            for test, keys in statement.get("Condition", {}).items()
+            for key, value in keys.items()
+        ]
+        effect = "" if statement["Effect"] == "Allow" else "**denied:** "
+        rows.append(
+            (
+                code(statement.get("Sid", "")),
+                effect + ", ".join(code(action) for action in _listed(statement["Action"])),
+                ", ".join(code(_said(one)) for one in _listed(statement.get("Resource", statement.get("NotResource")))),
+                "; ".join(only),
+            )
+        )
+    yield from table(("statement", "actions", "on", "only"), rows)
+
+
+def _statements(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """(the condition of the template under which it is there, the statement)."""
+    found = []
+    for one in json.loads(path.read_text(encoding="utf-8"))["Statement"]:
+        inner = one.get("Fn::If")
+        found.append((inner[0], inner[1]) if inner else ("", one))
+    return found
+
+
+def _said(value: Any) -> str:
+    """A value of the template, in CloudFormation's short words."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return ", ".join(_said(one) for one in value)
+    ((function, given),) = value.items()
+    match function:
+        case "Ref":
+            return f"${{{given}}}"
+        case "Fn::Sub":
+            return _ARN.sub(r"arn:…:\1:…:", str(given)).replace("${AWS::StackName}", "${STACK}")
+        case "Fn::GetAtt":
+            return f"${{{'.'.join(given)}}}"
+        case "Fn::Join":
+            return str(given[0]).join(_said(one) for one in (given[1] if isinstance(given[1], list) else [given[1]]))
+        case "Fn::Split":
+            return _said(given[1])
+        case "Fn::If":
+            return f"{_said(given[1])} if {given[0]}"
+        case _:
+            raise ValueError(f"{function} is not known here")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,7 @@
+"""`python -m infra.wrap`."""
+
+import sys
+
+from infra.wrap import main
+
+sys.exit(main())

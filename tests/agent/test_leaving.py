@@ -1,0 +1,126 @@
+"""What is given back by an agent that leaves, and the journal that goes along when versions change."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rekindle.agent import keeping
+from rekindle.agent.leaving import give_back
+from rekindle.headnode.documents import EndedBy, SlurmState
+from rekindle.headnode.orders import Verb
+from tests.agent.ctld import job
+from tests.agent.world import World
+
+PENDING = SlurmState.PENDING
+
+
+def left(world: World, *, is_dry: bool = False) -> tuple[bool, list[str]]:
+    said: list[str] = []
+    is_all = give_back(world.ctld, world.agent.journal, said.append, is_dry=is_dry)
+    return is_all, said
+
+
+def test_a_job_that_our_order_holds_is_released_and_one_that_its_user_holds_is_named(world: World) -> None:
+    world.ctld.put(job(7))
+    world.obey(world.order(Verb.HOLD, attempt="slurm.lab.7", slurm_job=7))
+    world.ctld.put(job(7, restart=1, state=PENDING, held=True))
+    world.ctld.put(job(8, state=PENDING, held=True))
+    world.ctld.commands.clear()
+    assert left(world, is_dry=True)[1] == [
+        "would    release job 7 (slurm.lab.7.r1)",
+        "note     job 8 (slurm.lab.8) waits held, not by us: it is left so",
+    ]
+    assert world.ctld.commands == []
+    is_all, said = left(world)
+    assert (is_all, world.ctld.commands) == (True, ["release 7"])
+    assert said[0] == "done     release job 7 (slurm.lab.7.r1)"
+
+
+def test_a_job_that_we_let_go_and_its_user_held_again_is_its_users(world: World) -> None:
+    world.ctld.put(job(7))
+    world.obey(world.order(Verb.HOLD, attempt="slurm.lab.7", slurm_job=7))
+    world.ctld.put(job(7, restart=1, state=PENDING, held=True))
+    world.obey(world.order(Verb.REQUEUE, "order-2", attempt="slurm.lab.7", new_attempt="slurm.lab.7.r1", slurm_job=7))
+    world.ctld.put(job(7, restart=1, state=PENDING, held=True))
+    world.ctld.commands.clear()
+    assert left(world)[0]
+    assert world.ctld.commands == []
+
+
+def test_without_a_journal_the_whiteboard_tells_who_put_it_back(world: World) -> None:
+    world.ctld.put(job(7, restart=1, state=PENDING, held=True))
+    world.ctld.written["slurm.lab.7"] = replace(job(7), requeued_by=EndedBy.AGENT)
+    assert left(world)[0]
+    assert world.ctld.commands == ["release 7"]
+
+
+def test_nodes_drained_by_us_go_back_and_nobody_elses(world: World) -> None:
+    world.ctld.put_node("n1", "idle", "drain", reason="rekindle:inc-1")
+    world.ctld.put_node("n2", "idle", "drain", reason="bob: bad fan")
+    world.ctld.put_node("n3", "idle", "drain", "invalid_reg", reason="rekindle:inc-1")
+    is_all, said = left(world)
+    assert (is_all, world.ctld.commands) == (True, ["resume n1"])
+    assert any(line.startswith("note     resume node n3") for line in said)
+    assert left(world)[0], "again is the same"
+
+
+def test_a_slurmctld_that_is_away_leaves_everything_and_says_so(world: World) -> None:
+    world.ctld.is_away = True
+    assert left(world) == (False, ["MISSING  Slurm: Unable to contact slurm controller"])
+
+
+def test_what_slurm_refuses_is_left_and_told(world: World) -> None:
+    world.ctld.put_node("n1", "idle", "drain", reason="rekindle:inc-1")
+    world.ctld.refuses = "no"
+    is_all, said = left(world)
+    assert not is_all
+    assert said[0].startswith("LEFT     resume node n1")
+
+
+# ---- the journal between versions ------------------------------------------------------------------------------------
+
+
+def database(path: Path, schema: int, word: str) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute(f"PRAGMA user_version={schema}")
+        db.execute("CREATE TABLE said(word TEXT)")
+        db.execute("INSERT INTO said VALUES(?)", (word,))
+        db.commit()
+    return path
+
+
+def word_in(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as db:
+        return str(db.execute("SELECT word FROM said").fetchone()[0])
+
+
+@pytest.mark.parametrize(("schema", "used"), [(0, "newer"), (1, "older")])
+def test_a_version_goes_back_with_a_journal_that_it_can_read(tmp_path: Path, schema: int, used: str) -> None:
+    journal, copy = database(tmp_path / "agent.sqlite", 0, "older"), tmp_path / "kept.sqlite"
+    assert keeping.main(["keep", str(journal), str(copy)]) == 0
+    assert copy.stat().st_mode & 0o777 == 0o600
+    journal.unlink()
+    database(journal, schema, "newer")
+    assert keeping.main(["back", str(journal), str(copy)]) == 0
+    assert word_in(journal) == used
+    aside = tmp_path / "agent.sqlite.newer"
+    assert aside.exists() is (used == "older"), "what the newer version has written is not lost"
+    assert not aside.exists() or word_in(aside) == "newer"
+
+
+def test_no_journal_is_nothing_to_keep_and_a_broken_one_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal, copy = tmp_path / "agent.sqlite", tmp_path / "kept.sqlite"
+    assert keeping.main(["keep", str(journal), str(copy)]) == 0
+    assert not copy.exists()
+    journal.write_bytes(b"this is no database" * 100)
+    assert keeping.main(["keep", str(journal), str(copy)]) == 1
+    assert str(journal) in capsys.readouterr().err
+    assert keeping.main(["keep"]) == 2

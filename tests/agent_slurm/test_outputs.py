@@ -1,0 +1,128 @@
+"""Every command of the agent's, as Slurm 22.05, 24.11 and 26.05 answered it: the readers find the same in all."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from rekindle.agent.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
+from rekindle.headnode.documents import SlurmState
+from tests.agent_slurm.outputs import AWAY, CALLS, ODD, OURS, PLACE, RECORDED, Replayed, recorded, side
+
+VERSIONS = ("22.05", "24.11", "26.05")
+REFUSED = {
+    "script of an unknown job": UnknownJob,
+    "release unknown": UnknownJob,
+    "cancel unknown": None,  # done is done: scancel says nothing about it in some versions, and never fails
+    "hold ended": SlurmRefused,
+    "exclude what is not there": UnknownNode,
+    "resume unknown": UnknownNode,
+}
+
+
+class Version:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        whole = recorded(name)
+        self.ids: dict[str, int] = whole["ids"]
+        self._now = datetime.fromisoformat(whole["at"])
+        self.calls: dict[str, list[dict[str, Any]]] = whole["calls"]
+
+    def make(self, name: str) -> Any:
+        """The call, answered from the record; all of it must be used."""
+        runner = Replayed(left=list(self.calls[name]))
+        found = (CALLS | AWAY)[name](side(runner, self.ids, self._now))
+        assert runner.left == []
+        return found
+
+
+@pytest.fixture(params=VERSIONS)
+def slurm(request: pytest.FixtureRequest) -> Version:
+    return Version(request.param)
+
+
+def test_every_call_is_recorded_in_every_version() -> None:
+    assert {path.name.partition("-")[0] for path in RECORDED.glob("*-outputs.json")} == set(VERSIONS)
+    for name in VERSIONS:
+        assert Version(name).calls.keys() == CALLS.keys() | AWAY.keys()
+
+
+def test_jobs(slurm: Version) -> None:
+    found = {job.job: job for job in slurm.make("jobs")}
+    two, odd, failed = (found[slurm.ids[name]] for name in ("two", "odd", "failed"))
+    assert (two.state, two.nodes(), two.limit_s, two.may_requeue) == (SlurmState.RUNNING, ("n1", "n2"), 600, True)
+    assert (two.comment, two.user, two.is_batch, two.is_held) == (OURS, "root", True, False)
+    assert (odd.name, odd.is_held, odd.state) == (ODD, True, SlurmState.PENDING)
+    assert failed.state is SlurmState.FAILED
+    assert found[slurm.ids["waits"]].dependency.startswith(f"afterany:{two.job}")
+    assert found[slurm.ids["array"]].is_lump
+    assert two.workdir == f"{PLACE}/work"
+    assert two.stdout.removeprefix(f"{PLACE}/work/") in ("slurm-%j.out", f"slurm-{two.job}.out")
+    one = slurm.make("one job")
+    assert (one.job, one.nodes(), one.state) == (two.job, two.nodes(), two.state)
+    assert slurm.make("steps") == {str(two.job): 1}
+    assert slurm.make("an unknown job") is None
+    assert slurm.make("jobs on") == (two.job,)
+
+
+def test_details_one_by_one_and_all_at_once(slurm: Version) -> None:
+    two, odd = slurm.make("detail"), slurm.make("detail of an odd name")
+    assert (two["JobId"], two["JobState"], two["NodeList"], two["Requeue"]) == (
+        str(slurm.ids["two"]),
+        "RUNNING",
+        "n[1-2]",
+        "1",
+    )
+    assert (odd["JobName"], odd["ExcNodeList"], odd["Comment"]) == (ODD, "n3", OURS)
+    many = slurm.make("details")
+    assert many[slurm.ids["two"]].keys() == two.keys()
+    assert many[slurm.ids["two"]]["NodeList"] == two["NodeList"]
+    assert many[slurm.ids["held"]]["JobState"] == "PENDING"
+    assert slurm.ids["failed"] not in many, "an ended one is asked singly"
+    assert slurm.ids["odd"] not in many, "its name has a line break, and begins the record of another"
+    assert slurm.ids["failed"] == 1, "that one"
+
+
+def test_scripts_settings_and_history(slurm: Version) -> None:
+    assert slurm.make("script").startswith("#!/bin/bash\nsrun ")
+    settings = slurm.make("settings")
+    assert settings.version.startswith(slurm.name)
+    assert (settings.cluster, settings.reboot_program, settings.has_history) == ("lab", "/bin/true", True)
+    assert settings.state_location == f"{PLACE}/state"
+    assert settings.asked_at is not None
+    assert settings.first_job == 1
+    ((state, code, _),) = slurm.make("history")
+    assert (state, code) == ("FAILED", "3:0")
+
+
+def test_nodes(slurm: Version) -> None:
+    found = {node.name: node for node in slurm.make("nodes")}
+    assert list(found) == ["n1", "n2", "n3", "n4", "n5"]
+    assert found["n4"].state == "idle"
+    assert ("drain" in found["n3"].flags, found["n3"].reason) == (True, "rekindle:inc-1")
+    assert (found["n5"].state, found["n5"].reason) == ("down", "bob: bad fan")
+    assert all(node.booted is not None and node.address == "127.0.0.1" for node in found.values())
+    assert slurm.make("node").name == "n4"
+    assert slurm.make("an unknown node") is None
+    assert slurm.make("taken out") == ["n3"], "by us, and no other"
+    assert slurm.make("waiting") == [slurm.ids["odd"], slurm.ids["held"]]
+
+
+def test_what_changes_something_is_done_or_refused_with_one_meaning(slurm: Version) -> None:
+    names = list(CALLS)
+    for name in names[names.index("signal") :]:
+        if error := REFUSED.get(name):
+            with pytest.raises(error) as raised:
+                slurm.make(name)
+            assert raised.type is error, name
+        else:
+            slurm.make(name)
+    assert slurm.make("repoint") == (slurm.ids["waits"],)
+
+
+@pytest.mark.parametrize("name", AWAY)
+def test_a_slurmctld_that_is_away_is_that_and_nothing_else(slurm: Version, name: str) -> None:
+    with pytest.raises(SlurmUnavailable):
+        slurm.make(name)

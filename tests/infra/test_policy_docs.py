@@ -1,0 +1,99 @@
+"""docs/policy.md and docs/policy.schema.json say what the declarations of the policy's fields say."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import fastjsonschema
+import pytest
+
+from chalicelib.domain.errors import InvalidPolicy
+from chalicelib.domain.guard_rules import ApprovalCondition, ApprovalRule, Window
+from chalicelib.domain.playbooks import Deadline, Response
+from chalicelib.domain.policy import DEFAULT_POLICY, Policy, every_field
+from chalicelib.domain.policy_fields import specs
+from infra.policy_docs import BEGIN, END, PAGE, SCHEMA_FILE, page, schema, schema_text
+from tests.domain.policy_values import at, wrong_values
+
+TEXT = PAGE.read_text(encoding="utf-8")
+NO_FIELDS = {"nodes.json", "nodes.first"}  # a file of the agent's, and a rule
+
+
+def test_the_page_is_what_the_declarations_say() -> None:
+    """Stale: `python -m infra.policy_docs` writes it anew."""
+    assert page(TEXT) == TEXT
+
+
+def test_the_schemas_file_is_what_the_declarations_say() -> None:
+    """Stale: `python -m infra.policy_docs` writes it anew."""
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text()
+
+
+def test_what_is_written_by_hand_is_kept_and_a_changed_table_is_mended() -> None:
+    changed = TEXT.replace("| `max_attempts` | `10` | 1 to 100 |", "| `max_attempts` | `11` | 1 to 99 |")
+    assert changed != TEXT
+    assert page("By hand.\n" + changed) == "By hand.\n" + TEXT
+
+
+def test_a_page_without_its_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="windows"):
+        page(TEXT.replace(BEGIN.format("windows"), ""))
+    with pytest.raises(ValueError, match="playbooks"):
+        page(TEXT[: TEXT.rindex(END)])
+
+
+def test_every_field_and_every_column_has_one_row() -> None:
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", TEXT, flags=re.MULTILINE)
+    for path, spec in every_field():
+        assert spec.key in rows, path
+    condition = [f"when.{one.key}" for one in specs(ApprovalCondition)]
+    rule = [one.key for one in specs(ApprovalRule) if one.key != "when"]
+    window = [one.key for one in specs(Window)]
+    for name, columns in (("approvals", condition + rule), ("windows", window)):
+        part = TEXT.partition(BEGIN.format(name))[2].partition(END)[0]
+        assert re.findall(r"^\| `([a-z_.]+)` \|", part, flags=re.MULTILINE) == columns
+
+
+def test_every_response_and_deadline_is_explained() -> None:
+    by_hand = TEXT.partition("`response`:\n")[2]
+    assert re.findall(r"^\| `([a-z_]+)` \|", by_hand, flags=re.MULTILINE) == [one.value for one in Response]
+    assert all(f"`{one}`" in TEXT for one in Deadline)
+
+
+def test_every_example_on_the_page_is_a_policy_that_says_something() -> None:
+    examples = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        assert Policy.from_wire(json.loads(example)).version != Policy.from_wire({}).version
+
+
+def test_every_field_that_other_pages_name_exists() -> None:
+    groups = {path.partition(".")[0] for path, _ in every_field() if "." in path}
+    paths = {path for path, _ in every_field()}
+    named = re.compile(rf"`((?:{'|'.join(sorted(groups))})\.[a-z_]+)`")
+    found = 0
+    for file in sorted(PAGE.parent.rglob("*.md")):
+        for name in named.findall(file.read_text(encoding="utf-8")):
+            found += 1
+            known = name in paths or f"{name}_s" in paths or name in NO_FIELDS
+            assert known, f"{file.name} names {name}, which is no field of a policy"
+    assert found > 100
+
+
+def test_the_schema_takes_the_built_in_policy_and_refuses_what_the_service_refuses() -> None:
+    validate = fastjsonschema.compile(schema())
+    validate(DEFAULT_POLICY.to_wire())
+    validate({})
+    for example in re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL):
+        validate(json.loads(example))
+    refused: list[dict[str, Any]] = [{"misspelt": 1}, {"budgets": {"misspelt": 1}}, {"budgets": []}]
+    refused += [at(path, value) for path, spec in every_field() for value in wrong_values(spec)]
+    refused += [{"approvals": {"rules": [{"default": "deny"}]}}, {"windows": [{"from": "24:00", "to": "01:00"}]}]
+    refused += [{"playbooks": {"hang": {"tries": -1}}}, {"playbooks": {"hangs": {}}}]
+    for document in refused:
+        with pytest.raises(InvalidPolicy):
+            Policy.from_wire(document)
+        with pytest.raises(fastjsonschema.JsonSchemaValueException):
+            validate(document)

@@ -1,0 +1,121 @@
+"""Every way for a job to be protected, and the way out, read by the agent's own classes on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcloud.slurm_lab import SlurmLab
+from rekindle.agent.ports import Deeds, Ground, Memory, Watcher
+from rekindle.agent.slurm.build import build
+
+OURS = "rekindle:gentle,signal=USR1"
+
+
+class Nothing(Memory, Deeds):
+    """No memory, and no deeds."""
+
+    def items(self, prefix: str) -> dict[str, bytes]:
+        return {}
+
+    def has_ended(self, attempt: str) -> bool:
+        return False
+
+    has_requeued = is_unproven = has_ended
+
+
+class EmptyBucket:
+    """S3 without an object: nothing was written down before."""
+
+    def get_object(self, **_: Any) -> Any:
+        from botocore.exceptions import ClientError
+
+        raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    with SlurmLab(nodes=("n1", "n2"), extra_conf=["MaxJobCount=1000"]) as raised:
+        conf = raised.folder / "etc/slurm.conf"
+        conf.write_text(conf.read_text() + "PartitionName=ours Nodes=n2 MaxTime=INFINITE State=UP\n")
+        raised.run("scontrol", "reconfigure")
+        yield raised
+
+
+def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watcher:
+    nothing = Nothing()
+    ground = Ground(
+        cluster="lab",
+        bucket="b",
+        s3=EmptyBucket(),
+        memory=nothing,
+        deeds=nothing,
+        resource_config="/nonexistent",
+        environ=lab.environ(),
+        **rules,
+    )
+    return build(ground).watcher
+
+
+def told(reading: Any) -> dict[int, dict[str, Any]]:
+    docs = [json.loads(raw) for key, raw in reading.documents.items() if "/attempts/" in key]
+    return {doc["slurm_job"]: doc for doc in docs}
+
+
+def submit(lab: SlurmLab, *options: str, lines: str = "", **environ: str) -> int:
+    script = Path(lab.folder / "work" / "job.sh")
+    script.write_text(f"#!/bin/bash\n{lines}\nsleep 600\n")
+    return lab.submit(script, "--hold", *options, environ=environ)
+
+
+def test_each_way_in_and_the_way_out(lab: SlurmLab) -> None:
+    said = {
+        "comment": submit(lab, f"--comment={OURS}"),
+        "environment": submit(lab, REKINDLE_PROTECT=OURS),
+        "admin": submit(lab),
+        "overwritten": submit(lab, lines=f"#SBATCH --comment={OURS}"),
+        "partition": submit(lab, "--partition=ours"),
+    }
+    if lab.install.version() >= (23, 11):
+        said["extra"] = submit(lab, f"--extra={OURS}")
+    if lab.install.version() >= (25, 11):
+        said["overwritten line"] = submit(lab, f"--comment={OURS}")
+    others = {
+        "plain": submit(lab),
+        "out by environment": submit(lab, "--partition=ours", REKINDLE_PROTECT="norekindle"),
+        "out by comment": submit(lab, "--partition=ours", "--comment=norekindle"),
+        "out by admin": submit(lab, REKINDLE_PROTECT=OURS),
+        "a child of ours": submit(lab, REKINDLE_ATTEMPT_NAME=f"slurm.lab.{said['comment']}-a2", REKINDLE_JOB_ID="x"),
+    }
+    lab.run("scontrol", "update", f"jobid={said['admin']}", f"admincomment={OURS}")
+    lab.run("scontrol", "update", f"jobid={others['out by admin']}", "admincomment=norekindle")
+    for name in said:
+        if name.startswith("overwritten"):
+            lab.run("scontrol", "update", f"jobid={said[name]}", 'comment={"APS": {"auto_resume_mode": "requeue"}}')
+    look = watcher(lab, partitions=frozenset({"ours"}))
+    found = told(look.read(datetime.now(UTC)))
+    assert found.keys() == set(said.values()), {name: job in found for name, job in (said | others).items()}
+    for name, job in said.items():
+        policy = "default" if name == "partition" else "gentle"
+        assert (found[job]["policy"], found[job]["attempt"]) == (policy, f"slurm.lab.{job}"), name
+    before = look.commands
+    assert told(look.read(datetime.now(UTC))) == {}
+    assert look.commands - before <= 3, "nothing is asked again at rest"
+
+    lab.run("scontrol", "update", f"jobid={said['comment']}", "comment=another tool's")
+    still = told(look.read(datetime.now(UTC)))[said["comment"]]
+    assert (still["state"], still["policy"]) == ("pending", "gentle"), "it loses nothing"
+    lab.run("scontrol", "update", f"jobid={said['comment']}", "comment=norekindle")
+    lab.run("scontrol", "update", f"jobid={others['plain']}", f"admincomment={OURS}")
+    after = told(look.read(datetime.now(UTC) + timedelta(minutes=6)))
+    closed = after[said["comment"]]
+    assert (closed["state"], closed["ended_by"]) == ("cancelled", "user")
+    assert "norekindle" in closed["detail"]
+    assert lab.job_state(said["comment"]) == "PENDING", "the job itself is left as it was"
+    assert after[others["plain"]]["policy"] == "gentle", "an administrator's word counts some minutes later"
+    assert said["comment"] not in told(look.read(datetime.now(UTC)))
