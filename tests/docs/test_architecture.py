@@ -1,0 +1,31 @@
+"""docs/architecture.md shows every folder: those at the top, and those of the two packages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def _folders() -> set[str]:
+    """Tracked or new folders at the top, and below `chalicelib` and `rekindle`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    parts = [path.split("/") for path in listed if (ROOT / path).is_file()]
+    top = {one[0] for one in parts if len(one) > 1}
+    return top | {f"{one[0]}/{one[1]}" for one in parts if len(one) > 2 and one[0] in ("chalicelib", "rekindle")}
+
+
+def test_the_page_shows_every_folder_and_no_other() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("## Folders\n")[2].partition("\n## ")[0]
+    first_cells = re.findall(r"^\| (`[^|]+) \|", table, flags=re.MULTILINE)
+    shown = {name for cell in first_cells for name in re.findall(r"`([\w./-]+)/`", cell)}
+    assert shown == _folders()
