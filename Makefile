@@ -39,7 +39,7 @@ $(VENV)/.docs: $(VENV)/.ready requirements-docs.txt
 
 # A real Slurm of each version, in a folder of its own.
 $(VENV)/.slurm-%: $(VENV)/.ready
-	$(BIN)/python -m localcloud.slurm_install --version $* --root $(VENV)/slurm-$*
+	$(BIN)/python -m localcloud.slurm.install --version $* --root $(VENV)/slurm-$*
 	touch $@
 
 # Chromium and its driver, in the same two ways. The file says where they are.

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.ports import SlurmRefused, SlurmUnavailable
-from rekindle.agent.slurm import comment, options, spec
-from rekindle.agent.slurm.capture import (
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
+from rekindle.protocol.cluster.names import attempt_key
+from rekindle.protocol.cluster.orders import Order, Repair, Signal, Verb
+from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.copies import spec
+from rekindle.slurm_agent.copies.capture import (
     Captured,
     arguments_of,
     environment_of,
@@ -19,11 +22,9 @@ from rekindle.agent.slurm.capture import (
     find_words,
     is_secret,
 )
-from rekindle.agent.slurm.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
-from rekindle.agent.slurm.script import read as read_script
-from rekindle.headnode.documents import AttemptDoc, JobSpec, SlurmState
-from rekindle.headnode.names import attempt_key
-from rekindle.headnode.orders import Order, Repair, Signal, Verb
+from rekindle.slurm_agent.reading import comment, options
+from rekindle.slurm_agent.reading.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
+from rekindle.slurm_agent.reading.script import read as read_script
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.fake_slurm import DEFAULTS, detail_of
 

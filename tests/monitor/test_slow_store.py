@@ -17,18 +17,18 @@ from moto.server import ThreadedMotoServer
 
 import rekindle.monitor as rekindle
 from rekindle.detectors import Verdict
-from rekindle.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.bounded import BoundedBox, Budget, TooSlow
-from rekindle.monitor.boxes import DirectoryBox, S3Box
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.reporter import Reporter
-from rekindle.monitor.requests import Requests
-from rekindle.monitor.requests import Verdict as Judgement
-from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble
-from rekindle.reports import RankReport, ReportKind
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.liveness.reporter import Reporter
+from rekindle.monitor.mail.bounded import BoundedBox, Budget, TooSlow
+from rekindle.monitor.mail.boxes import DirectoryBox, S3Box
+from rekindle.monitor.mail.requests import Requests
+from rekindle.monitor.mail.requests import Verdict as Judgement
+from rekindle.protocol.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
+from rekindle.protocol.reports import RankReport, ReportKind
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 pytestmark = pytest.mark.long

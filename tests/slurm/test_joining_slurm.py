@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.ports import Deeds, Ground, Memory, Watcher
-from rekindle.agent.slurm.build import build
+from localcloud.slurm.lab import SlurmLab
+from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, Watcher
+from rekindle.slurm_agent.slurm.build import build
 
 OURS = "rekindle:gentle,signal=USR1"
 

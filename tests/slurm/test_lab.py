@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm_conf import Timers
-from localcloud.slurm_lab import LabError, SlurmLab
-from localcloud.slurm_processes import is_alive, is_stopped, leftovers, send
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import LabError, SlurmLab
+from localcloud.slurm.processes import is_alive, is_stopped, leftovers, send
 
 PROJECT = Path(__file__).resolve().parents[2]
 SLEEPS = """#!/bin/bash
@@ -141,7 +141,7 @@ def test_auto_resume_is_an_option_as_on_hyperpod() -> None:
 
 USES_A_LAB = """
 import sys
-from localcloud.slurm_lab import SlurmLab
+from localcloud.slurm.lab import SlurmLab
 with SlurmLab(nodes=("n1", "n2")) as lab:
     script = lab.folder / "work/sleeps.sh"
     script.write_text(sys.argv[1])

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm_processes import is_alive, is_stopped
-from rekindle.headnode.documents import EndedBy, SlurmState
-from rekindle.headnode.orders import Outcome, Verb
+from localcloud.slurm.processes import is_alive, is_stopped
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.orders import Outcome, Verb
 from tests.slurm.stage import CLUSTER, Stage, raised
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:IAMAuthorizer")]

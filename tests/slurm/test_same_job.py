@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.ports import SlurmError
-from rekindle.agent.slurm import spec
-from rekindle.agent.slurm.capture import arguments_of
-from rekindle.agent.slurm.commands import Commands
-from rekindle.agent.slurm.jobs import Job
-from rekindle.agent.slurm.nodemap import NodeMap
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.run import Runner
-from rekindle.headnode.documents import AttemptDoc, SlurmState
-from rekindle.headnode.orders import Order, Verb
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.orders import Order, Verb
+from rekindle.slurm_agent.base.ports import SlurmError
+from rekindle.slurm_agent.copies import spec
+from rekindle.slurm_agent.copies.capture import arguments_of
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.reading.jobs import Job
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.owners import Owners
 from tests.agent_slurm.asked import ASKED
 
 SCRIPT = "#!/bin/sh\nsleep 600\n"
