@@ -14,6 +14,7 @@ from localcloud.slurm_lab import SlurmLab
 from rekindle.agent.ports import Deeds, Ground, Memory, Watcher
 from rekindle.agent.slurm.build import build
 
+pytestmark = pytest.mark.versions
 OURS = "rekindle:gentle,signal=USR1"
 
 

@@ -19,6 +19,7 @@ from rekindle.headnode.orders import Order, Outcome, Repair, Verb
 from tests.agent_slurm import node_words
 from tests.slurm.test_numbers_slurm import HeadNode
 
+pytestmark = pytest.mark.versions
 GPUS_LOST = "gres/gpu count reported lower than configured (1 < 2)"
 
 

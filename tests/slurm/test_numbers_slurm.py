@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from localcloud.slurm_lab import SlurmLab
 from rekindle.agent.ports import Reading
 from rekindle.agent.slurm.commands import Commands
@@ -80,6 +82,7 @@ class HeadNode:
         return self.hands.requeue(self.turn(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))
 
 
+@pytest.mark.versions
 def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab for both: each takes seconds
 ) -> None:
     board: dict[str, bytes] = {}

@@ -25,6 +25,7 @@ from rekindle.headnode.documents import AttemptDoc, SlurmState
 from rekindle.headnode.orders import Order, Verb
 from tests.agent_slurm.asked import ASKED
 
+pytestmark = pytest.mark.versions
 SCRIPT = "#!/bin/sh\nsleep 600\n"
 
 
