@@ -363,6 +363,14 @@ def test_no_arguments_are_believed_in_only_where_slurm_would_show_them(version: 
     assert found == (() if known else None)
 
 
+def test_while_slurmctld_replaces_its_state_the_one_before_it_is_read(tmp_path: Path) -> None:
+    job, _ = job_of(Command="/x.sh")
+    (tmp_path / "job_state.old").write_bytes(b"junk" + packed(b"/x.sh", b"lr=3"))
+    assert arguments_of(str(tmp_path), job, version="26.05.5") == ("lr=3",)
+    (tmp_path / "job_state").write_bytes(b"junk" + packed(b"/x.sh", b"lr=4"))
+    assert arguments_of(str(tmp_path), job, version="26.05.5") == ("lr=4",)
+
+
 def test_arguments_that_fit_in_two_ways_are_not_known() -> None:
     once = b"junk" + packed(b"/x.sh", b"a b", b"c")
     assert find_arguments(once, "/x.sh a b c") == ("a b", "c")

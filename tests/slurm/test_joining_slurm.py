@@ -14,6 +14,7 @@ from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, Watcher
 from rekindle.slurm_agent.slurm.build import build
 
+pytestmark = pytest.mark.versions
 OURS = "rekindle:gentle,signal=USR1"
 
 

@@ -19,6 +19,7 @@ from rekindle.slurm_agent.orders.verbs import Result, Turn
 from tests.agent_slurm import node_words
 from tests.slurm.test_numbers_slurm import HeadNode
 
+pytestmark = pytest.mark.versions
 GPUS_LOST = "gres/gpu count reported lower than configured (1 < 2)"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import attempt_key
@@ -80,6 +82,7 @@ class HeadNode:
         return self.hands.requeue(self.turn(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))
 
 
+@pytest.mark.versions
 def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab for both: each takes seconds
 ) -> None:
     board: dict[str, bytes] = {}

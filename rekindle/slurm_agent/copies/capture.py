@@ -140,11 +140,7 @@ def submission_of(
     if job.command in ("", "(null)"):  # a script from standard input or `--wrap`, which takes none
         return Submission(arguments=(), line=shown or None)
     is_whole = _has_arguments_in_command(version)
-    try:
-        path = Path(state_location or "/nonexistent") / "job_state"
-        state = path.read_bytes() if path.stat().st_size <= MAX_STATE_BYTES else b""
-    except OSError:
-        state = b""
+    state = _state(Path(state_location or "/nonexistent"))
     if is_whole:
         words = find_arguments(state, job.command) if " " in job.command else ()
         script = job.command if words == () else job.command.partition(" ")[0]
@@ -153,6 +149,23 @@ def submission_of(
     if words is None:
         return Submission(arguments=None, line=shown or None)
     return Submission(arguments=words, line=shown or find_line(state, (script, *words)))
+
+
+def _state(folder: Path) -> bytes:
+    """slurmctld's job state, empty where it cannot be read.
+
+    slurmctld takes its name away before it gives it to the new state; between the two only `job_state.old` is there
+    (slurm src/common/state_save.c, save_buf_to_state).
+    """
+    for name in ("job_state", "job_state.old"):
+        try:
+            path = folder / name
+            return path.read_bytes() if path.stat().st_size <= MAX_STATE_BYTES else b""
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return b""
 
 
 def _has_arguments_in_command(version: str) -> bool:
