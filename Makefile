@@ -5,8 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAGE ?= prod
 PYTEST_WORKERS ?= 2
+# Suites whose tests mostly wait, for heartbeats, daemons and time limits of real processes.
+WAITING_WORKERS ?= 4
 SLURM ?= 26.05 24.11 22.05
-export PYTHONDONTWRITEBYTECODE := 1
+# Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
 
@@ -39,7 +42,7 @@ $(VENV)/.docs: $(VENV)/.ready requirements-docs.txt
 
 # A real Slurm of each version, in a folder of its own.
 $(VENV)/.slurm-%: $(VENV)/.ready
-	$(BIN)/python -m localcloud.slurm_install --version $* --root $(VENV)/slurm-$*
+	$(BIN)/python -m localcloud.slurm.install --version $* --root $(VENV)/slurm-$*
 	touch $@
 
 # Chromium and its driver, in the same two ways. The file says where they are.
@@ -60,11 +63,11 @@ test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poiso
 	$(BIN)/python -m pytest tests/frameworks -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
-	$(BIN)/python -m pytest tests/train -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/train -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
 
 e2e-slurm: $(SLURM:%=$(VENV)/.slurm-%) $(VENV)/.frameworks  ## a real Slurm of each version, its agent, real jobs killed, frozen, cancelled (SLURM=26.05 plays that one)
 	@for version in $(SLURM); do echo "--- Slurm $$version"; \
-	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(BIN)/python -m pytest tests/slurm -n $(PYTEST_WORKERS) --dist worksteal $(ARGS) || exit 1; done
+	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(BIN)/python -m pytest tests/slurm -n $(WAITING_WORKERS) --dist worksteal $(ARGS) || exit 1; done
 
 e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident watched, approved, recovered; security; scale
 	CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)" $(BIN)/python -m pytest tests/console -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)

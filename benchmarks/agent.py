@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import agent_slurm
-from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from rekindle.headnode.names import agent_key, answer_key, attempt_key, queue_name
-from rekindle.headnode.orders import Order, Verb
+from localcloud.engine.clock import RealClock
+from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, queue_name
+from rekindle.protocol.cluster.orders import Order, Verb
 from tests.agent.slurm_commands import add_job, lay_out, made, state_of
 
 BUCKET = f"{STACK}-mailbox"

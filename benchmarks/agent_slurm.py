@@ -28,15 +28,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm_conf import Timers
-from localcloud.slurm_install import COMMANDS, Installation, SlurmMissing
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.check import MANY_A_MINUTE
-from rekindle.agent.ports import Deeds, Ground, Memory
-from rekindle.agent.slurm.build import build
-from rekindle.headnode.names import attempt_key, queue_name
+from localcloud.engine.clock import RealClock
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.install import COMMANDS, Installation, SlurmMissing
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.names import attempt_key, queue_name
+from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory
+from rekindle.slurm_agent.check import MANY_A_MINUTE
+from rekindle.slurm_agent.slurm.build import build
 
 NODES, JOBS, PROTECTED, LIVE, RUNNING = 512, 2000, 400, 8, 40
 FIRST_LOOK_S: Final = 5.0  # what issue 12 asks for

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 from benchmarks.played import Counted, Played
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import Cloud
 from localcloud.stack import deploy_rekindle
+from rekindle.signatures.faults import FaultClass
 
 INCIDENTS = 10_000
 OPEN = 100
@@ -50,9 +50,9 @@ class Row:
 
 def fill(cloud: Cloud, count: int, jobs: int) -> None:
     """`jobs` Jobs, and `count` Incidents of them, written as the store writes them."""
-    from chalicelib.adapters import items
-    from chalicelib.adapters.job_registry import job_item
-    from chalicelib.domain.jobs import Job, Orchestrator
+    from chalicelib.aws.dynamodb import items
+    from chalicelib.aws.dynamodb.jobs import job_item
+    from chalicelib.domain.model.job import Job, Orchestrator
 
     client, now = cloud.client("dynamodb"), cloud.clock.now()
     rows: list[dict[str, Any]] = []

@@ -13,10 +13,10 @@ from typing import Any, Final
 import urllib3
 
 from benchmarks.played import Counted, Played
-from chalicelib.adapters import items
-from chalicelib.adapters.incident_store import _line
-from chalicelib.domain.incidents import TimelineEntry
-from rekindle.cli.client import pool
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.incidents import _line
+from chalicelib.domain.model.incident import TimelineEntry
+from rekindle.client.api import pool
 from rekindle.console.reads import MAX_AT_ONCE, Kept
 from tests.console.world import NOW, Visitor, World, an_incident, raised
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, TimelineEntry
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from localcloud.aws_wire import SERVICE
-from rekindle.mailbox import ReplyOutcome
+from chalicelib.domain.model.incident import Incident, TimelineEntry
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from localcloud.aws.wire import SERVICE
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.signatures.faults import FaultClass
 from tests.recovery.scenarios import SCENARIOS
 from tests.recovery.world import Script, World, freeze_at, spike_at, world
 

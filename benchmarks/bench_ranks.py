@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.domain.known import Known
-from localcloud.clock import SimClock
+from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.domain.model.known import Known
+from localcloud.engine.clock import SimClock
 from rekindle.detectors.ranks import minority
-from rekindle.reports import RankReport, ReportKind
-from rekindle.summaries import HostSummary, ranks_beside
+from rekindle.protocol.reports import RankReport, ReportKind
+from rekindle.protocol.summaries import HostSummary, ranks_beside
 from simulation.store import MemoryObjects, MemoryS3
 from tests.adapters.samples import job
 

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.known import Known, Maybe
-from chalicelib.domain.playbooks import Deadline
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.prices import Prices
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.playbooks import Deadline
+from chalicelib.domain.reporting.prices import Prices
 from fleets.answers import Rules
 from fleets.causes import Cure
 from fleets.costs import Row, node_price, row_of
@@ -52,7 +51,8 @@ from fleets.rekindle_rows import Rekindle
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.spares import p99_spares
 from fleets.traces import histories
-from rekindle.cli.table import Column, Style, render
+from rekindle.client.table import Column, Style, render
+from rekindle.signatures.faults import FaultClass
 
 SEEDS = 10
 LIMIT_S = 60.0

@@ -18,7 +18,7 @@ from moto.core.utils import get_service_model
 
 from benchmarks.sweep_wire import Wire
 from chalicelib.bootstrap import _session
-from localcloud.aws_wire import response
+from localcloud.aws.wire import response
 
 
 class RealClients:

@@ -17,11 +17,11 @@ from typing import Any
 
 from botocore.hooks import HierarchicalEmitter
 
-from chalicelib.adapters.job_registry import job_item
-from chalicelib.domain.jobs import Job, Orchestrator, WatchPlan
-from localcloud.aws_shapes import check_answer, request_problems
-from localcloud.sagemaker import AwsError
-from rekindle.mailbox import Beat, LossState, RunPhase
+from chalicelib.aws.dynamodb.jobs import job_item
+from chalicelib.domain.model.job import Job, Orchestrator, WatchPlan
+from localcloud.aws.sagemaker import AwsError
+from localcloud.aws.shapes import check_answer, request_problems
+from rekindle.protocol.mailbox import Beat, LossState, RunPhase
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 _PAGE = 100

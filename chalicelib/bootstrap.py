@@ -16,71 +16,71 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.config import Settings
-from chalicelib.domain.stages import stage_of
+from chalicelib.domain.guards.stages import stage_of
 
 if TYPE_CHECKING:
-    from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
-    from chalicelib.adapters.answers_dynamo import DynamoAnswers
-    from chalicelib.adapters.chat_threads import DynamoChatThreads
-    from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
-    from chalicelib.adapters.clusters import SageMakerClusters
-    from chalicelib.adapters.deadline import Patience
-    from chalicelib.adapters.deliveries import DynamoDeliveryLog, SqsDeliveries
-    from chalicelib.adapters.durable import LambdaExecutions
-    from chalicelib.adapters.headnodes import S3HeadNodes
-    from chalicelib.adapters.hook_marks import DynamoHookMarks
-    from chalicelib.adapters.incident_store import DynamoIncidentStore
-    from chalicelib.adapters.job_registry import DynamoJobRegistry
-    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
-    from chalicelib.adapters.listings_dynamo import DynamoListings
-    from chalicelib.adapters.mailbox_s3 import S3Mailbox
-    from chalicelib.adapters.mailbox_signals import SlurmMailbox
-    from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
-    from chalicelib.adapters.pages_s3 import S3Pages
-    from chalicelib.adapters.policies_ssm import SsmPolicies
-    from chalicelib.adapters.policy_shelf import SsmPolicyShelf
-    from chalicelib.adapters.prices_ssm import SsmPrices
-    from chalicelib.adapters.quarantine_sqs import SqsQuarantine
-    from chalicelib.adapters.saves_s3 import S3Saves
-    from chalicelib.adapters.settings_ssm import SsmSettings
-    from chalicelib.adapters.sweep_marks import DynamoSweepMarks
-    from chalicelib.adapters.undelivered import SqsUndelivered
     from chalicelib.api.hooks import Hooks
     from chalicelib.api.routes import Api
     from chalicelib.api.slack import SlackHooks
-    from chalicelib.domain.channels import ChannelConfig
-    from chalicelib.domain.incidents import Incident
-    from chalicelib.domain.ledger import IncidentLedger
-    from chalicelib.egress.deliver import Deliver
-    from chalicelib.egress.fan_out import FanOut
+    from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
+    from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
+    from chalicelib.aws.deadline import Patience
+    from chalicelib.aws.durable import LambdaExecutions
+    from chalicelib.aws.dynamodb.answers import DynamoAnswers
+    from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+    from chalicelib.aws.dynamodb.hardware_ledger import DynamoLemons
+    from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
+    from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+    from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
+    from chalicelib.aws.dynamodb.listings import DynamoListings
+    from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+    from chalicelib.aws.s3.cluster_state import S3HeadNodes
+    from chalicelib.aws.s3.mailbox import S3Mailbox
+    from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
+    from chalicelib.aws.s3.pages import S3Pages
+    from chalicelib.aws.s3.saves import S3Saves
+    from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
+    from chalicelib.aws.sagemaker.clusters import SageMakerClusters
+    from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog, SqsDeliveries
+    from chalicelib.aws.sqs.quarantine import SqsQuarantine
+    from chalicelib.aws.sqs.undelivered import SqsUndelivered
+    from chalicelib.aws.ssm.policies import SsmPolicies
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyShelf
+    from chalicelib.aws.ssm.prices import SsmPrices
+    from chalicelib.aws.ssm.settings import SsmSettings
+    from chalicelib.channels.address import Addresses
+    from chalicelib.channels.bus import BusAnnouncer
+    from chalicelib.channels.channel import Channel, Secrets
+    from chalicelib.channels.delivery.deliver import Deliver
+    from chalicelib.channels.delivery.fan_out import FanOut
+    from chalicelib.channels.makers import Makers
+    from chalicelib.domain.model.incident import Incident
+    from chalicelib.domain.notices.channels import ChannelConfig
+    from chalicelib.domain.reporting.ledger import IncidentLedger
     from chalicelib.ingress import Ingress
-    from chalicelib.notify.address import Addresses
-    from chalicelib.notify.bus import BusAnnouncer
-    from chalicelib.notify.channel import Channel, Secrets
-    from chalicelib.notify.makers import Makers
     from chalicelib.observability import Observability
-    from chalicelib.orchestrators.schedulers import Schedulers
-    from chalicelib.orchestrators.slurm import SlurmScheduler
-    from chalicelib.orchestrators.training_job import TrainingJobScheduler
+    from chalicelib.platforms.schedulers import Schedulers
+    from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+    from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
     from chalicelib.ports import Clock
-    from chalicelib.services.alarms import Alarms
-    from chalicelib.services.approvals import Approvals
-    from chalicelib.services.clusters import Clusters
-    from chalicelib.services.curves import Curves
-    from chalicelib.services.drills import Drills
-    from chalicelib.services.intake import Intake
-    from chalicelib.services.ledgers import Ledgers
-    from chalicelib.services.lemons import Lemons
-    from chalicelib.services.look import Look
-    from chalicelib.services.nodes import Nodes
-    from chalicelib.services.orders import Orders
-    from chalicelib.services.outcome import Outcome
-    from chalicelib.services.pages import Pages
-    from chalicelib.services.perform import Perform
-    from chalicelib.services.policy_documents import PolicyDocuments
-    from chalicelib.services.price_table import PriceTable
-    from chalicelib.services.sweep import Sweep
-    from chalicelib.services.switches import Switches
+    from chalicelib.services.intake.intake import Intake
+    from chalicelib.services.observe.nodes import Nodes
+    from chalicelib.services.observe.observer import Look
+    from chalicelib.services.operator.approvals import Approvals
+    from chalicelib.services.operator.clusters import Clusters
+    from chalicelib.services.operator.curves import Curves
+    from chalicelib.services.operator.drills import Drills
+    from chalicelib.services.operator.orders import Orders
+    from chalicelib.services.operator.policy_documents import PolicyDocuments
+    from chalicelib.services.operator.price_table import PriceTable
+    from chalicelib.services.operator.switches import Switches
+    from chalicelib.services.perform.perform import Perform
+    from chalicelib.services.reporting.alarms import Alarms
+    from chalicelib.services.reporting.hardware_ledger import Lemons
+    from chalicelib.services.reporting.ledgers import Ledgers
+    from chalicelib.services.reporting.outcome import Outcome
+    from chalicelib.services.reporting.pages import Pages
+    from chalicelib.services.sweep.sweep import Sweep
 
 # What each function uses; the others are event handlers, which use the ingress.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -107,7 +107,7 @@ FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "agent_event": ("chalicelib.ingest.agent",),
     "mailbox_event": ("chalicelib.ingest.mailbox_objects",),
     "log_batch": ("chalicelib.ingest.logs",),
-    "recover": ("chalicelib.recovery.entry", "chalicelib.adapters.discovered_s3"),
+    "recover": ("chalicelib.recovery.entry", "chalicelib.aws.s3.discovered"),
 }
 
 
@@ -149,7 +149,7 @@ class Service:
     @cached_property
     def scheduler(self) -> Schedulers:
         """Every platform."""
-        from chalicelib.orchestrators.schedulers import Schedulers
+        from chalicelib.platforms.schedulers import Schedulers
 
         return Schedulers(training=self.training_jobs, slurm=self.slurm)
 
@@ -161,7 +161,7 @@ class Service:
     @cached_property
     def slurm(self) -> SlurmScheduler:
         """Slurm, through its agents."""
-        from chalicelib.orchestrators.slurm import SlurmScheduler
+        from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 
         return SlurmScheduler(
             self.head_nodes, self.mailbox, clock=self.clock, bucket=self.settings.bucket, bus=self.settings.bus
@@ -175,7 +175,7 @@ class Service:
     @cached_property
     def mailbox(self) -> SlurmMailbox:
         """The meeting place with the training process."""
-        from chalicelib.adapters.mailbox_signals import SlurmMailbox
+        from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
 
         return SlurmMailbox(_mailbox(self.settings, self.clients), self.head_nodes, bucket=self.settings.bucket)
 
@@ -222,15 +222,15 @@ class Service:
     @cached_property
     def makers(self) -> Makers:
         """Channels."""
-        from chalicelib.notify.makers import Makers
+        from chalicelib.channels.makers import Makers
 
         return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel)
 
     def slack_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
         """One Slack channel of the document; Slack's library is loaded by the first."""
-        from chalicelib.notify.slack import SlackChannel
-        from chalicelib.notify.slack_api import SlackApi
-        from chalicelib.notify.slack_settings import slack_settings
+        from chalicelib.channels.slack.channel import SlackChannel
+        from chalicelib.channels.slack.settings import slack_settings
+        from chalicelib.channels.slack.web_api import SlackApi
 
         given = slack_settings(config)
         return SlackChannel(
@@ -254,7 +254,7 @@ class Service:
     def slack_hooks(self) -> SlackHooks:
         """What Slack calls."""
         from chalicelib.api.slack import SlackHooks
-        from chalicelib.notify.slack_groups import SlackGroups
+        from chalicelib.channels.slack.groups import SlackGroups
 
         return SlackHooks(
             book=self.written,
@@ -273,7 +273,7 @@ class Service:
     @cached_property
     def fan_out(self) -> FanOut:
         """Notice -> channels."""
-        from chalicelib.egress.fan_out import FanOut
+        from chalicelib.channels.delivery.fan_out import FanOut
 
         return FanOut(
             book=self.written,
@@ -286,7 +286,7 @@ class Service:
     @cached_property
     def pages(self) -> Pages:
         """Incidents' pages, drawn."""
-        from chalicelib.services.pages import Pages
+        from chalicelib.services.reporting.pages import Pages
 
         return Pages(
             store=self.store,
@@ -306,7 +306,7 @@ class Service:
     @cached_property
     def addresses(self) -> Addresses:
         """What notices lead to."""
-        from chalicelib.notify.address import Addresses
+        from chalicelib.channels.address import Addresses
 
         return Addresses(
             pages=self.page_shelf,
@@ -318,7 +318,7 @@ class Service:
     @cached_property
     def deliver(self) -> Deliver:
         """Message of the queue -> receiver."""
-        from chalicelib.egress.deliver import Deliver
+        from chalicelib.channels.delivery.deliver import Deliver
 
         return Deliver(
             book=self.written,
@@ -372,7 +372,7 @@ class Service:
     @cached_property
     def alarms(self) -> Alarms:
         """Keeps the alarms, and weighs what they say."""
-        from chalicelib.services.alarms import Alarms
+        from chalicelib.services.reporting.alarms import Alarms
 
         return Alarms(
             board=self.board,
@@ -385,7 +385,7 @@ class Service:
     @cached_property
     def intake(self) -> Intake:
         """Signal -> Incident."""
-        from chalicelib.services.intake import Intake
+        from chalicelib.services.intake.intake import Intake
 
         return Intake(
             store=self.store,
@@ -422,7 +422,7 @@ class Service:
     @cached_property
     def nodes(self) -> Nodes:
         """Nodes of Slurm clusters, and HyperPod's instances behind them."""
-        from chalicelib.services.nodes import Nodes
+        from chalicelib.services.observe.nodes import Nodes
 
         return Nodes(
             head_nodes=self.head_nodes,
@@ -435,14 +435,14 @@ class Service:
     @cached_property
     def lemons(self) -> Lemons:
         """The lemon ledger."""
-        from chalicelib.services.lemons import Lemons
+        from chalicelib.services.reporting.hardware_ledger import Lemons
 
         return Lemons(ledger=_lemon_ledger(self.settings, self.clients), clock=self.clock)
 
     @cached_property
     def look(self) -> Look:
         """One look, and its record."""
-        from chalicelib.services.look import Look
+        from chalicelib.services.observe.observer import Look
 
         return Look(
             store=self.store,
@@ -458,7 +458,7 @@ class Service:
     @cached_property
     def perform(self) -> Perform:
         """Actions carried out."""
-        from chalicelib.services.perform import Perform
+        from chalicelib.services.perform.perform import Perform
 
         return Perform(
             registry=self.registry,
@@ -476,8 +476,8 @@ class Service:
     @cached_property
     def sweep(self) -> Sweep:
         """The minute sweep."""
-        from chalicelib.services.sweep import Sweep
-        from chalicelib.services.sweep_clusters import SweepClusters
+        from chalicelib.services.sweep.clusters import SweepClusters
+        from chalicelib.services.sweep.sweep import Sweep
 
         return Sweep(
             store=self.store,
@@ -507,14 +507,14 @@ class Service:
     @cached_property
     def curves(self) -> Curves:
         """Runs' curves."""
-        from chalicelib.services.curves import Curves
+        from chalicelib.services.operator.curves import Curves
 
         return Curves(registry=self.registry, metrics=self.metrics, clock=self.clock)
 
     @cached_property
     def orders(self) -> Orders:
         """What people order."""
-        from chalicelib.services.orders import Orders
+        from chalicelib.services.operator.orders import Orders
 
         return Orders(
             intake=self.intake,
@@ -531,22 +531,22 @@ class Service:
     @cached_property
     def approvals(self) -> Approvals:
         """Questions to people, and their answers."""
-        from chalicelib.services.approvals import Approvals
+        from chalicelib.services.operator.approvals import Approvals
 
         return Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
 
     @cached_property
     def switches(self) -> Switches:
         """The pause, shadow mode, the breaker."""
-        from chalicelib.services.switches import Switches
+        from chalicelib.services.operator.switches import Switches
 
         return Switches(registry=self.registry, clock=self.clock)
 
     @cached_property
     def drills(self) -> Drills:
         """Rehearsals."""
-        from chalicelib.adapters.drills_dynamodb import DynamoDrillRecords
-        from chalicelib.services.drills import Drills
+        from chalicelib.aws.dynamodb.drills import DynamoDrillRecords
+        from chalicelib.services.operator.drills import Drills
 
         return Drills(
             look=self.look,
@@ -559,7 +559,7 @@ class Service:
     @cached_property
     def ledgers(self) -> Ledgers:
         """What Incidents cost and saved."""
-        from chalicelib.services.ledgers import Ledgers
+        from chalicelib.services.reporting.ledgers import Ledgers
 
         return Ledgers(
             store=self.store,
@@ -572,7 +572,7 @@ class Service:
 
     def ledger_of_one(self, incident: Incident) -> IncidentLedger:
         """What one Incident took and cost; for functions that see neither platforms nor mailboxes."""
-        from chalicelib.services.ledgers import of_one
+        from chalicelib.services.reporting.ledgers import of_one
 
         return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
 
@@ -606,7 +606,7 @@ class Service:
     @cached_property
     def undelivered(self) -> SqsUndelivered:
         """Notices that were given up."""
-        from chalicelib.adapters.undelivered import SqsUndelivered
+        from chalicelib.aws.sqs.undelivered import SqsUndelivered
 
         return SqsUndelivered(
             self.clients("sqs"), url=self.settings.deliveries_url, dead_url=self.settings.undelivered_url
@@ -620,21 +620,21 @@ class Service:
     @cached_property
     def slurm_clusters(self) -> Clusters:
         """Slurm clusters as people want to see them."""
-        from chalicelib.services.clusters import Clusters
+        from chalicelib.services.operator.clusters import Clusters
 
         return Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
 
     @cached_property
     def policy_documents(self) -> PolicyDocuments:
         """Policy documents, for those who edit them."""
-        from chalicelib.services.policy_documents import PolicyDocuments
+        from chalicelib.services.operator.policy_documents import PolicyDocuments
 
         return PolicyDocuments(shelf=_policy_shelf(self.settings, self.clients), clock=self.clock)
 
     @cached_property
     def price_table(self) -> PriceTable:
         """The price table, for those who edit it."""
-        from chalicelib.services.price_table import PriceTable
+        from chalicelib.services.operator.price_table import PriceTable
 
         return PriceTable(shelf=_price_shelf(self.settings, self.clients), clock=self.clock)
 
@@ -654,7 +654,7 @@ class Clients:
     """One client per AWS service, all from one Session: a Session each would cost about 100 ms more (style §5)."""
 
     def __init__(self, session: Any, *, patience: Patience | None = None) -> None:
-        from chalicelib.adapters.deadline import Deadline, patience_of
+        from chalicelib.aws.deadline import Deadline, patience_of
 
         self._session = session
         self._patience = patience or patience_of("")
@@ -681,26 +681,26 @@ def build(environ: Mapping[str, str], *, clock: Clock | None = None, session: An
         BadSettings: names every missing variable at once.
     """
     settings = Settings.from_env(environ)
-    from chalicelib.adapters.deadline import patience_of
+    from chalicelib.aws.deadline import patience_of
 
     clients = Clients(session or _session(settings.region), patience=patience_of(_function(environ)))
     return Service(settings, clock=clock or SystemClock(), clients=clients)
 
 
 def _store(settings: Settings, clients: Clients) -> DynamoIncidentStore:
-    from chalicelib.adapters.incident_store import DynamoIncidentStore
+    from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 
     return DynamoIncidentStore(clients("dynamodb"), table=settings.table)
 
 
 def _registry(settings: Settings, clients: Clients) -> DynamoJobRegistry:
-    from chalicelib.adapters.job_registry import DynamoJobRegistry
+    from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 
     return DynamoJobRegistry(clients("dynamodb"), table=settings.table)
 
 
 def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler:
-    from chalicelib.orchestrators.training_job import TrainingJobScheduler
+    from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
 
     return TrainingJobScheduler(
         clients("sagemaker"), bus=settings.bus, stage=stage_of(settings.stage), roles=settings.training_roles
@@ -708,19 +708,19 @@ def _training_jobs(settings: Settings, clients: Clients) -> TrainingJobScheduler
 
 
 def _listings(settings: Settings, clients: Clients) -> DynamoListings:
-    from chalicelib.adapters.listings_dynamo import DynamoListings
+    from chalicelib.aws.dynamodb.listings import DynamoListings
 
     return DynamoListings(clients("dynamodb"), table=settings.table)
 
 
 def _answers(settings: Settings, clients: Clients) -> DynamoAnswers:
-    from chalicelib.adapters.answers_dynamo import DynamoAnswers
+    from chalicelib.aws.dynamodb.answers import DynamoAnswers
 
     return DynamoAnswers(clients("dynamodb"), table=settings.table)
 
 
 def _policy_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
-    from chalicelib.adapters.policy_shelf import SsmPolicyShelf
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyShelf
 
     return SsmPolicyShelf(
         clients("ssm"), prefix=settings.policy_prefix, table_client=clients("dynamodb"), table=settings.table
@@ -728,31 +728,31 @@ def _policy_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
 
 
 def _mailbox(settings: Settings, clients: Clients) -> S3Mailbox:
-    from chalicelib.adapters.mailbox_s3 import S3Mailbox
+    from chalicelib.aws.s3.mailbox import S3Mailbox
 
     return S3Mailbox(clients("s3"), bucket=settings.bucket)
 
 
 def _head_nodes(settings: Settings, clients: Clients, clock: Clock) -> S3HeadNodes:
-    from chalicelib.adapters.headnodes import S3HeadNodes
+    from chalicelib.aws.s3.cluster_state import S3HeadNodes
 
     return S3HeadNodes(clients("s3"), clients("sqs"), bucket=settings.bucket, stack=settings.stage, clock=clock)
 
 
 def _policies(settings: Settings, clients: Clients, clock: Clock) -> SsmPolicies:
-    from chalicelib.adapters.policies_ssm import SsmPolicies
+    from chalicelib.aws.ssm.policies import SsmPolicies
 
     return SsmPolicies(clients("ssm"), prefix=settings.policy_prefix, clock=clock)
 
 
 def _prices(settings: Settings, clients: Clients, clock: Clock) -> SsmPrices:
-    from chalicelib.adapters.prices_ssm import SsmPrices
+    from chalicelib.aws.ssm.prices import SsmPrices
 
     return SsmPrices(clients("ssm"), name=f"{_beside_policies(settings)}/prices", clock=clock)
 
 
 def _price_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
-    from chalicelib.adapters.policy_shelf import SsmPolicyShelf
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyShelf
 
     return SsmPolicyShelf(
         clients("ssm"),
@@ -769,97 +769,97 @@ def _beside_policies(settings: Settings) -> str:
 
 
 def _executions(settings: Settings, clients: Clients) -> LambdaExecutions:
-    from chalicelib.adapters.durable import LambdaExecutions
+    from chalicelib.aws.durable import LambdaExecutions
 
     return LambdaExecutions(clients("lambda"), function=settings.recover_function)
 
 
 def _clusters(settings: Settings, clients: Clients) -> SageMakerClusters:
-    from chalicelib.adapters.clusters import SageMakerClusters
+    from chalicelib.aws.sagemaker.clusters import SageMakerClusters
 
     return SageMakerClusters(clients("sagemaker"), stage=stage_of(settings.stage))
 
 
 def _cluster_nodes(clients: Clients) -> SageMakerClusterNodes:
-    from chalicelib.adapters.cluster_nodes import SageMakerClusterNodes
+    from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
 
     return SageMakerClusterNodes(clients("sagemaker"))
 
 
 def _quarantine(settings: Settings, clients: Clients) -> SqsQuarantine:
-    from chalicelib.adapters.quarantine_sqs import SqsQuarantine
+    from chalicelib.aws.sqs.quarantine import SqsQuarantine
 
     return SqsQuarantine(clients("sqs"), url=settings.quarantine_url)
 
 
 def _metrics(clients: Clients) -> CloudWatchMetrics:
-    from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
+    from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
 
     return CloudWatchMetrics(clients("cloudwatch"))
 
 
 def _saves(clients: Clients) -> S3Saves:
-    from chalicelib.adapters.saves_s3 import S3Saves
+    from chalicelib.aws.s3.saves import S3Saves
 
     return S3Saves(clients("s3"))
 
 
 def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:
-    from chalicelib.adapters.lemons_dynamodb import DynamoLemons
+    from chalicelib.aws.dynamodb.hardware_ledger import DynamoLemons
 
     return DynamoLemons(clients("dynamodb"), table=settings.table)
 
 
 def _marks(settings: Settings, clients: Clients) -> DynamoSweepMarks:
-    from chalicelib.adapters.sweep_marks import DynamoSweepMarks
+    from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
 
     return DynamoSweepMarks(clients("dynamodb"), table=settings.table)
 
 
 def _board(settings: Settings, clients: Clients) -> CloudWatchAlarms:
-    from chalicelib.adapters.alarms_cloudwatch import CloudWatchAlarms
+    from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
 
     return CloudWatchAlarms(clients("cloudwatch"), stack=settings.stage)
 
 
 def _written(settings: Settings, clients: Clients, clock: Clock) -> SsmSettings:
-    from chalicelib.adapters.settings_ssm import SsmSettings
+    from chalicelib.aws.ssm.settings import SsmSettings
 
     return SsmSettings(clients("ssm"), prefix=settings.settings_prefix, clock=clock)
 
 
 def _chats(settings: Settings, clients: Clients) -> DynamoChatThreads:
-    from chalicelib.adapters.chat_threads import DynamoChatThreads
+    from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 
     return DynamoChatThreads(clients("dynamodb"), table=settings.table)
 
 
 def _delivery_queue(settings: Settings, clients: Clients) -> SqsDeliveries:
-    from chalicelib.adapters.deliveries import SqsDeliveries
+    from chalicelib.aws.sqs.deliveries import SqsDeliveries
 
     return SqsDeliveries(clients("sqs"), url=settings.deliveries_url, dead_url=settings.undelivered_url)
 
 
 def _delivery_log(settings: Settings, clients: Clients) -> DynamoDeliveryLog:
-    from chalicelib.adapters.deliveries import DynamoDeliveryLog
+    from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog
 
     return DynamoDeliveryLog(clients("dynamodb"), table=settings.table)
 
 
 def _page_shelf(settings: Settings, clients: Clients, clock: Clock) -> S3Pages:
-    from chalicelib.adapters.pages_s3 import S3Pages
+    from chalicelib.aws.s3.pages import S3Pages
 
     return S3Pages(clients("s3"), bucket=settings.bucket, clock=clock)
 
 
 def _hook_marks(settings: Settings, clients: Clients) -> DynamoHookMarks:
-    from chalicelib.adapters.hook_marks import DynamoHookMarks
+    from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
 
     return DynamoHookMarks(clients("dynamodb"), table=settings.table)
 
 
 def _announcer(settings: Settings, clients: Clients) -> BusAnnouncer:
-    from chalicelib.notify.bus import BusAnnouncer
+    from chalicelib.channels.bus import BusAnnouncer
 
     return BusAnnouncer(
         clients("events"),

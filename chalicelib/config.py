@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from chalicelib.domain.errors import Permanent
+from chalicelib.domain.model.errors import Permanent
 
 PRODUCTION_LOG_LEVEL: Final = "INFO"  # the embedded cloud and the tests of the API log at it too
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chalicelib.domain.errors import MalformedEvent, NotOurs, Permanent, Skip
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.errors import MalformedEvent, NotOurs, Permanent, Skip
+from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest import dispatch
 from chalicelib.ports import Clock, ClusterReader, Quarantine
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
-from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.reporting.outcome import Outcome, What
 
 MAX_RAW_CHARS = 200_000  # an SQS message holds 256 KB; a longer event is kept with its end cut off, and says so
 

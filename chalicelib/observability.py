@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from chalicelib.adapters.errors import drain_unlisted
-from chalicelib.notify.quiet import quieten
-from chalicelib.services import outcome as facts
-from chalicelib.services.outcome import What
+from chalicelib.aws.errors import drain_unlisted
+from chalicelib.channels.quiet import quieten
+from chalicelib.services.reporting import outcome as facts
+from chalicelib.services.reporting.outcome import What
 
 if TYPE_CHECKING:
-    from chalicelib.services.outcome import Outcome
-    from chalicelib.services.sweep import Swept
+    from chalicelib.services.reporting.outcome import Outcome
+    from chalicelib.services.sweep.sweep import Swept
 
 NAMESPACE = "Rekindle"
 # Every metric the service emits. Only low-cardinality dimensions: the service's name, and of what has closed the fault

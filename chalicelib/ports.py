@@ -1,7 +1,7 @@
 """What the service needs from the world, as Protocols. Adapters make them real; tests use fakes that keep the contract.
 
-Every method may raise Retryable (Throttled, DependencyUnavailable) and NotAuthorized (domain/errors.py) besides what
-its docstring names.
+Every method may raise Retryable (Throttled, DependencyUnavailable) and NotAuthorized (domain/model/errors.py) besides
+what its docstring names.
 """
 
 from __future__ import annotations
@@ -12,25 +12,31 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.jobs import Orchestrator, WatchPlan
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.job import Orchestrator, WatchPlan
 
 if TYPE_CHECKING:
-    from chalicelib.domain.actions import ActionResult, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob, Severity
-    from chalicelib.domain.incidents import Incident, TimelineEntry
-    from chalicelib.domain.jobs import Attempt, Job
-    from chalicelib.domain.known import Known, Maybe
-    from chalicelib.domain.lemons import HardwareFault, HardwareRecord
-    from chalicelib.domain.nodes import ClusterView, InstanceView
-    from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
-    from chalicelib.domain.policy import Policy
-    from chalicelib.domain.prices import Prices
-    from chalicelib.domain.signals import Signal
-    from chalicelib.domain.switches import ShadowScope, Switches
-    from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
-    from rekindle.headnode.orders import Answer, Order
-    from rekindle.mailbox import AttemptOrder
-    from rekindle.reports import RankReport, ReportKind
+    from chalicelib.domain.model.action import (
+        ActionResult,
+        QuarantineCheckpoint,
+        RequestCheckpoint,
+        ResubmitJob,
+        Severity,
+    )
+    from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
+    from chalicelib.domain.model.incident import Incident, TimelineEntry
+    from chalicelib.domain.model.job import Attempt, Job
+    from chalicelib.domain.model.known import Known, Maybe
+    from chalicelib.domain.model.node import ClusterView, InstanceView
+    from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+    from chalicelib.domain.model.signal import Signal
+    from chalicelib.domain.model.switches import ShadowScope, Switches
+    from chalicelib.domain.policy.document import Policy
+    from chalicelib.domain.reporting.prices import Prices
+    from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
+    from rekindle.protocol.cluster.orders import Answer, Order
+    from rekindle.protocol.mailbox import AttemptOrder
+    from rekindle.protocol.reports import RankReport, ReportKind
 
 
 class Clock(Protocol):
@@ -291,7 +297,7 @@ class Discovered:
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
     `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs
     it: the Slurm user, or the role of a training job. `stage`: which stage of Rekindle it belongs to
-    (domain/stages.py); empty where only one can know of it.
+    (domain/guards/stages.py); empty where only one can know of it.
     """
 
     name: str
@@ -369,7 +375,7 @@ class Scheduler(Protocol):
 
 
 class Mailbox(Protocol):
-    """The meeting place with the training process, under the Job's own prefix (rekindle/mailbox.py)."""
+    """The meeting place with the training process, under the Job's own prefix (rekindle/protocol/mailbox.py)."""
 
     def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
         """`attempt` with first and last step, loss state and beat time added from its heartbeat, if there is one."""
@@ -701,7 +707,7 @@ class HeadNodes(Protocol):
     """What the agents on Slurm head nodes have written down, and the orders they are given.
 
     Nobody reaches a head node: orders wait in the cluster's queue, answers and documents stand on its whiteboard
-    (rekindle/headnode). A whiteboard whose agent is silent says nothing about now.
+    (rekindle/protocol/cluster). A whiteboard whose agent is silent says nothing about now.
     """
 
     def agent(self, cluster: str) -> Maybe[AgentDoc]:
@@ -828,7 +834,7 @@ class SweepMark:
 
 
 class LemonLedger(Protocol):
-    """What single pieces of hardware have had, by their marks (domain/lemons.py)."""
+    """What single pieces of hardware have had, by their marks (domain/model/hardware_ledger.py)."""
 
     def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
         """Add one fault; the same Incident's twice counts once. The record as it is then."""

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rekindle.cli.errors import CommandFailed, Misused
 from rekindle.cli.options import whole
-from rekindle.cli.table import Column, Style, clean, render
+from rekindle.client.errors import CommandFailed, Misused
+from rekindle.client.table import Column, Style, clean, render
 
 if TYPE_CHECKING:
-    from chalicelib.domain.known import Maybe
+    from chalicelib.domain.model.known import Maybe
     from fleets.costs import Row
     from fleets.plan import Plan, Wanted
 
@@ -280,7 +280,7 @@ def _spares_table(made: Plan, style: Style) -> list[str]:
 
 def _between(made: Plan) -> str:
     """What is lost less, or more, than without."""
-    from chalicelib.domain.known import Known
+    from chalicelib.domain.model.known import Known
 
     without, ours = made.without, made.chosen.row
     hours = without.gpu_hours_lost - ours.gpu_hours_lost
@@ -295,13 +295,13 @@ def _spare(count: int) -> str:
 
 
 def _usd(value: Maybe[float]) -> str:
-    from chalicelib.domain.known import Known
+    from chalicelib.domain.model.known import Known
 
     return f"{value.value:,.0f}" if isinstance(value, Known) else "unknown"
 
 
 def _minutes(value: Maybe[float]) -> str:
-    from chalicelib.domain.known import Known
+    from chalicelib.domain.model.known import Known
 
     return f"{value.value / 60:.1f} min" if isinstance(value, Known) else "-"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger import worth
-from chalicelib.domain.ledger_sums import spread_of
-from chalicelib.domain.prices import Prices
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import worth
+from chalicelib.domain.reporting.prices import Prices
+from chalicelib.domain.reporting.sums import spread_of
 from fleets.answers import Rules
 from fleets.figures import Setting
 from fleets.histories import History

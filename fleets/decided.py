@@ -12,22 +12,22 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from chalicelib.domain.actions import Action, ActionResult, CordonNode, Notify, ReportNode, ResubmitJob, Severity
 from chalicelib.domain.decide import decide
-from chalicelib.domain.drill_world import DrillWorld
-from chalicelib.domain.drills import DrillRow, Effect, Figures, drill_for
-from chalicelib.domain.evidence import Need, Suspicion, SuspicionKind
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.nodes import NodesSeen
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.slurm import SlurmView
+from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures, drill_for
+from chalicelib.domain.drills.world import DrillWorld
+from chalicelib.domain.model.action import Action, ActionResult, CordonNode, Notify, ReportNode, ResubmitJob, Severity
+from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.node import NodesSeen
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from fleets.causes import Shows
 from rekindle.detectors.ranks import STRONG
-from rekindle.headnode.documents import NodeFacts, SlurmState
+from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
+from rekindle.signatures.faults import FaultClass
 
 BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)  # of the play; no decision depends on the date
 ATTEMPT: Final = "slurm.fleet.1"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chalicelib.domain.ledger_otherwise import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
-from chalicelib.domain.policy import DEFAULT_POLICY
-from rekindle.doctor.runs import ASSUMED_SAVE, FAILURES_PER_NODE_DAY
-from rekindle.monitor.settings import Config
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
+from rekindle.doctor.stack.runs import ASSUMED_SAVE, FAILURES_PER_NODE_DAY
+from rekindle.monitor.base.settings import Config
 
 _MONITOR = Config()
 _LEDGER = "the ledger's counterfactual (docs/ledger.md)"

@@ -11,7 +11,7 @@ from typing import Final
 from fleets.answers import Rules
 from fleets.figures import Setting
 from fleets.runs import Failure, play
-from rekindle.doctor.runs import best_interval
+from rekindle.doctor.stack.runs import best_interval
 
 # Times Young's interval. Finer steps would be noise: the curve is flat near its lowest point.
 TRIED: Final = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 2.8, 4.0)

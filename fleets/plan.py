@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from chalicelib.domain.instances import bare_type, gpus_of
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger import worth
-from chalicelib.domain.prices import DEFAULT_PRICES, Prices
+from chalicelib.domain.model.instances import bare_type, gpus_of
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import worth
+from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
     AGENT_LOOK,

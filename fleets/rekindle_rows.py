@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from chalicelib.domain.node_findings import FindingKind
-from chalicelib.domain.node_orders import Rung
-from chalicelib.domain.node_repair import first_rung
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.model.node_findings import FindingKind
+from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.repair import first_rung
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from fleets.answers import Answer, Case
 from fleets.causes import Cause, Cure, Shows
 from fleets.decided import Played, Stages, played

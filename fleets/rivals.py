@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from chalicelib.domain.node_orders import Rung
+from chalicelib.domain.model.node_orders import Rung
 from fleets.answers import Answer, Case
 from fleets.causes import Cause, Cure, Shows
 from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting

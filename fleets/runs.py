@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chalicelib.domain.known import Known
-from chalicelib.domain.ledger_sums import ettr, spread_of
-from chalicelib.domain.node_orders import Rung
-from chalicelib.domain.node_repair import HISTORY
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.repair import HISTORY
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.reporting.sums import ettr, spread_of
 from fleets.answers import Answer, Case, Rules
 from fleets.causes import Cause, Cure, Shows
 from fleets.figures import HUMAN, NODE_BY_PERSON, REBOOT_LIMIT, Setting

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.cli.errors import CommandFailed, Misused, Unreachable
+from rekindle.client.errors import CommandFailed, Misused, Unreachable
 
 _DEPLOY: Final = """\
 Build the bundle and the template, and create or update the stack through a change set. The AWS credentials and the

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.package import ROOT, TEMPLATE, PackagingError, build
-from rekindle.monitor.settings import Config
+from rekindle.monitor.base.settings import Config
 
 PAGE: Final = ROOT / "docs" / "deploy.md"
 BEGIN: Final = "<!-- written by python -m infra.costs: begin -->"

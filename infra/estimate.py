@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.costs import AS_OF, MONTH_S, REGION, Row, idle, incident, job, packaged, total
-from rekindle.monitor.settings import Config
+from rekindle.monitor.base.settings import Config
 
 NOT_COUNTED: Final = (
     "checkpoints in S3 (1 TB in S3 Standard is about 0.03 an hour), training itself, data transfer, taxes"

@@ -35,16 +35,8 @@ SHARED: Final = (
     "checkpoints",
     "compat.py",
     "detectors",
-    "headnode",
-    "keys.py",
-    "mailbox.py",
-    "manifests.py",
-    "orders.py",
-    "quantities.py",
-    "reports.py",
+    "protocol",
     "signatures",
-    "summaries.py",
-    "wire.py",
 )
 # Lambda's limit on the unzipped package. Source: Lambda guide, gettingstarted-limits.
 MAX_UNZIPPED_BYTES: Final = 250 * 1024 * 1024

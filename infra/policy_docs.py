@@ -1,7 +1,7 @@
 """The reference in docs/policy.md and docs/policy.schema.json: `python -m infra.policy_docs` writes both anew.
 
-They come from the declarations of the fields (chalicelib/domain/policy.py, policy_groups.py, guard_rules.py) and from
-the built-in playbooks. What stands outside of the markers in docs/policy.md is written by hand.
+They come from the declarations of the fields (chalicelib/domain/policy: document, groups, guard_rules) and from the
+built-in playbooks. What stands outside of the markers in docs/policy.md is written by hand.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.domain.guard_rules import ApprovalCondition, ApprovalRule, Window
-from chalicelib.domain.playbooks import PLAYBOOKS
-from chalicelib.domain.policy import NOT_ABOVE, Policy
-from chalicelib.domain.policy_fields import (
+from chalicelib.domain.policy.document import NOT_ABOVE, Policy
+from chalicelib.domain.policy.fields import (
     Count,
     Exactly,
     FieldSpec,
@@ -34,7 +32,9 @@ from chalicelib.domain.policy_fields import (
     first_line,
     specs,
 )
-from chalicelib.domain.policy_playbooks import PlaybookRow, PlaybookTable
+from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
+from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
+from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from infra.package import ROOT
 
 PAGE: Final = ROOT / "docs" / "policy.md"

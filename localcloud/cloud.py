@@ -28,26 +28,27 @@ from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
 
-from localcloud import aws_wire, roles, template
-from localcloud.authorization import Account
-from localcloud.aws import HttpServer, extended_moto, operations_of
-from localcloud.aws_wire import PLATFORM, SERVICE, Wire
-from localcloud.clock import Clock, RealClock, SimClock
+from localcloud.aws import roles, template
+from localcloud.aws import wire as aws_wire
+from localcloud.aws.authorization import Account
+from localcloud.aws.cloudwatch import Alarms
+from localcloud.aws.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
+from localcloud.aws.intrinsics import Stack
+from localcloud.aws.lambdas import Functions, LambdaApi
+from localcloud.aws.moto_server import HttpServer, extended_moto, operations_of
+from localcloud.aws.queues import QueueSource, QueueSources, visible_at
+from localcloud.aws.roles import Roles
+from localcloud.aws.s3_keys import key_of_bucket, key_of_object
+from localcloud.aws.sagemaker import TrainingJobs
+from localcloud.aws.wire import PLATFORM, SERVICE, Wire
 from localcloud.cloud_app import ApiServer, deployment_of
-from localcloud.cloudwatch import Alarms
-from localcloud.durable import Handler
-from localcloud.engine import DurableEngine
-from localcloud.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
-from localcloud.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
-from localcloud.hyperpod import Clusters
-from localcloud.intrinsics import Stack
-from localcloud.lambdas import Functions, LambdaApi
-from localcloud.processes import Processes
-from localcloud.queues import QueueSource, QueueSources, visible_at
-from localcloud.roles import Roles
-from localcloud.s3_keys import key_of_bucket, key_of_object
-from localcloud.sagemaker import TrainingJobs
-from localcloud.sagemaker_simulated import Simulated
+from localcloud.engine.clock import Clock, RealClock, SimClock
+from localcloud.engine.durable import Handler
+from localcloud.engine.engine import DurableEngine
+from localcloud.platforms.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
+from localcloud.platforms.hyperpod import Clusters
+from localcloud.platforms.processes import Processes
+from localcloud.platforms.sagemaker_simulated import Simulated
 from localcloud.snapshot import Snapshot
 
 REGION = "us-west-2"

@@ -17,12 +17,12 @@ from chalice.app import Chalice, CloudWatchEventConfig, ScheduledEventConfig, SQ
 from chalice.config import Config
 from chalice.local import LocalGateway, LocalGatewayException
 
-from localcloud.aws import LoopbackServer
-from localcloud.aws_sizes import GATEWAY_BYTES, SYNCHRONOUS_BYTES
-from localcloud.durable import Handler
-from localcloud.events import DEFAULT_BUS, Rule, Schedule
-from localcloud.queues import QueueSource
-from localcloud.roles import acting_as
+from localcloud.aws.events import DEFAULT_BUS, Rule, Schedule
+from localcloud.aws.moto_server import LoopbackServer
+from localcloud.aws.queues import QueueSource
+from localcloud.aws.roles import acting_as
+from localcloud.aws.sizes import GATEWAY_BYTES, SYNCHRONOUS_BYTES
+from localcloud.engine.durable import Handler
 
 # Events of these sources come over the custom bus. Source: the merge template, infra/.
 _CUSTOM_SOURCES = ("rekindle.",)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 from moto.sqs.models import sqs_backends
 
-from localcloud.sagemaker import TERMINAL, Phase, TrainingJob
+from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob
 
 if TYPE_CHECKING:
     from localcloud.cloud import Cloud

@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib import bootstrap
 from chalicelib.config import PRODUCTION_LOG_LEVEL
-from localcloud.aws_wire import SERVICE
+from localcloud.aws.wire import SERVICE
 from localcloud.cloud import STACK, Cloud
 from localcloud.cloud_app import deployment_of
 

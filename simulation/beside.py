@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.stages import TAG_STAGE
-from localcloud.replay_books import Books, MemoryJobs
+from chalicelib.domain.guards.stages import TAG_STAGE
+from chalicelib.domain.model.incident import Incident
+from localcloud.replay.books import Books, MemoryJobs
 from simulation.memory import Incidents, Tables
 from simulation.service import STAGE, RealService
 

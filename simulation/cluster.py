@@ -1,7 +1,7 @@
 """The HyperPod cluster of a story: what is true of its nodes and Slurm jobs, and what its head node shows of them.
 
-Slurm itself is `localcloud.slurm_model`, the cluster's API `localcloud.hyperpod`, the agent `localcloud.slurm_agent`.
-Nothing ticks: Slurm's scheduler and the agent work a moment after something has changed.
+Slurm is `localcloud.slurm.model`, the cluster's API `localcloud.platforms.hyperpod`, the agent
+`localcloud.slurm.agent`. Nothing ticks: Slurm's scheduler and the agent work a moment after something has changed.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from localcloud.clock import Clock, Timer
-from localcloud.hyperpod import Clusters
-from localcloud.hyperpod_cluster import Node
-from localcloud.sagemaker import TERMINAL, Phase, Publish
-from localcloud.slurm_agent import SlurmAgent
-from localcloud.slurm_model import ENDED, SimJob, SlurmModel
-from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
-from rekindle.headnode.names import agent_key
-from rekindle.headnode.orders import Order, Outcome, Verb
-from rekindle.mailbox import ENV_ATTEMPT
+from localcloud.aws.sagemaker import TERMINAL, Phase, Publish
+from localcloud.engine.clock import Clock, Timer
+from localcloud.platforms.hyperpod import Clusters
+from localcloud.platforms.hyperpod_cluster import Node
+from localcloud.slurm.agent import SlurmAgent
+from localcloud.slurm.model import ENDED, SimJob, SlurmModel
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.protocol.cluster.names import agent_key
+from rekindle.protocol.cluster.orders import Order, Outcome, Verb
+from rekindle.protocol.mailbox import ENV_ATTEMPT
 from simulation.lies import Lies
 from simulation.memory import Watcher
 from simulation.monitor import run_mailbox
@@ -259,7 +259,7 @@ class Cluster:
         if now < self.agent.started_at:
             return None
         at = self.agent.started_at + (now - self.agent.started_at) // BEAT * BEAT
-        # The agent tells of a reading once all of it is delivered (rekindle.agent.outbox).
+        # The agent tells of a reading once all of it is delivered (rekindle.slurm_agent.publishing.outbox).
         read_at = self._written_as_of if self._is_behind else at - self._lies.head_late()
         return self.agent.heartbeat(at=at, read_at=min(at, read_at)).to_json(), at
 

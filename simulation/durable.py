@@ -16,8 +16,8 @@ from typing import Any
 
 from aws_durable_execution_sdk_python.exceptions import StepError
 
-from chalicelib.domain.incidents import execution_name
-from localcloud.clock import Clock
+from chalicelib.domain.model.incident import execution_name
+from localcloud.engine.clock import Clock
 
 Work = Callable[[dict[str, Any], "Context"], object]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.ports import Notice, NoticeKind
-from localcloud.sagemaker import Phase as JobPhase
-from rekindle.mailbox import RunPhase
+from localcloud.aws.sagemaker import Phase as JobPhase
+from rekindle.protocol.mailbox import RunPhase
 from simulation.cluster import Cluster
 from simulation.memory import Watcher
 from simulation.training import CONFIRMED_AFTER, STALL_LIMIT

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from chalicelib.domain.errors import Throttled
-from localcloud.clock import Clock
+from chalicelib.domain.model.errors import Throttled
+from localcloud.engine.clock import Clock
 from simulation.store import refused
 from simulation.story import Lie, Story
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.lemons import HardwareFault, HardwareRecord
-from chalicelib.domain.newer import read_incident
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.newer_version import read_incident
+from chalicelib.domain.model.signal import Signal
 from chalicelib.ports import Entry, Joined, Notice, SweepMark
-from chalicelib.services.outcome import Outcome
-from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
+from chalicelib.services.reporting.outcome import Outcome
+from localcloud.replay.books import Books, MemoryIncidents, MemoryJobs
 from simulation.truth import Attempt, TrueNode, TrueRun
 
 Moved = Callable[[Incident | None, Incident], None]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from localcloud.clock import Clock
-from localcloud.simulated_trouble import Fault, ranks_reports
-from rekindle.mailbox import (
+from localcloud.engine.clock import Clock
+from localcloud.platforms.simulated_trouble import Fault, ranks_reports
+from rekindle.protocol.mailbox import (
     ENV_JOB_ID,
     Beat,
     CheckpointReply,
@@ -28,7 +28,7 @@ from rekindle.mailbox import (
     fence_key,
     reply_key,
 )
-from rekindle.reports import ReportKind
+from rekindle.protocol.reports import ReportKind
 from simulation.store import MemoryObjects
 from simulation.truth import Attempt, TrueRun
 
@@ -188,7 +188,7 @@ class Monitor:
         return self._clock.now() + timedelta(seconds=run.spec.skew_s)
 
     def push_collapse(self, attempt: Attempt, first: int) -> None:
-        """The gradient scale has collapsed, as rekindle.monitor.scaler has it."""
+        """The gradient scale has collapsed, as rekindle.monitor.loss.scaler has it."""
         detail = {"loss_state": "inf", "metric": "gradient scale", "own": False, "alone": None, "step": first}
         self.push(attempt, "Rekindle Non-Finite Loss", detail)
 

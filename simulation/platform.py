@@ -1,6 +1,7 @@
-"""SageMaker and CloudWatch in memory, at boto3's own level. The states of training jobs are `localcloud.sagemaker`'s.
+"""SageMaker and CloudWatch in memory, at boto3's own level.
 
-One client is one caller. What the service's clients are answered goes through the story's channels (`lies.py`).
+The states of training jobs are `localcloud.aws.sagemaker`'s. One client is one caller. What the service's clients are
+answered goes through the story's channels (`lies.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
-from localcloud.aws_shapes import service_model
-from localcloud.hyperpod import Clusters
-from localcloud.sagemaker import AwsError, TrainingJobs
+from localcloud.aws.sagemaker import AwsError, TrainingJobs
+from localcloud.aws.shapes import service_model
+from localcloud.platforms.hyperpod import Clusters
 from simulation.store import refused
 
 Check = Callable[[str, str], None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from localcloud.hyperpod import Timings
-from localcloud.hyperpod_cluster import Node
-from localcloud.slurm_hyperpod import instance_group
+from localcloud.platforms.hyperpod import Timings
+from localcloud.platforms.hyperpod_cluster import Node
+from localcloud.slurm.hyperpod import instance_group
 from simulation.story import Story
 
 NAME: Final = "ml"

@@ -7,8 +7,8 @@ import zipfile
 from dataclasses import replace
 from typing import Final
 
-from localcloud.clock import Clock
-from rekindle.mailbox import Manifest, Place, SaveKind, manifest_key
+from localcloud.engine.clock import Clock
+from rekindle.protocol.mailbox import Manifest, Place, SaveKind, manifest_key
 from simulation.monitor import Monitor, prefix_of, run_mailbox
 from simulation.store import MemoryObjects
 from simulation.story import Trouble

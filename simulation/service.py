@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from chalicelib.bootstrap import Service
 from chalicelib.config import Settings
-from chalicelib.domain.policy import Policy
+from chalicelib.domain.policy.document import Policy
 from chalicelib.recovery.workflow import run_recovery
-from chalicelib.services.lemons import Lemons
-from localcloud.clock import Clock
-from localcloud.replay_world import OnePolicy
+from chalicelib.services.reporting.hardware_ledger import Lemons
+from localcloud.engine.clock import Clock
+from localcloud.replay.world import OnePolicy
 from simulation.durable import Context, MemoryExecutions
 from simulation.lies import Lies
 from simulation.memory import KeptAside, Marks, MemoryLemons, Tables, Unkept

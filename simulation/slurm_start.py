@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from localcloud.sagemaker import TERMINAL, Phase
-from localcloud.slurm_model import SimJob
-from rekindle.headnode.names import ENV_CLUSTER
-from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
-from rekindle.monitor.slurm import Told, Unplanned, hear
+from localcloud.aws.sagemaker import TERMINAL, Phase
+from localcloud.slurm.model import SimJob
+from rekindle.monitor.mail.slurm import Told, Unplanned, hear
+from rekindle.protocol.cluster.names import ENV_CLUSTER
+from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
 from simulation.monitor import prefix_of
 from simulation.store import MemoryObjects
 from simulation.truth import TrueRun
@@ -50,7 +50,7 @@ def told(job: SimJob, run: TrueRun, objects: MemoryObjects) -> Told:
 
 
 class _Mailbox:
-    """What `rekindle.monitor.slurm` reads of a mailbox."""
+    """What `rekindle.monitor.mail.slurm` reads of a mailbox."""
 
     def __init__(self, objects: MemoryObjects, prefix: str) -> None:
         self._objects = objects
@@ -71,7 +71,7 @@ def plan_of(told: Told, run: TrueRun) -> ResumePlan:
 
 
 def _newest(unplanned: Unplanned, run: TrueRun) -> ResumePlan:
-    """As rekindle.monitor.resuming: of what attempts since the last plan have sealed whole and not as poisoned."""
+    """As rekindle.monitor.saving.resuming: of what attempts since the last plan sealed whole and not as poisoned."""
     numbers = {one.name: one.number for one in run.attempts.values()}
     found = [
         one

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.model.incident import Phase
 
 _T = TypeVar("_T")
 

@@ -1,4 +1,4 @@
-"""The training side: each attempt's trainer and its monitor, in few events. A backend for `localcloud.sagemaker`.
+"""The training side: each attempt's trainer and its monitor, in few events. A backend for `localcloud.aws.sagemaker`.
 
 A step is no event: where a run is follows from when it last changed. Events are what changes it (the next trouble,
 save, end) and what its monitor sends. The monitor writes with the one definition of the mailbox's format and does what
@@ -13,9 +13,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from localcloud.clock import Clock, Timer
-from localcloud.sagemaker import Phase, TrainingJob, TrainingJobs
-from rekindle.mailbox import (
+from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
+from localcloud.engine.clock import Clock, Timer
+from rekindle.monitor.loss.scaler import ScaleWatch
+from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     CheckpointRequest,
     LossState,
@@ -24,8 +25,7 @@ from rekindle.mailbox import (
     RunPhase,
     SaveKind,
 )
-from rekindle.monitor.scaler import ScaleWatch
-from rekindle.reports import ReportKind
+from rekindle.protocol.reports import ReportKind
 from simulation.monitor import SAVING, Monitor, Push
 from simulation.saves import Saves, may_strike
 from simulation.store import MemoryObjects
@@ -40,7 +40,7 @@ LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
 FIRST_SCALE: Final = 65536.0  # torch.amp.GradScaler
-CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.state.ACT_AFTER
+CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.base.state.ACT_AFTER
 _FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
 _OOM: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 _CORRUPT: Final = "PytorchStreamReader failed reading zip archive: failed finding central directory"
@@ -295,7 +295,7 @@ class Training:
         stretch = attempt.stretches[-1]
         first_bad = attempt.first_bad_loss
         is_bad = blips or (first_bad is not None and step >= first_bad)
-        # One bad value is no state yet, as in rekindle.monitor.state.newest_loss.
+        # One bad value is no state yet, as in rekindle.monitor.base.state.newest_loss.
         changes: dict[str, Any] = {"loss": LossState.NONE if is_bad else LossState.FINITE}
         if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
             changes |= {"loss": LossState.NAN, "health": "non_finite", "onset": first_bad}

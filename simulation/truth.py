@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from localcloud.sagemaker import Phase
-from rekindle.mailbox import LossState, ResumePlan, RunPhase
+from localcloud.aws.sagemaker import Phase
+from rekindle.protocol.mailbox import LossState, ResumePlan, RunPhase
 from simulation.story import Run, Trouble
 
 MISSES_NOTHING = timedelta(seconds=60)

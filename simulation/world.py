@@ -10,16 +10,16 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from chalicelib.domain.errors import RecoveryError, Retryable
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.policy import Policy
-from chalicelib.services.outcome import Outcome
-from localcloud.clock import SimClock
-from localcloud.hyperpod import Clusters
-from localcloud.replay_books import Books, MemoryJobs
-from localcloud.sagemaker import Phase as JobPhase
-from localcloud.sagemaker import TrainingJob, TrainingJobs
-from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from chalicelib.domain.model.errors import RecoveryError, Retryable
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.policy.document import Policy
+from chalicelib.services.reporting.outcome import Outcome
+from localcloud.aws.sagemaker import Phase as JobPhase
+from localcloud.aws.sagemaker import TrainingJob, TrainingJobs
+from localcloud.engine.clock import SimClock
+from localcloud.platforms.hyperpod import Clusters
+from localcloud.replay.books import Books, MemoryJobs
+from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
 from simulation.beside import StageBeside, other_tags, own_stage, own_tags
 from simulation.cluster import Cluster
 from simulation.lies import STAGES, Lies
@@ -419,6 +419,6 @@ class World(RealService):
 
 
 def _said(err: Exception) -> Outcome:
-    from chalicelib.services.outcome import What
+    from chalicelib.services.reporting.outcome import What
 
     return Outcome(what=What.DROPPED, reason=f"the sweep: {err}"[:200])

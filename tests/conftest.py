@@ -13,8 +13,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from localcloud.aws_wire import TOO_LARGE
-from localcloud.roles import DENIED
+from localcloud.aws.roles import DENIED
+from localcloud.aws.wire import TOO_LARGE
 from tests.canary import FORMS
 from tests.sizes import DEEP, examples
 

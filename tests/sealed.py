@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from rekindle.mailbox import Hashes, Manifest, hashes_key
+from rekindle.protocol.mailbox import Hashes, Manifest, hashes_key
 
 
 def check_files(mailbox: Path, manifest: Manifest) -> None:

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from chalicelib.domain.failure_reasons import REASONS
-from chalicelib.domain.playbooks import PLAYBOOKS
-from chalicelib.domain.xids import XID_FAULTS
+from chalicelib.domain.faults.failure_reasons import REASONS
+from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from chalicelib.ingest.hyperpod_catalogue import CATALOGUE
+from rekindle.signatures.xids import XID_FAULTS
 
 ROOT: Final = Path(__file__).parents[1]
 APP: Final = ast.parse((ROOT / "app.py").read_text())

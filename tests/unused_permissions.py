@@ -11,7 +11,7 @@ import pytest
 
 from infra.functions import FUNCTIONS
 from infra.grants import platform_grants, policies
-from localcloud.roles import USED
+from localcloud.aws.roles import USED
 
 OPTION = "--unused-permissions"
 _used: set[tuple[str, str, str]] = set()

@@ -14,7 +14,7 @@ import fastjsonschema
 from fastjsonschema import JsonSchemaValueException
 
 from chalicelib.api.schema import NO_CONTROL, Schema
-from chalicelib.domain.errors import InvalidRequest
+from chalicelib.domain.model.errors import InvalidRequest
 
 MAX_PATH = 256
 _COMPILED: dict[int, tuple[Schema, Callable[[Any], Any]]] = {}

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.sources import Auth, Source
-from chalicelib.notify import standard_webhooks
+from chalicelib.channels import standard_webhooks
+from chalicelib.domain.notices.sources import Auth, Source
 
 GRAFANA_SIGNATURE: Final = "x-grafana-alerting-signature"
 GRAFANA_TIMESTAMP: Final = "x-grafana-alerting-timestamp"

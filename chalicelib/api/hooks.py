@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from chalicelib.api.hook_auth import NotWelcome, authenticate
 from chalicelib.api.problems import Answer, from_error, problem
-from chalicelib.domain.errors import (
+from chalicelib.channels.standard_webhooks import TOLERANCE_S
+from chalicelib.domain.model.errors import (
     DependencyUnavailable,
     InvalidSettings,
     MalformedEvent,
@@ -22,12 +23,11 @@ from chalicelib.domain.errors import (
     Skip,
     UnknownEntity,
 )
-from chalicelib.domain.signals import Signal
-from chalicelib.domain.sources import Source, SourceKind
-from chalicelib.notify.standard_webhooks import TOLERANCE_S
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.notices.sources import Source, SourceKind
 from chalicelib.ports import Clock
-from chalicelib.services.intake import Intake
-from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.reporting.outcome import Outcome, What
 
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 16  # Alertmanager's and Grafana's bodies are 4 deep

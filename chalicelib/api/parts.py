@@ -15,17 +15,17 @@ if TYPE_CHECKING:
         Listings,
         Quarantine,
     )
-    from chalicelib.services.approvals import Approvals
-    from chalicelib.services.clusters import Clusters
-    from chalicelib.services.curves import Curves
-    from chalicelib.services.drills import Drills
-    from chalicelib.services.ledgers import Ledgers
-    from chalicelib.services.lemons import Lemons
-    from chalicelib.services.orders import Orders
-    from chalicelib.services.outcome import Outcome
-    from chalicelib.services.policy_documents import PolicyDocuments
-    from chalicelib.services.price_table import PriceTable
-    from chalicelib.services.switches import Switches
+    from chalicelib.services.operator.approvals import Approvals
+    from chalicelib.services.operator.clusters import Clusters
+    from chalicelib.services.operator.curves import Curves
+    from chalicelib.services.operator.drills import Drills
+    from chalicelib.services.operator.orders import Orders
+    from chalicelib.services.operator.policy_documents import PolicyDocuments
+    from chalicelib.services.operator.price_table import PriceTable
+    from chalicelib.services.operator.switches import Switches
+    from chalicelib.services.reporting.hardware_ledger import Lemons
+    from chalicelib.services.reporting.ledgers import Ledgers
+    from chalicelib.services.reporting.outcome import Outcome
 
 
 class Redriver(Protocol):
@@ -35,7 +35,7 @@ class Redriver(Protocol):
 
 
 class Undelivered(Protocol):
-    """Notices that were given up (adapters.undelivered)."""
+    """Notices that were given up (aws.sqs.undelivered)."""
 
     def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
         """Up to `limit` of them, left where they are."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chalicelib.domain.errors import (
+from chalicelib.domain.model.errors import (
     InvalidPolicy,
     InvalidRequest,
     InvalidSettings,
@@ -86,7 +86,7 @@ def problem(status: int, detail: str, *, at: str | None = None, retry_after_s: i
 
 
 def from_error(err: RecoveryError) -> Answer:
-    """The answer for a domain error. Total over the tree in domain/errors.py."""
+    """The answer for a domain error. Total over the tree in domain/model/errors.py."""
     match err:
         case InvalidRequest() | InvalidPolicy() | InvalidSettings():
             return problem(400, str(err), at=err.field)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from chalicelib.api.check import check, read_json
 from chalicelib.api.schema import MAX_TEXT, Schema
-from chalicelib.domain.errors import InvalidRequest, Permanent, UnknownEntity
+from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity
 
 if TYPE_CHECKING:
     from chalicelib.api.operation import Operation

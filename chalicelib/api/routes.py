@@ -21,7 +21,7 @@ from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, from_error, problem
 from chalicelib.api.request import KEY_HEADER, Request, TooLarge, WrongMediaType, read
-from chalicelib.domain.errors import RecoveryError
+from chalicelib.domain.model.errors import RecoveryError
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *routes_about.OPERATIONS,

@@ -8,7 +8,7 @@ from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
 from chalicelib.api.routes_jobs import taken
 from chalicelib.api.schema import flag, record, ref, text, word
-from chalicelib.domain.node_orders import Rung
+from chalicelib.domain.model.node_orders import Rung
 
 
 def list_clusters(parts: Parts, _: Request) -> Answer:

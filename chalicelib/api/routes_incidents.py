@@ -13,9 +13,9 @@ from chalicelib.api.request import Request
 from chalicelib.api.routes_jobs import taken
 from chalicelib.api.schema import ref, text, word
 from chalicelib.api.wires import incident_brief
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity
-from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.ports import Wanted
+from rekindle.signatures.faults import FaultClass
 
 LINES_SHOWN: Final = 1000
 LINK: Final = timedelta(hours=1)  # it is opened at once, by whoever has asked for it

@@ -11,17 +11,17 @@ from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import MAX_STEP, Schema, flag, listing, record, ref, text, whole, word
 from chalicelib.api.wires import ROLES, attempt_wire, incident_brief, job_wire
-from chalicelib.domain.errors import InvalidRequest
-from chalicelib.domain.jobs import MAX_HANG_MINUTES, MAX_METRIC_NAME, MIN_HANG_MINUTES, AlarmMode
-from chalicelib.services.orders import MAX_EXCLUDED
-from chalicelib.services.outcome import Outcome
-from rekindle.headnode.orders import MAX_SLURM_JOB
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.job import MAX_HANG_MINUTES, MAX_METRIC_NAME, MIN_HANG_MINUTES, AlarmMode
+from chalicelib.services.operator.orders import MAX_EXCLUDED
+from chalicelib.services.reporting.outcome import Outcome
+from rekindle.protocol.cluster.orders import MAX_SLURM_JOB
 
 MAX_WINDOWS: Final = 64
 INCIDENTS_SHOWN: Final = 20
 _S3: Final = text("s3:// prefix where monitor and service meet", pattern=r"^s3://[^\x00-\x1f\x7f]+$")
 _POLICY: Final = text("the policy's name", high=64, pattern=r"^[A-Za-z0-9._-]+$")
-# What CloudWatch takes for a name: printable ASCII that is not blank (domain/jobs.py, is_metric_name).
+# What CloudWatch takes for a name: printable ASCII that is not blank (domain/model/job.py, is_metric_name).
 _METRIC: Final = text("the training job's own metric", high=MAX_METRIC_NAME, pattern=r"^[ -~]*[!-~][ -~]*$")
 WINDOW: Final[Schema] = {
     "type": "array",

@@ -10,9 +10,9 @@ from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
 from chalicelib.api.routes_incidents import MOMENT, moment_of
 from chalicelib.api.schema import record, ref, whole, word
-from chalicelib.domain.drills import DRILLS
-from chalicelib.services.curves import DEFAULT_MINUTES, MAX_MINUTES
-from chalicelib.services.ledgers import MAX_DAYS
+from chalicelib.domain.drills.catalogue import DRILLS
+from chalicelib.services.operator.curves import DEFAULT_MINUTES, MAX_MINUTES
+from chalicelib.services.reporting.ledgers import MAX_DAYS
 
 DEFAULT_DAYS: Final = 30
 

@@ -11,7 +11,7 @@ from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, record, ref
 from chalicelib.api.versions import replace, replacement, versioned
-from chalicelib.services.policy_documents import DEFAULT_NAME
+from chalicelib.services.operator.policy_documents import DEFAULT_NAME
 
 _DOCUMENT: Final[Schema] = {
     "type": "object",

@@ -10,9 +10,9 @@ from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
 from chalicelib.api.routes_jobs import taken
 from chalicelib.api.schema import Schema, flag, record, ref, text, word
-from chalicelib.domain.switches import ShadowScope
-from chalicelib.services.approvals import MAX_COMMENT_CHARS
-from chalicelib.services.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
+from chalicelib.domain.model.switches import ShadowScope
+from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
+from chalicelib.services.operator.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
 
 _SHADOW: Final[Schema] = record(
     {

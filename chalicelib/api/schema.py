@@ -103,7 +103,7 @@ def ref(name: str) -> Schema:
 
 
 def maybe(value: Schema) -> Schema:
-    """A value that was read, or why it is not known (domain/known.py)."""
+    """A value that was read, or why it is not known (domain/model/known.py)."""
     return {
         "oneOf": [
             record({"known": value}),

@@ -22,12 +22,12 @@ from chalicelib.api.schema import (
     word,
 )
 from chalicelib.api.shapes_ledger import LEDGER_COMPONENTS
-from chalicelib.domain.approvals import ApprovalAnswer, Guard
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.jobs import AlarmMode, Orchestrator
-from chalicelib.domain.signals import SignalKind, SignalSource
-from chalicelib.services.outcome import What
+from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.job import AlarmMode, Orchestrator
+from chalicelib.domain.model.signal import SignalKind, SignalSource
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 
 _CURSOR: Final = or_null(any_text("where the next page begins; null: this was the last one"))
 _STEP: Final = ref("Step")

@@ -21,9 +21,9 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
-from chalicelib.domain.approvals import Guard
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.incident import Phase
+from rekindle.signatures.faults import FaultClass
 
 _QUANTITY: Final = ref("Quantity")
 _TOTAL: Final = ref("Total")

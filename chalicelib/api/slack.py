@@ -24,19 +24,19 @@ from chalicelib.api.slack_request import (
     read_command,
     read_press,
 )
-from chalicelib.domain.channels import ChannelKind, Channels
-from chalicelib.domain.errors import InvalidSettings, Permanent, RecoveryError, Skip, UnknownEntity
-from chalicelib.domain.incidents import TimelineEntry
-from chalicelib.notify.channel import Secrets
-from chalicelib.notify.outbound import post
-from chalicelib.notify.slack_blocks import Message, Press
-from chalicelib.notify.slack_lists import ephemeral, help_message, incidents_message, status_message, words
-from chalicelib.notify.slack_settings import SlackSettings, slack_settings
+from chalicelib.channels.channel import Secrets
+from chalicelib.channels.outbound import post
+from chalicelib.channels.slack.blocks import Message, Press
+from chalicelib.channels.slack.lists import ephemeral, help_message, incidents_message, status_message, words
+from chalicelib.channels.slack.settings import SlackSettings, slack_settings
+from chalicelib.domain.model.errors import InvalidSettings, Permanent, RecoveryError, Skip, UnknownEntity
+from chalicelib.domain.model.incident import TimelineEntry
+from chalicelib.domain.notices.channels import ChannelKind, Channels
 from chalicelib.ports import Clock, IncidentStore, Listings, Wanted
-from chalicelib.services.approvals import Approvals
-from chalicelib.services.orders import Orders
-from chalicelib.services.outcome import Outcome, What
-from chalicelib.services.switches import Switches
+from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.operator.switches import Switches
+from chalicelib.services.reporting.outcome import Outcome, What
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Book(Protocol):
 
 
 class Presses(Protocol):
-    """What came in lately (adapters.chat_threads)."""
+    """What came in lately (aws.dynamodb.chat_threads)."""
 
     def is_first(self, mark: str, *, now: datetime) -> bool: ...
 

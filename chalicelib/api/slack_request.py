@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from chalicelib.api.problems import PROBLEM_JSON, Answer
-from chalicelib.notify.slack_blocks import Press, read_value
+from chalicelib.channels.slack.blocks import Press, read_value
 
 MAX_BODY_BYTES: Final = 128 * 1024  # a press carries the whole message that it was made in
 MAX_AGE_S: Final = 300

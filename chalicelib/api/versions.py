@@ -12,7 +12,7 @@ from typing import Any, Final
 from chalicelib.api.problems import Answer, ok, problem
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, record, whole
-from chalicelib.domain.errors import InvalidRequest
+from chalicelib.domain.model.errors import InvalidRequest
 
 MAX_VERSION: Final = 10**15 - 1
 _ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from chalicelib.domain.incidents import Incident, SkipWindow
-from chalicelib.domain.jobs import Attempt, Job
-from chalicelib.domain.known import maybe_to_wire
+from chalicelib.domain.model.incident import Incident, SkipWindow
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import maybe_to_wire
 
 ROLES: Final = ("loss", "step", "grad_norm")
 

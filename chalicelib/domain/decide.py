@@ -16,26 +16,26 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 
-from chalicelib.domain.actions import Notify, Severity
-from chalicelib.domain.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
-from chalicelib.domain.bookkeeping import booked
-from chalicelib.domain.diagnosis import diagnose, note_state
-from chalicelib.domain.guards import guarded, may_cordon
-from chalicelib.domain.holds import heard, kept_holds, news_of_holds
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.node_memory import remember
-from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import Policy
-from chalicelib.domain.rules_node import decide_node
-from chalicelib.domain.rules_open import decide_open
-from chalicelib.domain.rules_order import decide_order, stops_for_good
-from chalicelib.domain.rules_resubmit import decide_resubmitting
-from chalicelib.domain.rules_slurm import platform_restarted
-from chalicelib.domain.rules_stop import decide_checkpointing, decide_stopping
-from chalicelib.domain.rules_verify import decide_verifying
-from chalicelib.domain.signals import Signal, SignalKind
-from chalicelib.domain.verdict import PAUSED, Decision, Look, newest, state_of_the_run, story, subject
+from chalicelib.domain.claims.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
+from chalicelib.domain.decision.verdict import PAUSED, Decision, Look, newest, state_of_the_run, story, subject
+from chalicelib.domain.faults.diagnosis import diagnose, note_state
+from chalicelib.domain.guards.guards import guarded, may_cordon
+from chalicelib.domain.guards.holds import heard, kept_holds, news_of_holds
+from chalicelib.domain.model.action import Notify, Severity
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.node.memory import remember
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.reporting.bookkeeping import booked
+from chalicelib.domain.rules.node.node import decide_node
+from chalicelib.domain.rules.run.opening import decide_open
+from chalicelib.domain.rules.run.orders import decide_order, stops_for_good
+from chalicelib.domain.rules.run.platform_restart import platform_restarted
+from chalicelib.domain.rules.run.resubmitting import decide_resubmitting
+from chalicelib.domain.rules.run.stopping import decide_checkpointing, decide_stopping
+from chalicelib.domain.rules.run.verifying import decide_verifying
 
 __all__ = ["Decision", "decide"]
 

@@ -6,7 +6,7 @@
     Rekindle Agent Started     v, cluster, at; agent_id, version, slurm_version
     Rekindle Slurm Job         v, cluster, attempt, slurm_job, state, at; any member of the attempt's document
     Rekindle Slurm Node        v, cluster, node, state, at; flags, reason, instance_id, group
-    Rekindle Order Answered    the wire of rekindle.headnode.orders.Answer
+    Rekindle Order Answered    the wire of rekindle.protocol.cluster.orders.Answer
 
 The head node is not trusted: names match the wire's own patterns, texts are bounded, `v` must be 1, and an attempt is
 of the cluster that speaks of it.
@@ -20,16 +20,16 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from chalicelib.domain.errors import MalformedEvent
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
-from chalicelib.domain.slurm_states import STATUSES, WORDS, failure_reason, fault_of_end, fault_of_node
+from chalicelib.domain.faults.slurm_states import STATUSES, WORDS, failure_reason, fault_of_end, fault_of_node
+from chalicelib.domain.model.errors import MalformedEvent
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
-from rekindle.headnode.documents import EndedBy, SlurmState
-from rekindle.headnode.names import check_cluster, is_slurm, parse_attempt
-from rekindle.headnode.orders import MAX_SLURM_JOB, Answer, Outcome, check_node
-from rekindle.wire import WIRE_VERSION, MailboxError
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.names import check_cluster, is_slurm, parse_attempt
+from rekindle.protocol.cluster.orders import MAX_SLURM_JOB, Answer, Outcome, check_node
+from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 
 SOURCE: Final = "rekindle.agent"
 STARTED: Final = "Rekindle Agent Started"

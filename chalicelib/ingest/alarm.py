@@ -28,13 +28,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chalicelib.domain.errors import MalformedEvent, Noise, NotOurs
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import MalformedEvent, Noise, NotOurs
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.detail_types import ALARM_CONTRIBUTOR, NAMES_NO_RUN
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
+from rekindle.signatures.faults import FaultClass
 
 _STATES: Final = ("OK", "ALARM", "INSUFFICIENT_DATA")
 _JOB_WORD: Final = re.compile(r"rekindle:job=([A-Za-z0-9._-]{1,128})")
@@ -44,7 +44,7 @@ _MAX_REASON_DATA: Final = 65_536
 
 # (namespace, metric) -> what its alarm means whichever way the threshold lies. Most metrics are not in here on purpose:
 # the event does not say the comparison, so low and high GPU use look alike.
-# Source: rekindle/monitor/metrics.py; names are compared without regard to case.
+# Source: rekindle/monitor/base/metrics.py; names are compared without regard to case.
 METRIC_FAULTS: Final[dict[tuple[str, str], FaultClass]] = {
     ("rekindle/training", "nonfinite"): FaultClass.NON_FINITE,  # a count of bad values: it can only be too high
 }

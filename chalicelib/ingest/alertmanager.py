@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from chalicelib.domain.signals import Signal
-from chalicelib.domain.sources import Source
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.notices.sources import Source
 from chalicelib.ingest.alerts import FIRING, MAX_ALERTS, RESOLVED, Alert, signal_of, summary_of, texts_of
 from chalicelib.ingest.fields import Fields
 

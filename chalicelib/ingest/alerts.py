@@ -1,4 +1,4 @@
-"""An alert of somebody else's monitoring -> Signal, by the labels that its source uses (domain/sources.py).
+"""An alert of somebody else's monitoring -> Signal, by the labels that its source uses (domain/notices/sources.py).
 
 Golden payload: events/webhooks/alertmanager_v4_firing.json. A resolved alert is news, and so is one whose fault nobody
 named: it joins an open Incident and opens none.
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.sources import Source, Subject
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.notices.sources import Source, Subject
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
+from rekindle.signatures.faults import FaultClass
 
 MAX_ALERTS: Final = 100  # of one request
 AHEAD: Final = timedelta(minutes=5)  # how far another clock may be before ours
-# A fact is remembered for 14 days (adapters.incident_store): a copy of an older request would be a fact of its own, and
+# A fact is remembered for 14 days (aws.dynamodb.incidents): a copy of an older request would be a fact of its own, and
 # not every source's requests can be told from copies. One that began so long ago opens nothing any more.
 OLDEST: Final = timedelta(days=13)
 FIRING, RESOLVED = "firing", "resolved"

@@ -1,6 +1,6 @@
 """The detail-types that Rekindle reads, apart from the parsers: a rule or a table need not import them all.
 
-Source: EventBridge events reference for AWS's own; `rekindle/monitor` and `rekindle/agent` for ours.
+Source: EventBridge events reference for AWS's own; `rekindle/monitor` and `rekindle/slurm_agent` for ours.
 """
 
 from __future__ import annotations

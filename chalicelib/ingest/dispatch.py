@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from chalicelib.domain.errors import NotOurs
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.errors import NotOurs
+from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest import detail_types
 from chalicelib.ingest.detail_types import NAMES_NO_RUN
 from chalicelib.ingest.envelope import Envelope, decode, open_envelope

@@ -20,12 +20,12 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from chalicelib.domain.errors import Noise
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import Noise
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, minute, one_line
 from chalicelib.ingest.fields import INSTANCE_ID
+from rekindle.signatures.faults import FaultClass
 
 SPOT: Final = "EC2 Spot Instance Interruption Warning"
 REBALANCE: Final = "EC2 Instance Rebalance Recommendation"

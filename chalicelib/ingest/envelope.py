@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chalicelib.domain.errors import MalformedEvent
+from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.ingest.fields import Fields
 
 MAX_EVENT_BYTES = 256 * 1024  # Source: EventBridge quota for one entry, which also bounds what Lambda is handed

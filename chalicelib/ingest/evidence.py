@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from chalicelib.domain.signals import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS
+from chalicelib.domain.model.signal import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS
 
 MAX_KEY_CHARS = 200  # the contract of Signal.dedupe_key
 MAX_DEPTH = 6  # deeper than any payload of interest, shallow enough to be safe

@@ -13,14 +13,14 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from chalicelib.domain.errors import MalformedEvent
+from chalicelib.domain.model.errors import MalformedEvent
 
 MAX_TEXT_CHARS = 65_536  # above any single AWS text field, below the event's own limit
 
 INSTANCE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, sagemaker ClusterNodeId
 RESOURCE_NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")  # Source: botocore, TrainingJobName, ClusterName
 GROUP_NAME = RESOURCE_NAME
-OUR_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}")  # the mailbox's ids; see rekindle/mailbox.py
+OUR_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}")  # the mailbox's ids; see rekindle/protocol/mailbox.py
 
 # A millisecond count outside 2001..2286 is a wrong unit (seconds, microseconds), not a time.
 _MIN_EPOCH_MS, _MAX_EPOCH_MS = 1_000_000_000_000, 10_000_000_000_000

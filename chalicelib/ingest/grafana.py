@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from chalicelib.domain.signals import Signal
-from chalicelib.domain.sources import Source
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.notices.sources import Source
 from chalicelib.ingest.alertmanager import parse_alerts
 from chalicelib.ingest.alerts import FIRING, RESOLVED
 from chalicelib.ingest.fields import Fields

@@ -22,12 +22,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from chalicelib.domain.errors import Noise, NotOurs
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import Noise, NotOurs
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, Fields
+from rekindle.signatures.faults import FaultClass
 
 CATEGORIES: Final = ("issue", "accountNotification", "investigation", "scheduledChange")
 STATUS_CODES: Final = ("open", "closed", "upcoming")

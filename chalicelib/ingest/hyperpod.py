@@ -30,13 +30,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from chalicelib.domain.errors import Noise
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import Noise
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import GROUP_NAME, INSTANCE_ID, RESOURCE_NAME, Fields
 from chalicelib.ingest.hyperpod_catalogue import Area, Meaning, read_description
+from rekindle.signatures.faults import FaultClass
 
 # Source: botocore, sagemaker ClusterStatus
 CLUSTER_STATUSES: Final = ("Creating", "Deleting", "Failed", "InService", "RollingBack", "SystemUpdating", "Updating")

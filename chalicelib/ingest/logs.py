@@ -34,13 +34,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chalicelib.domain.errors import Noise
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.lemons import marks_in
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.xids import FirstResponse, fault_of, find_xid, first_response, response_from_text
+from chalicelib.domain.model.errors import Noise
+from chalicelib.domain.model.hardware_ledger import marks_in
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
+from rekindle.signatures.faults import FaultClass
+from rekindle.signatures.responses import FirstResponse
+from rekindle.signatures.xids import fault_of, find_xid, first_response, response_from_text
 
 MAX_DATA_CHARS: Final = 6 * 1024 * 1024  # Source: Lambda quota, the largest payload an invocation may carry
 MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of the decompressed batch: a bomb stops here, not in memory

@@ -15,11 +15,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from chalicelib.domain.errors import NotOurs
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import NotOurs
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
-from rekindle.mailbox import KeyKind, parse_key
+from rekindle.protocol.mailbox import KeyKind, parse_key
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 

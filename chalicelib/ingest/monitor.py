@@ -7,13 +7,13 @@
     Rekindle Stall                  phase, silent_s, limit_s, stacks {rank: text}
     Rekindle Progress Resumed       silent_s
     Rekindle Save Failed            why
-    Rekindle Checkpoint Reply       the reply object of rekindle/mailbox.py, beside the common fields or as `reply`
+    Rekindle Checkpoint Reply       the reply of rekindle/protocol/mailbox.py, beside the common fields or as `reply`
     Rekindle Monitor Finished       why
     the loss and the pace of steps  see monitor_loss.py
 
 The training process is not trusted: ids match the mailbox's own pattern, texts and numbers are bounded, `v` must be 1.
 
-Source: docs/architecture.md, the monitor's events; rekindle/mailbox.py for the reply.
+Source: docs/architecture.md, the monitor's events; rekindle/protocol/mailbox.py for the reply.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.errors import MalformedEvent
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import MalformedEvent
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, Fields
+from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
 from chalicelib.ingest.monitor_loss import LOSS_PARSERS
-from chalicelib.ingest.monitor_said import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
-from rekindle.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
+from rekindle.protocol.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
+from rekindle.signatures.faults import FaultClass
 
 SOURCE: Final = "rekindle.monitor"
 STARTED: Final = "Rekindle Monitor Started"

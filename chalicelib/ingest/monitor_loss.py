@@ -6,7 +6,7 @@
     Rekindle Throughput Drop   step_s, baseline_s, rule, evidence
     Rekindle Straggler         the same, and straggler (the slow rank; `rank` is the speaker's own), host
 
-Source: rekindle/monitor/judge.py and rekindle/monitor/accounts.py.
+Source: rekindle/monitor/loss/judge.py and rekindle/monitor/accounts.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.fields import Fields
-from chalicelib.ingest.monitor_said import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
-from rekindle.mailbox import MAX_STEP
+from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
+from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.signatures.faults import FaultClass
 
 LOSS_SPIKE: Final = "Rekindle Loss Spike"
 DIVERGENCE: Final = "Rekindle Loss Divergence"

@@ -43,7 +43,7 @@ PATTERNS: Final[dict[str, Pattern]] = {
     },
 }
 
-# Our own notices on their way out over our own bus (chalicelib/notify/bus.py): nothing is parsed into a Signal.
+# Our own notices on their way out over our own bus (chalicelib/channels/bus.py): nothing is parsed into a Signal.
 NOTICES: Final[Pattern] = {"source": [detail_types.NOTICE_SOURCE], "detail-type": [detail_types.NOTICE]}
 
 _OWN: Final = ("monitor_event", "agent_event")

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chalicelib.domain.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
+from rekindle.signatures.faults import FaultClass
 
 # Source: botocore, sagemaker TrainingJobStatus and SecondaryStatus
 STATUSES: Final = ("InProgress", "Completed", "Failed", "Stopping", "Stopped", "Deleting")

@@ -9,8 +9,8 @@ from typing import Any
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
 
 from chalicelib.recovery.workflow import Reporter, run_recovery
-from chalicelib.services.look import Look
-from chalicelib.services.perform import Perform
+from chalicelib.services.observe.observer import Look
+from chalicelib.services.perform.perform import Perform
 
 
 @lru_cache(maxsize=4)  # one service a process, but for tests that build several

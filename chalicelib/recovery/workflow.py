@@ -28,18 +28,18 @@ from aws_durable_execution_sdk_python.context import DurableContext
 from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
-from chalicelib.domain.actions import Action, ActionResult, Done, action_from_wire, action_name, action_to_wire
-from chalicelib.domain.answers import answered
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.errors import Retryable, VersionConflict
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import Policy
+from chalicelib.domain.model.action import Action, ActionResult, Done, action_from_wire, action_name, action_to_wire
+from chalicelib.domain.model.action_results import answered
+from chalicelib.domain.model.errors import Retryable, VersionConflict
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.policy.document import Policy
 from chalicelib.recovery.results import CompressedJson
-from chalicelib.services.closing import closed
-from chalicelib.services.look import Look, needs_record
-from chalicelib.services.outcome import Outcome, What
-from chalicelib.services.perform import Perform
+from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.perform.perform import Perform
+from chalicelib.services.reporting.closing import closed
+from chalicelib.services.reporting.outcome import Outcome, What
 
 # A turn is 3 to 8 durable operations, and each retry is one more; Lambda allows an execution 3,000. 300 turns at the
 # longest default interval are more than five hours of watching; an Incident that needs more ends its execution and the

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rekindle.headnode.names import check_cluster
-from rekindle.wire import MailboxError, Place, check_id
+from rekindle.protocol.cluster.names import check_cluster
+from rekindle.protocol.wire import MailboxError, Place, check_id
 
 _ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,576}")
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

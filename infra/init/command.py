@@ -15,16 +15,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rekindle.cli.errors import CommandFailed, Exit, Misused, NotFound
 from rekindle.cli.options import whole
-from rekindle.cli.table import clean
 from rekindle.cli.target import DEFAULT_STACK, add_options
+from rekindle.client.errors import CommandFailed, Exit, Misused, NotFound
+from rekindle.client.table import clean
 
 if TYPE_CHECKING:
     from infra.init.answers import Answers
     from infra.init.files import Plan
     from infra.init.look import Seen
-    from rekindle.doctor.account import Account
+    from rekindle.doctor.aws.account import Account
 
 _INIT: Final = """\
 Write what is still missing for a protected job into a folder: the policy, the rights of the roles, the job's settings,
@@ -149,9 +149,9 @@ def _init(args: argparse.Namespace) -> int:
 
 def _account(args: argparse.Namespace) -> Account:
     """The operator's own account; none beside an embedded cloud, whose store is no account."""
-    from rekindle.cli.client import is_loopback
     from rekindle.cli.doctor import account_of
-    from rekindle.doctor.account import Account
+    from rekindle.client.api import is_loopback
+    from rekindle.doctor.aws.account import Account
     from rekindle.doctor.setup import ON_THIS_MACHINE
 
     named = getattr(args, "api", None)
@@ -176,9 +176,9 @@ def _service(args: argparse.Namespace, account: Account, seen: Seen, answers: An
     Raises: CliError, where a service that was named cannot be asked.
     """
     from infra.init.look import Deployed, has_policy
-    from rekindle.cli.shapes import member
     from rekindle.cli.target import connected
-    from rekindle.doctor.facts import Unread
+    from rekindle.client.shapes import member
+    from rekindle.doctor.base.facts import Unread
 
     if getattr(args, "api", None) is None and getattr(args, "store", None) is None:
         if not isinstance(seen.stack, Deployed):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.init.answers import Answers, Integration
-from rekindle.agent.slurm import comment as comments
+from rekindle.slurm_agent.reading import comment as comments
 
 # Integration -> (the page, the block).
 SCRIPTS: Final[Mapping[Integration, tuple[str, str]]] = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.init.answers import Answers, bucket
-from rekindle.doctor.account import Account
-from rekindle.doctor.facts import Found, Missing, Read, Unread
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.base.facts import Found, Missing, Read, Unread
 
 MAX_JOBS: Final = 20  # the newest training jobs, each asked for its role
 MAX_CLUSTERS: Final = 20

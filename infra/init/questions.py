@@ -11,9 +11,9 @@ from typing import Any, Final
 from infra.init import answers as read
 from infra.init.answers import Answers, Integration, Runs, WrongAnswer
 from infra.init.look import Seen, Service
-from rekindle.cli.errors import CommandFailed, Misused
-from rekindle.cli.table import clean
-from rekindle.doctor.facts import Unread
+from rekindle.client.errors import CommandFailed, Misused
+from rekindle.client.table import clean
+from rekindle.doctor.base.facts import Unread
 
 MAX_TRIES: Final = 3
 _OF_TRAINING_JOBS: Final = ("role",)

@@ -22,7 +22,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from rekindle.headnode.names import check_cluster, queue_name
+from rekindle.protocol.cluster.names import check_cluster, queue_name
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent.parent

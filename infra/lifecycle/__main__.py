@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from infra.lifecycle import LifecycleError
 from infra.lifecycle.make import make
 from infra.lifecycle.options import add_options
-from rekindle.wire import MailboxError
+from rekindle.protocol.wire import MailboxError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from infra.lifecycle.options import add_names, add_options, add_wheels
-from rekindle.cli.errors import CommandFailed, Exit, Misused, NotFound, Unreachable
+from rekindle.client.errors import CommandFailed, Exit, Misused, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from infra.lifecycle import Place
@@ -77,7 +77,7 @@ def _bundle(args: argparse.Namespace) -> int:
     """Raises: Misused, CommandFailed."""
     from infra.lifecycle import LifecycleError
     from infra.lifecycle.make import make
-    from rekindle.wire import MailboxError
+    from rekindle.protocol.wire import MailboxError
 
     _check(args)
     try:
@@ -97,8 +97,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _on_the_head_node(args: argparse.Namespace) -> int:
     """Raises: CliError."""
-    from rekindle.headnode.names import check_cluster
-    from rekindle.wire import MailboxError
+    from rekindle.protocol.cluster.names import check_cluster
+    from rekindle.protocol.wire import MailboxError
 
     _, has_folder, is_asked = VERBS[args.verb]
     if args.group and args.here:
@@ -133,7 +133,7 @@ def _ask(args: argparse.Namespace) -> None:
 def _told(args: argparse.Namespace, ran: Ran) -> int:
     """Prints what the script said. Raises: CommandFailed, NotFound, Misused."""
     from rekindle.cli.reading import out
-    from rekindle.cli.table import clean
+    from rekindle.client.table import clean
 
     for line in ran.output.splitlines():
         out(clean(line))
@@ -149,7 +149,7 @@ def _place(args: argparse.Namespace) -> Place:
     """Raises: CommandFailed."""
     from infra.lifecycle import LifecycleError
     from infra.lifecycle.make import place_of
-    from rekindle.wire import MailboxError
+    from rekindle.protocol.wire import MailboxError
 
     try:
         return place_of(args)
@@ -174,7 +174,7 @@ def _way(args: argparse.Namespace, place: Place | None) -> Way:
     from botocore.exceptions import BotoCoreError
 
     from infra.lifecycle.head_node import Here, Session, target_of
-    from rekindle.cli.table import clean
+    from rekindle.client.table import clean
 
     if args.here:
         return Here()

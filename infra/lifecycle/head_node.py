@@ -29,9 +29,9 @@ from typing import Any, Final, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.lifecycle import FOLDER, SCRIPT
-from rekindle.cli.errors import CommandFailed, Misused, NotFound, TryAgain, Unreachable
-from rekindle.cli.table import clean
-from rekindle.headnode.names import cluster_prefix
+from rekindle.client.errors import CommandFailed, Misused, NotFound, TryAgain, Unreachable
+from rekindle.client.table import clean
+from rekindle.protocol.cluster.names import cluster_prefix
 
 INSTALLED: Final = f"/opt/rekindle/{SCRIPT}"
 ENV_ROOT: Final = "REKINDLE_ROOT"  # of the head node's files, see the script

@@ -197,16 +197,16 @@ version_at() { # what `current` or `previous` points to, if it is whole
     [ -n "$found" ] && [ -e "$found/.complete" ] && echo "$found"
 }
 
-# `journal PYTHON-OF keep|back VERSION`: see rekindle/agent/keeping.py.
+# `journal PYTHON-OF keep|back VERSION`: see rekindle/slurm_agent/orders/journal_copy.py.
 journal() {
     local found
     found=$(sed -n 's/^REKINDLE_STATE_DIR=//p' "$env_to" 2>/dev/null | tail -n 1)
-    "$1/bin/python" -m rekindle.agent.keeping "$2" "${found:-$state}/agent.sqlite" "$3/agent.sqlite" >>"$log_file" 2>&1 ||
+    "$1/bin/python" -m rekindle.slurm_agent.orders.journal_copy "$2" "${found:-$state}/agent.sqlite" "$3/agent.sqlite" >>"$log_file" 2>&1 ||
         { systemctl start "$SERVICE"; fail "the journal of ${found:-$state} cannot be kept, so nothing was changed: see $log_file"; }
 }
 
 systemd() {
-    command -v systemctl >/dev/null || fail "no systemctl: run $opt/current/bin/python -m rekindle.agent by other means"
+    command -v systemctl >/dev/null || fail "no systemctl: run $opt/current/bin/python -m rekindle.slurm_agent by other means"
     systemctl "$@"
 }
 is_active() { systemctl -q is-active "$SERVICE" 2>/dev/null; }
@@ -304,13 +304,13 @@ agent() { # the agent's own command line, with its settings
         set -a
         # shellcheck disable=SC1090
         . "$env_to"
-        PATH=/opt/slurm/bin:/opt/slurm/sbin:$PATH REKINDLE_STATE_DIR=${REKINDLE_STATE_DIR:-$state} exec "$opt/current/bin/python" -m rekindle.agent "$@"
+        PATH=/opt/slurm/bin:/opt/slurm/sbin:$PATH REKINDLE_STATE_DIR=${REKINDLE_STATE_DIR:-$state} exec "$opt/current/bin/python" -m rekindle.slurm_agent "$@"
     )
 }
 
 status() {
     need_installed
-    say "installed: $home, $("$home/bin/python" -m rekindle.agent --version 2>&1 | tail -n 1)"
+    say "installed: $home, $("$home/bin/python" -m rekindle.slurm_agent --version 2>&1 | tail -n 1)"
     say "before it: $(version_at previous || echo none)"
     agent --check 2>&1
     is_active || refuse 1 "the agent does not run: journalctl -u rekindle-agent"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.site.tables import cell, code, page, table
-from rekindle.cli.errors import MEANINGS
 from rekindle.cli.main import build_parser
+from rekindle.client.errors import MEANINGS
 
 PAGE: Final = "docs/reference/cli.md"
 _COMMON: Final = ("--api", "--store", "--stack")

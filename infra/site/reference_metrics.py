@@ -10,7 +10,7 @@ from typing import Any, Final
 from chalicelib import observability
 from infra.site.tables import cell, code, page, table
 from rekindle import prometheus
-from rekindle.monitor import metrics
+from rekindle.monitor.base import metrics
 
 PAGE: Final = "docs/reference/metrics.md"
 _SAMPLE: Final = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? ")

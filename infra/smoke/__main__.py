@@ -35,7 +35,7 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
     """
     from botocore.exceptions import ClientError
 
-    from rekindle.cli.client import Client, signer
+    from rekindle.client.api import Client, signer
 
     if asked.existing is None:
         raise NotReady(f"there is no stack {asked.stack}: make deploy first")
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line. 0 when all is well, 1 when something is not, told in lines that begin with PROBLEM or error."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from rekindle.cli.errors import CliError
+    from rekindle.client.errors import CliError
 
     parser = argparse.ArgumentParser(prog="python -m infra.smoke", description=__doc__)
     parser.add_argument("--stage", default="prod")

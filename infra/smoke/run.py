@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.package import ROOT
-from rekindle.cli.client import Client, path
-from rekindle.cli.errors import CliError
+from rekindle.client.api import Client, path
+from rekindle.client.errors import CliError
 
 TRAINER: Final = Path(__file__).with_name("trainer.py")
 CODE: Final = "/opt/ml/input/data/code"  # Source: SageMaker developer guide, where training data is put, channel `code`

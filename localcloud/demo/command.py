@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from chalicelib.domain.policy import overlaid
+from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.director import Director
 from localcloud.demo.options import parser
 from localcloud.demo.picture import draw
@@ -36,7 +36,7 @@ from localcloud.demo.story import Fault
 from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
 from localcloud.demo.view import plain_console, results, view_for
-from rekindle.cli.client import Client
+from rekindle.client.api import Client
 from rekindle.console.server import running
 
 ALL = (Fault.KILL, Fault.FREEZE, Fault.NAN)  # and a planned restart, where there is time

@@ -16,11 +16,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.demo.trace import Trace
 from localcloud.demo.watch import Watch
-from localcloud.processes import Processes
+from localcloud.engine.clock import RealClock
+from localcloud.platforms.processes import Processes
 
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLE = PROJECT / "examples" / "numpy_lm"
@@ -62,8 +62,8 @@ SPIKE_POLICY: Mapping[str, Any] = {
     # At thirty steps a second, a spike may count as a divergence before anybody has looked twice.
     "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
 }
-# The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/settings.py) down to this run's;
-# metrics by the second are what the console draws its curves from.
+# The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/base/settings.py) down to this
+# run's; metrics by the second are what the console draws its curves from.
 MONITOR = {
     "REKINDLE_BEAT_S": "0.5",
     "REKINDLE_POLL_S": "0.25",

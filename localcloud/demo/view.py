@@ -17,7 +17,7 @@ from rich.text import Text
 
 from localcloud.demo.chart import BROKEN, draw
 from localcloud.demo.story import TITLES, AttemptSeen, IncidentSeen, Recovery, StepSeen
-from rekindle.quantities import NAMES
+from rekindle.protocol.quantities import NAMES
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_green", "bright_yellow")
 _PHASE_STYLE = {"recovered": "bold green", "stopped": "bold yellow", "handed_over": "bold red"}

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chalicelib.domain.errors import UnknownEntity
-from chalicelib.domain.incidents import Incident, TimelineEntry
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.known import Known, Maybe
-from chalicelib.domain.ledger import ledger_of
-from chalicelib.domain.prices import Prices
+from chalicelib.domain.model.errors import UnknownEntity
+from chalicelib.domain.model.incident import Incident, TimelineEntry
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.reporting.ledger import ledger_of
+from chalicelib.domain.reporting.prices import Prices
 from chalicelib.ports import IncidentStore, JobRegistry
 from localcloud.demo.story import AttemptSeen, IncidentSeen, Line
 from localcloud.demo.trace import Trace

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlparse
 
-from localcloud.aws import Operation, operations_of
-from localcloud.sagemaker import AwsError
+from localcloud.aws.moto_server import Operation, operations_of
+from localcloud.aws.sagemaker import AwsError
 from localcloud.stacks.account import Account
 from localcloud.stacks.life import Life
 from localcloud.stacks.plan import BadTemplate, Plan, capabilities, make_plan

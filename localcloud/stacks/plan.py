@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from localcloud.intrinsics import Stack as Values
+from localcloud.aws.intrinsics import Stack as Values
 from localcloud.stacks.account import Account
 from localcloud.stacks.types import IMPORTABLE, resource_type
 from localcloud.stacks.values import conditions_of, parameter_texts, parameter_values

@@ -26,7 +26,7 @@ from rekindle.checkpoints.tensors import (
     nan_in_safetensors,
 )
 from rekindle.checkpoints.zips import LOCAL, NO_END, table_of
-from rekindle.mailbox import MAX_STEP
+from rekindle.protocol.mailbox import MAX_STEP
 
 _HEAD_BYTES: Final = 256 * 1024
 _OLD_TORCH: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # Source: torch.serialization.MAGIC_NUMBER, pickled

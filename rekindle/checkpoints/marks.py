@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rekindle.compat import from_iso
-from rekindle.mailbox import FOLDER, MAX_PATH_CHARS, WIRE_VERSION, MailboxError, Place
+from rekindle.protocol.mailbox import FOLDER, MAX_PATH_CHARS, WIRE_VERSION, MailboxError, Place
 
 MAX_MARK_BYTES: Final = 16 * 1024
 MAX_WHY_CHARS: Final = 1000

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.mailbox import MAX_STEP
+from rekindle.protocol.mailbox import MAX_STEP
 
 # Words whose number is a count of optimizer steps. Sources: torchtitan (step-1000), DeepSpeed (global_step1000),
 # Megatron (iter_0001000), Lightning (epoch=0-step=100), our own examples (step-000000000100).

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.asking import ask, key_of, taken
-from rekindle.cli.client import Client, path
-from rekindle.cli.errors import CommandFailed, Exit, Misused
 from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import day_and_time, member, objects, word
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.client.api import Client, path
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.shapes import day_and_time, member, objects, word
+from rekindle.client.table import Column, Style, clean, render
 
 _COLUMNS = (
     Column("incident"),

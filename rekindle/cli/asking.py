@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.errors import CommandFailed, Exit
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import member, word
-from rekindle.cli.table import clean
+from rekindle.client.errors import CommandFailed, Exit
+from rekindle.client.shapes import member, word
+from rekindle.client.table import clean
 
 
 def key_of(args: argparse.Namespace) -> str:

@@ -18,17 +18,17 @@ from typing import Any, Final
 
 from rekindle.checkpoints.discover import discover, order
 from rekindle.checkpoints.families import of_one_run
+from rekindle.checkpoints.folders import listing_of, reader_of, times_of
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
-from rekindle.cli.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
 from rekindle.cli.reading import out, out_json
-from rekindle.cli.table import Column, Style, clean, render
+from rekindle.client.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
+from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
-from rekindle.folders import listing_of, reader_of, times_of
-from rekindle.hashing import verify_hashes
-from rekindle.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
-from rekindle.monitor.aws import AwsUnavailable, Clients
-from rekindle.monitor.boxes import Box, open_box
+from rekindle.monitor.base.aws import AwsUnavailable, Clients
+from rekindle.monitor.mail.boxes import Box, open_box
+from rekindle.protocol.hashing import verify_hashes
+from rekindle.protocol.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
 
 MAX_KEYS: Final = 300_000
 _COLUMNS: Final = (

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
-from rekindle.cli.errors import BadFile
-from rekindle.cli.table import Column, Style, clean, render
+from rekindle.client.errors import BadFile
+from rekindle.client.table import Column, Style, clean, render
 from rekindle.signatures.causes import LINES_APART, Finding, root_cause
 from rekindle.signatures.classifier import HEAD_BYTES, MAX_JSON_BYTES, TAIL_BYTES, Classifier, Verdict
 from rekindle.signatures.labels import LABELS, Label

@@ -9,9 +9,9 @@ from typing import Any
 
 from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import member, objects, span, word
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.client.shapes import member, objects, span, word
+from rekindle.client.table import Column, Style, clean, render
 
 
 def clusters(args: argparse.Namespace) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.cli.errors import BadFile
 from rekindle.cli.parsing import did_you_mean
-from rekindle.cli.table import clean, cut
+from rekindle.client.errors import BadFile
+from rekindle.client.table import clean, cut
 
 SHOWN_CHARS: Final = 120
 

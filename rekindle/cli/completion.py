@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, Final
 
-from rekindle.cli.errors import Exit, Misused
 from rekindle.cli.reading import out
+from rekindle.client.errors import Exit, Misused
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _HELP: Final = "completion for a shell: rekindle completion bash > ~/.local/share/bash-completion/completions/rekindle"

@@ -10,8 +10,8 @@ import webbrowser
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.cli.errors import Misused
 from rekindle.cli.target import add_options, connected
+from rekindle.client.errors import Misused
 
 MIN_TOKEN_CHARS: Final = 32
 _HELP: Final = "the service as a web page on this machine; nothing of it is public"

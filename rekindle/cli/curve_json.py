@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rekindle.cli.errors import BadFile
+from rekindle.client.errors import BadFile
 
 SUFFIXES: Final = (".json", ".jsonl", ".ndjson")
 OF_EVALUATION: Final = "eval_"  # Hugging Face begins the names of what an evaluation logs so

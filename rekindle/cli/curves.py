@@ -18,8 +18,8 @@ from typing import Final
 
 from rekindle.cli import curve_json
 from rekindle.cli.columns import Chosen, found_columns
-from rekindle.cli.errors import BadFile
-from rekindle.cli.table import clean, cut
+from rekindle.client.errors import BadFile
+from rekindle.client.table import clean, cut
 from rekindle.detectors import Point
 
 TRUTHS = {"": False, "0": False, "false": False, "0.0": False, "1": True, "true": True, "1.0": True}

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from rekindle.cli.columns import Chosen
 from rekindle.cli.curves import points
-from rekindle.cli.errors import CommandFailed
-from rekindle.cli.table import Column, Style, clean, render
+from rekindle.client.errors import CommandFailed
+from rekindle.client.table import Column, Style, clean, render
 from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, Verdict
 
 PICTURES: Final = (".png", ".svg")

@@ -18,14 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.client import Client, is_loopback
-from rekindle.cli.errors import CliError, Exit, Misused, NotFound, Unreachable
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import DEFAULT_STACK, add_options, connected
+from rekindle.client.api import Client, is_loopback
+from rekindle.client.errors import CliError, Exit, Misused, NotFound, Unreachable
+from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
-from rekindle.doctor.account import Account
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.base.findings import Finding, Severity, counted, has_errors
 from rekindle.doctor.examine import Given, examine
-from rekindle.doctor.findings import Finding, Severity, counted, has_errors
 from rekindle.doctor.setup import ON_THIS_MACHINE, Service, ServiceRefused, Setup, look_at
 
 _COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.asking import key_of
-from rekindle.cli.client import path
-from rekindle.cli.errors import Exit, Misused
 from rekindle.cli.names import Kind, order
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import member, objects, span, step, windows, word
 from rekindle.cli.story import wrapped
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.client.api import path
+from rekindle.client.errors import Exit, Misused
+from rekindle.client.shapes import member, objects, span, step, windows, word
+from rekindle.client.table import Column, Style, clean, render
 from rekindle.signatures.words import action_word
 
 _ENDS = {

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from rekindle.cli.errors import Unreachable
 from rekindle.cli.service_files import service_root
-from rekindle.cli.table import clean
+from rekindle.client.errors import Unreachable
+from rekindle.client.table import clean
 
 START_LIMIT_S = 90.0  # importing moto and reading a store takes a few seconds; a loaded machine needs many more
 STOP_LIMIT_S = 15.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rekindle.cli.shapes import NOTHING, day_and_time, member, objects, word
+from rekindle.client.shapes import NOTHING, day_and_time, member, objects, word
 
 MAX_OVER: Final = 5  # holds that are over, the newest; the story below has each with its time
 

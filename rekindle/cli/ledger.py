@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rekindle.cli.errors import CommandFailed, Exit
 from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import day_and_time, member, objects, span, word
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
-from rekindle.quantities import NAMES
+from rekindle.client.errors import CommandFailed, Exit
+from rekindle.client.shapes import day_and_time, member, objects, span, word
+from rekindle.client.table import Column, Style, clean, render
+from rekindle.protocol.quantities import NAMES
 
 DEFAULT_DAYS: Final = 7
 _COUNTS: Final = ("steps_lost", "steps_saved", "gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved")

@@ -10,12 +10,12 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from typing import Any
 
 from rekindle.cli import checkpoints, classify, commands, completion, console, detect, doctor, run
-from rekindle.cli.errors import MEANINGS, CliError, CommandFailed, Exit
 from rekindle.cli.parsing import Parser
 from rekindle.cli.service_files import MIN_PYTHON, make_importable
-from rekindle.cli.table import clean
 from rekindle.cli.target import add_options
 from rekindle.cli.watching import watched
+from rekindle.client.errors import MEANINGS, CliError, CommandFailed, Exit
+from rekindle.client.table import clean
 
 COMMANDS = "rekindle.commands"  # entry points of packages that bring commands of their own
 

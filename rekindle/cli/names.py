@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from rekindle.cli.client import Client, path
-from rekindle.cli.errors import CliError, Misused, NotFound
 from rekindle.cli.parsing import did_you_mean
-from rekindle.cli.shapes import member, objects
-from rekindle.cli.table import clean
+from rekindle.client.api import Client, path
+from rekindle.client.errors import CliError, Misused, NotFound
+from rekindle.client.shapes import member, objects
+from rekindle.client.table import clean
 
 MAX_PAGES: Final = 20  # of 100: what is looked through for a name that does not exist
 _PAGE: Final = 100

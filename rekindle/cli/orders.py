@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.asking import ask, key_of, taken
-from rekindle.cli.client import path
-from rekindle.cli.errors import CommandFailed, Exit, Misused
 from rekindle.cli.names import Kind, order, read
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import member, step, word
-from rekindle.cli.table import clean
 from rekindle.cli.target import connected
+from rekindle.client.api import path
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.shapes import member, step, word
+from rekindle.client.table import clean
 
 _CLOSED = ("recovered", "stopped", "handed_over")
 

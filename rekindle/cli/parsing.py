@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
-from rekindle.cli.table import clean
+from rekindle.client.table import clean
 
 MAX_SUGGESTED: Final = 3
 # Source: argparse._check_value of Python 3.11 to 3.14; the newer ones leave the quotes away.

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli.asking import ask, key_of
-from rekindle.cli.client import path
-from rekindle.cli.errors import BadFile, CommandFailed, Exit
 from rekindle.cli.names import Kind, read
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import day_and_time, member, objects, word
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.client.api import path
+from rekindle.client.errors import BadFile, CommandFailed, Exit
+from rekindle.client.shapes import day_and_time, member, objects, word
+from rekindle.client.table import Column, Style, clean, render
 
 MAX_BYTES: Final = 64 * 1024  # far beyond what the service takes (8 KB)
 

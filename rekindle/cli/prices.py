@@ -12,12 +12,12 @@ from datetime import date
 from typing import Any, Final
 
 from rekindle.cli.asking import ask, key_of
-from rekindle.cli.errors import Exit, Misused
 from rekindle.cli.policies import read_document
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import member, objects, word
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.client.errors import Exit, Misused
+from rekindle.client.shapes import member, objects, word
+from rekindle.client.table import Column, Style, clean, render
 
 _TYPE: Final = re.compile(r"(ml\.)?[a-z0-9][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")

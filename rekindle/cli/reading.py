@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rekindle.cli.client import Client
 from rekindle.cli.names import Kind, read
-from rekindle.cli.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
 from rekindle.cli.story import tell
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
 from rekindle.cli.watching import finish_if
+from rekindle.client.api import Client
+from rekindle.client.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
+from rekindle.client.table import Column, Style, clean, render
 
 PAGE = 100  # the API's largest page
 CLOSED_BESIDE = 10  # closed Incidents shown below the open ones: how yesterday ended

@@ -10,12 +10,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rekindle.cli import reading
-from rekindle.cli.client import is_loopback, pool
-from rekindle.cli.errors import CommandFailed, Misused, TryAgain
 from rekindle.cli.names import Kind, read
-from rekindle.cli.shapes import day_and_time, word
-from rekindle.cli.table import clean
 from rekindle.cli.target import connected
+from rekindle.client.api import is_loopback, pool
+from rekindle.client.errors import CommandFailed, Misused, TryAgain
+from rekindle.client.shapes import day_and_time, word
+from rekindle.client.table import clean
 
 MAX_PAGE_BYTES: Final = 5_000_000
 

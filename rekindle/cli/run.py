@@ -16,12 +16,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rekindle.agent.slurm import comment as comments
-from rekindle.cli.errors import CommandFailed, Exit, Misused
 from rekindle.cli.sbatch import Sbatch, read_command
-from rekindle.cli.table import clean
-from rekindle.headnode.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, check_cluster, first_attempt
-from rekindle.mailbox import (
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.table import clean
+from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, check_cluster, first_attempt
+from rekindle.protocol.mailbox import (
     ENV_ATTEMPT_NAME,
     ENV_BUS,
     ENV_CHECKPOINT_DIR,
@@ -30,6 +29,7 @@ from rekindle.mailbox import (
     MailboxError,
     Place,
 )
+from rekindle.slurm_agent.reading import comment as comments
 
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SUBMITTED: Final = re.compile(r"(?:Submitted batch job )?([0-9]{1,10})(?:;\S+)?(?: on cluster \S+)?")
@@ -148,7 +148,7 @@ def _environment(args: argparse.Namespace, mailbox: str, cluster: str) -> dict[s
 
 def _cluster(env: Mapping[str, str]) -> str:
     """The name that the cluster's agent uses too. Raises: CommandFailed where nothing says it."""
-    from rekindle.monitor.slurm import cluster_of  # only here: the monitor is much to import for a command line
+    from rekindle.monitor.mail.slurm import cluster_of  # only here: the monitor is much to import for a command line
 
     try:
         name = cluster_of(env)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.cli.errors import Misused
+from rekindle.client.errors import Misused
 
 MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # Source: slurm.conf, max_script_size, default 4 MB
 LONG: Final[Mapping[str, str]] = {  # the short options that matter here, and those of the same place in the table below

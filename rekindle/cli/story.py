@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from rekindle.cli.held import held, questions
-from rekindle.cli.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
-from rekindle.cli.table import TONES, Column, Style, clean, render, width
-from rekindle.quantities import NAMES
+from rekindle.client.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
+from rekindle.client.table import TONES, Column, Style, clean, render, width
+from rekindle.protocol.quantities import NAMES
 
 READING_WIDTH = 100  # a line of text beyond this is hard to read, and off a terminal there is no width to ask for
 INDENT = " " * 12

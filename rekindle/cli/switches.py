@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.asking import ask, key_of
-from rekindle.cli.errors import CommandFailed, Exit, Misused
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import day_and_time, member, word
-from rekindle.cli.table import Style, clean
 from rekindle.cli.target import connected
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.shapes import day_and_time, member, word
+from rekindle.client.table import Style, clean
 
 
 def set_paused(args: argparse.Namespace) -> int:

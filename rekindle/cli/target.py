@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.client import Client, check_url, region_of, signer
 from rekindle.cli.embedded import serving
-from rekindle.cli.errors import Misused, Unreachable
-from rekindle.cli.table import clean
+from rekindle.client.api import Client, check_url, region_of, signer
+from rekindle.client.errors import Misused, Unreachable
+from rekindle.client.table import clean
 
 DEMO_STORE = Path("build/demo")
 DEFAULT_STACK = "rekindle"

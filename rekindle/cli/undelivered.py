@@ -7,11 +7,11 @@ import sys
 from typing import Final
 
 from rekindle.cli.asking import key_of
-from rekindle.cli.errors import Exit
 from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.shapes import day_and_time, member, objects, word
-from rekindle.cli.table import Column, Style, clean, render
 from rekindle.cli.target import connected
+from rekindle.client.errors import Exit
+from rekindle.client.shapes import day_and_time, member, objects, word
+from rekindle.client.table import Column, Style, clean, render
 
 _SHOWN: Final = 10  # of one look: SQS gives ten messages at once
 _COLUMNS: Final = tuple(Column(title) for title in ("said", "severity", "channel", "incident", "title", "why"))

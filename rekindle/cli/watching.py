@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, TextIO
 
-from rekindle.cli.errors import Exit, ServiceFailed, TryAgain, Unreachable
-from rekindle.cli.table import clean
 from rekindle.cli.target import connected
+from rekindle.client.errors import Exit, ServiceFailed, TryAgain, Unreachable
+from rekindle.client.table import clean
 from rekindle.compat import UTC
 
 EVERY_S: Final = 5.0

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from rekindle.cli.shapes import member, moment, objects, word
+from rekindle.client.shapes import member, moment, objects, word
 from rekindle.console.charts import Chart, Curve, Mark, MarkKind, draw
 from rekindle.console.strokes import Axis, Point, gaps_of
 

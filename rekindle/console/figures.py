@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rekindle.cli.shapes import member, objects, word
+from rekindle.client.shapes import member, objects, word
 from rekindle.console import words
 from rekindle.console.titles import HEADINGS, TITLES
 from rekindle.console.words import NOTHING

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rekindle.cli.client import path
-from rekindle.cli.errors import CliError
-from rekindle.cli.shapes import word
+from rekindle.client.api import path
+from rekindle.client.errors import CliError
+from rekindle.client.shapes import word
 from rekindle.console.site import Answer, Asked, Note, Site, route
 
 MAX_COMMENT_CHARS: Final = 250

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rekindle.cli.client import path
-from rekindle.cli.shapes import member, moment, objects
+from rekindle.client.api import path
+from rekindle.client.shapes import member, moment, objects
 from rekindle.console import curves
 from rekindle.console.charts import Chart
 from rekindle.console.reads import Panel, ask

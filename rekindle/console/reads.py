@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rekindle.cli.client import Client
-from rekindle.cli.errors import CliError, NotFound
+from rekindle.client.api import Client
+from rekindle.client.errors import CliError, NotFound
 
 MAX_AT_ONCE: Final = 8
 # A sum over a thousand Incidents is some thirty calls to AWS, and a page refreshes itself every few seconds.

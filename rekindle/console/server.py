@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from rekindle.cli.client import Client, pool
+from rekindle.client.api import Client, pool
 from rekindle.compat import UTC
 from rekindle.console.gate import OPEN, SECURITY_HEADERS, Gate, Refusal
 from rekindle.console.reads import MAX_AT_ONCE

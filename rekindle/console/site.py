@@ -16,9 +16,9 @@ from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from rekindle.cli.client import Client, path
-from rekindle.cli.shapes import member, objects, short_step, span, step, windows
 from rekindle.cli.story import what_was_seen
+from rekindle.client.api import Client, path
+from rekindle.client.shapes import member, objects, short_step, span, step, windows
 from rekindle.console import figures
 from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rekindle.quantities import NAMES, heading
+from rekindle.protocol.quantities import NAMES, heading
 
 TIMES: Final = "Times"
 COST: Final = "Lost and saved"

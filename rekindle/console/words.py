@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from rekindle.cli import shapes
-from rekindle.cli.shapes import moment, span
-from rekindle.cli.table import clean
+from rekindle.client import shapes
+from rekindle.client.shapes import moment, span
+from rekindle.client.table import clean
 from rekindle.signatures.words import action_word, fault_word
 
 NOTHING: Final = "–"

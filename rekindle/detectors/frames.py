@@ -1,6 +1,6 @@
 """Stack texts of training processes: which frames the training thread is in, and whether it waits for other ranks.
 
-Two shapes are read: the monitor's own (`rekindle.monitor.stacks`, innermost frame last) and `faulthandler`'s
+Two shapes are read: the monitor's own (`rekindle.monitor.base.stacks`, innermost frame last) and `faulthandler`'s
 (innermost first, "most recent call first"). A text is never trusted: what cannot be read is no frame. Pure.
 """
 
@@ -70,7 +70,9 @@ WAITS: Final = (
     Wait("deepspeed/comm/torch.py", (), "DeepSpeed: the same, its torch backend"),
     Wait("megatron/core/pipeline_parallel/p2p_communication.py", (), "Megatron-LM: send and receive between stages"),
     Wait("rekindle/integrations/gang.py", ("wait_for",), "the integrations: for the other ranks' parts", is_whole=True),
-    Wait("rekindle/monitor/agreement.py", ("_ask", "hold"), "the monitor's own agreement, bounded", is_whole=True),
+    Wait(
+        "rekindle/monitor/saving/agreement.py", ("_ask", "hold"), "the monitor's own agreement, bounded", is_whole=True
+    ),
 )
 
 # The bottom of any wait: says nothing about what is waited for.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from rekindle.detectors.points import Severity, Trouble, Verdict
-from rekindle.mailbox import RunPhase
+from rekindle.protocol.mailbox import RunPhase
 
 WINDOW = 512  # remembers a slow step that comes once per few hundred (logging, an epoch's end)
 WARMUP = 3  # compilation, autotuning and cold caches make the first steps say nothing about the later ones

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rekindle.mailbox import LossState
+from rekindle.protocol.mailbox import LossState
 
 REARM_AFTER = 10  # finite values in a row; a run with fp16 loss scaling may show single infinities and must not spam
 

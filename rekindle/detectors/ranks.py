@@ -20,7 +20,7 @@ from typing import Final
 
 from rekindle.compat import StrEnum
 from rekindle.detectors.frames import Frame, training_frames, waits_in
-from rekindle.reports import RankReport, ReportKind
+from rekindle.protocol.reports import RankReport, ReportKind
 
 STRONG: Final = 0.8
 KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, few enough to be equal on equal ranks

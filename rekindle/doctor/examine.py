@@ -9,25 +9,25 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.doctor import gather as reads
-from rekindle.doctor import provisioning as legacy
-from rekindle.doctor import whiteboard
-from rekindle.doctor.access import role_findings
-from rekindle.doctor.account import Account
-from rekindle.doctor.batch import Batch, read_batch
-from rekindle.doctor.batch_rules import batch_findings
-from rekindle.doctor.capacity import plan_findings, quota_findings
-from rekindle.doctor.facts import AccountFacts, Missing, ScriptFacts, Unread
-from rekindle.doctor.findings import Finding, error, in_order, quoted, unknown
-from rekindle.doctor.ids import Id
-from rekindle.doctor.live import agent_findings, cluster_findings, difference_findings
-from rekindle.doctor.network import network_findings
-from rekindle.doctor.provisioning import Provisioning
-from rekindle.doctor.reading import Unreadable, json_object, read_file
-from rekindle.doctor.request import cluster_rules, request_rules
-from rekindle.doctor.shapes import request_findings
-from rekindle.doctor.storage import PROVISIONING_NAME, fsx_findings, script_findings
-from rekindle.doctor.subject import Kind, Subject, from_described, from_request
+from rekindle.doctor.aws import cluster_state as whiteboard
+from rekindle.doctor.aws import gather as reads
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.aws.shapes import request_findings
+from rekindle.doctor.base.facts import AccountFacts, Missing, ScriptFacts, Unread
+from rekindle.doctor.base.findings import Finding, error, in_order, quoted, unknown
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.reading import Unreadable, json_object, read_file
+from rekindle.doctor.base.subject import Kind, Subject, from_described, from_request
+from rekindle.doctor.batch.rules import batch_findings
+from rekindle.doctor.batch.script import Batch, read_batch
+from rekindle.doctor.cluster import provisioning as legacy
+from rekindle.doctor.cluster.access import role_findings
+from rekindle.doctor.cluster.capacity import plan_findings, quota_findings
+from rekindle.doctor.cluster.live import agent_findings, cluster_findings, difference_findings
+from rekindle.doctor.cluster.network import network_findings
+from rekindle.doctor.cluster.provisioning import Provisioning
+from rekindle.doctor.cluster.request import cluster_rules, request_rules
+from rekindle.doctor.cluster.storage import PROVISIONING_NAME, fsx_findings, script_findings
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # botocore, ClusterName
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a-z0-9]{12}")  # botocore, ClusterArn

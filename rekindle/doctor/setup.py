@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from rekindle.doctor.account import Account
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.aws.run_reads import bucket_of, read_run
+from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
+from rekindle.doctor.base.findings import Finding, error, in_order, unknown, warning
+from rekindle.doctor.base.ids import Id
 from rekindle.doctor.examine import Given, examine
-from rekindle.doctor.findings import Finding, error, in_order, unknown, warning
-from rekindle.doctor.ids import Id
-from rekindle.doctor.run_reads import bucket_of, read_run
-from rekindle.doctor.runs import run_findings
-from rekindle.doctor.stack import StackFacts, bucket_findings, stack_findings
-from rekindle.doctor.stack_reads import read_notifies, read_stack
+from rekindle.doctor.stack.rules import StackFacts, bucket_findings, stack_findings
+from rekindle.doctor.stack.runs import run_findings
 
 MAX_JOBS: Final = 200  # each costs a few calls; a check is for a person who waits for it
 _PAGE: Final = 100

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.compat import StrEnum
-from rekindle.doctor.ids import Id
+from rekindle.doctor.base.ids import Id
 
 
 class Area(StrEnum):

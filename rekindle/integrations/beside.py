@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rekindle.integrations.gang import all_done, rank_and_world, store
-from rekindle.mailbox import ENV_ATTEMPT_NAME
-from rekindle.monitor.leftovers import FOLDER_MARK, remove_leftovers
-from rekindle.monitor.settings import process_environment
+from rekindle.monitor.base.settings import process_environment
+from rekindle.monitor.saving.leftovers import FOLDER_MARK, remove_leftovers
+from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME
 
 _OWN = secrets.token_hex(8)
 _cleaned: set[Path] = set()

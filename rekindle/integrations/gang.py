@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from rekindle.monitor import Exchange, Monitor
 from rekindle.monitor import start as start_monitor
-from rekindle.monitor.saving import SaveFunction
-from rekindle.monitor.settings import process_environment
+from rekindle.monitor.base.settings import process_environment
+from rekindle.monitor.saving.saved import SaveFunction
 
 SHARE_S: Final = 120.0  # for what rank 0 knows at the start, where it may look at many checkpoints first
 PARTS_S: Final = 1800.0  # for the slowest rank's part of a save

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rekindle.monitor.guard import guarded
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.guard import guarded
+from rekindle.monitor.base.trouble import logger
 
 __all__ = ["Guarded", "guarded"]
 

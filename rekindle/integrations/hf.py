@@ -25,10 +25,10 @@ from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of, resume_path
 from rekindle.integrations.rng import tell_of_draws
-from rekindle.mailbox import ResumePlan
 from rekindle.monitor import Monitor
-from rekindle.monitor.settings import process_environment, rank_from_env
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.settings import process_environment, rank_from_env
+from rekindle.monitor.base.trouble import logger
+from rekindle.protocol.mailbox import ResumePlan
 
 
 class RekindleCallback(Guarded, TrainerCallback):

@@ -20,8 +20,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from rekindle.integrations.losses import StepLoss
 from rekindle.integrations.together import Together
 from rekindle.monitor import Monitor
-from rekindle.monitor.guard import must_pass
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.trouble import logger
 
 MARK = "is_rekindles"
 _MAX_FRAMES = 12  # from a callback up to the Trainer that calls it

@@ -7,8 +7,8 @@ from typing import Any
 
 from rekindle.compat import Self
 from rekindle.integrations.gang import rank_and_world
-from rekindle.mailbox import ResumePlan
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.trouble import logger
+from rekindle.protocol.mailbox import ResumePlan
 
 
 class WindowedSampler:

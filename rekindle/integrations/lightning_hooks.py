@@ -16,9 +16,9 @@ from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss, learning_rate
 from rekindle.integrations.rng import gathered_rng, restore_rng
 from rekindle.integrations.together import Together
-from rekindle.mailbox import ResumePlan
 from rekindle.monitor import Monitor
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.trouble import logger
+from rekindle.protocol.mailbox import ResumePlan
 
 RNG_KEY = "rekindle_rng"  # in Lightning's checkpoint: one entry per rank
 

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from rekindle.monitor import Monitor
-from rekindle.monitor.compiler import hide_from_compiler
-from rekindle.monitor.guard import PASS
-from rekindle.monitor.trouble import logger
-from rekindle.monitor.values import Captured, capture, is_pending, is_ready, read
+from rekindle.monitor.base.compiler import hide_from_compiler
+from rekindle.monitor.base.guard import PASS
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.values import Captured, capture, is_pending, is_ready, read
 
 GRADIENT, LOSS = "gradient", "loss"
 PARAMETERS = 4  # that are looked at: the first one, and others spread over the model for its branches

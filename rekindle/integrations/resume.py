@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rekindle.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_RESUME_URI
 from rekindle.monitor import Monitor, start
-from rekindle.monitor.settings import process_environment
+from rekindle.monitor.base.settings import process_environment
+from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_RESUME_URI
 
 
 def path_of(monitor: Monitor) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from rekindle.integrations.gang import gathered, rank_and_world
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.trouble import logger
 
 _B = TypeVar("_B")
 GATHER_S = 60.0  # the ranks are at the same step; the slowest comes within its own part of it

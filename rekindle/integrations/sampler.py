@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.utils.data import Sampler, get_worker_info
 
 from rekindle.integrations.rng import quietly, seed_draws
-from rekindle.mailbox import ResumePlan
+from rekindle.protocol.mailbox import ResumePlan
 
 _B = TypeVar("_B")
 _ORDER = ("samples", "batch_size", "world_size", "accumulate", "seed", "shuffle")  # what the order depends on

@@ -21,8 +21,8 @@ from typing import Any, Final
 import torch
 
 from rekindle.integrations.gang import all_done, rank_and_world, store
-from rekindle.monitor.guard import must_pass
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.trouble import logger
 
 WRITING, REPLACED = ".rekindle-writing", ".rekindle-replaced"  # ends of names that no framework reads as a checkpoint
 

@@ -24,7 +24,25 @@ from contextlib import suppress
 from functools import partial
 
 from rekindle.detectors import LossKind
-from rekindle.mailbox import (
+from rekindle.monitor import lifetime
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import Clock, SystemClock
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.settings import Config, host_from_env, process_environment, rank_from_env
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.live import LiveMonitor
+from rekindle.monitor.mail.bounded import BoundedBox, BoundedClients, Budget, load_boto3
+from rekindle.monitor.mail.boxes import Box, open_box
+from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
+from rekindle.monitor.mail.slurm import Told, hear, is_on_slurm, patiently
+from rekindle.monitor.saving.leftovers import remove_leftovers
+from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
+from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveResult, Upload, local_path
+from rekindle.monitor.sharing import Share, shared
+from rekindle.monitor.silent import Monitor
+from rekindle.monitor.stops.signals import hold, numbers_of
+from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
     ENV_BUS,
@@ -36,24 +54,6 @@ from rekindle.mailbox import (
     ResumePlan,
     check_id,
 )
-from rekindle.monitor import lifetime
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.bounded import BoundedBox, BoundedClients, Budget, load_boto3
-from rekindle.monitor.boxes import Box, open_box
-from rekindle.monitor.clock import Clock, SystemClock
-from rekindle.monitor.exchange import Exchange, Paced, exchange_of
-from rekindle.monitor.guard import must_pass
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.leftovers import remove_leftovers
-from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
-from rekindle.monitor.saving import LATER, SaveFunction, SaveResult, Upload, local_path
-from rekindle.monitor.settings import Config, host_from_env, process_environment, rank_from_env
-from rekindle.monitor.sharing import Share, shared
-from rekindle.monitor.signals import hold, numbers_of
-from rekindle.monitor.silent import Monitor
-from rekindle.monitor.slurm import Told, hear, is_on_slurm, patiently
-from rekindle.monitor.trouble import logger
 
 __all__ = ["start", "Monitor", "SaveResult", "LATER", "Config", "Exchange"]
 

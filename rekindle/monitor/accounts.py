@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 
 from rekindle.detectors import Severity, Verdict
 from rekindle.detectors.nonfinite import classify
-from rekindle.mailbox import Beat, CheckpointReply, LossState, Manifest, ManifestFile, RunPhase
-from rekindle.monitor.clock import Clock
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.judge import Judge, number, plain
-from rekindle.monitor.losses import SETTLE_S, Losses
-from rekindle.monitor.outbox import EventType, Outbox
-from rekindle.monitor.saving import SaveJob
-from rekindle.monitor.seat import Seat
-from rekindle.monitor.stall import StallWatch
-from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import logger
-from rekindle.monitor.voice import Voice
-from rekindle.reports import RankReport
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.liveness.stall import StallWatch
+from rekindle.monitor.loss.judge import Judge, number, plain
+from rekindle.monitor.loss.judging_rank import Seat
+from rekindle.monitor.loss.losses import SETTLE_S, Losses
+from rekindle.monitor.mail.outbox import EventType, Outbox
+from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.saving.saved import SaveJob
+from rekindle.protocol.mailbox import Beat, CheckpointReply, LossState, Manifest, ManifestFile, RunPhase
+from rekindle.protocol.reports import RankReport
 
 
 class Accounts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from rekindle.mailbox import MAX_STEP
-from rekindle.monitor.metrics import as_number
-from rekindle.monitor.trouble import Trouble
+from rekindle.monitor.base.metrics import as_number
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.protocol.mailbox import MAX_STEP
 
 MAX_TIMEOUT_S = 86_400.0  # a day; `Event.wait` and `Thread.join` refuse what is longer than some 290 years
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from rekindle.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
-from rekindle.monitor.agree import Plan
-from rekindle.monitor.agreement import Agreement
-from rekindle.monitor.clock import Clock
-from rekindle.monitor.guard import must_pass
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.link import ServiceLink
-from rekindle.monitor.outbox import EventType
-from rekindle.monitor.requests import Requests
-from rekindle.monitor.saving import LATER, SaveFunction, SaveJob, SaveResult, as_result
-from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble, logger
-from rekindle.monitor.voice import Voice
+from rekindle.monitor.mail.outbox import EventType
+from rekindle.monitor.mail.requests import Requests
+from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.saving.agreement import Agreement
+from rekindle.monitor.saving.agreement_terms import Plan
+from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
+from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
 
 SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
 

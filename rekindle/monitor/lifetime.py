@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Collection
 from typing import Protocol
 
-from rekindle.monitor.guard import must_pass
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.trouble import logger
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.trouble import logger
 
 TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads go on with the rest
 WHY = "another monitor has started in this process"

@@ -6,20 +6,20 @@ import threading
 import time
 from collections.abc import Callable
 
-from rekindle.mailbox import ReplyOutcome, parse_key
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import Box
-from rekindle.monitor.clock import Clock
-from rekindle.monitor.hasher import Hasher
-from rekindle.monitor.mail import Mail
-from rekindle.monitor.requests import Requests
-from rekindle.monitor.saving import SaveJob, Upload
-from rekindle.monitor.seal import Sealer
-from rekindle.monitor.settings import Config
-from rekindle.monitor.timed import TimedBox
-from rekindle.monitor.trouble import Trouble
-from rekindle.monitor.worker import Worker
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.mailbox_thread import Mail
+from rekindle.monitor.mail.requests import Requests
+from rekindle.monitor.mail.timed import TimedBox
+from rekindle.monitor.saving.hasher import Hasher
+from rekindle.monitor.saving.saved import SaveJob, Upload
+from rekindle.monitor.saving.seal import Sealer
+from rekindle.protocol.mailbox import ReplyOutcome, parse_key
 
 # How much longer than its time-out the end of a run takes while an emergency checkpoint has no manifest yet, or its
 # answer is not written. What sends SIGTERM kills 30 s later at the earliest (torchrun, Kubernetes), SageMaker after

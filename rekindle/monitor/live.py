@@ -29,44 +29,44 @@ from typing import Any
 
 from rekindle.detectors import LossKind, StragglerWatch
 from rekindle.detectors.frames import training_frames, waits_in
-from rekindle.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.agree import Bounds, Plan, Wish
-from rekindle.monitor.agreement import Agreement
 from rekindle.monitor.arguments import seconds, step_number, timeout
-from rekindle.monitor.asked import WORD
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import Box
-from rekindle.monitor.clock import Clock
-from rekindle.monitor.compiler import hide_from_compiler
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.compiler import hide_from_compiler
+from rekindle.monitor.base.guard import guarded, must_pass
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.metrics import Sample
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.base.stacks import capture_stacks, stack_of
+from rekindle.monitor.base.state import BadStretch, RunState
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.emergency import Saver
-from rekindle.monitor.exchange import Exchange
-from rekindle.monitor.guard import guarded, must_pass
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.judge import Judge
-from rekindle.monitor.leading import Hooks, Leader
 from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
-from rekindle.monitor.losses import Losses
-from rekindle.monitor.metrics import Sample
-from rekindle.monitor.negotiation import Negotiation
-from rekindle.monitor.outbox import EventType, Outbox
-from rekindle.monitor.phases import Phase
-from rekindle.monitor.reporter import Reporter
-from rekindle.monitor.requests import Requests
-from rekindle.monitor.saving import SaveFunction, SaveResult, Upload, local_path
-from rekindle.monitor.seat import Seat
-from rekindle.monitor.settings import Config
+from rekindle.monitor.liveness.phases import Phase
+from rekindle.monitor.liveness.reporter import Reporter
+from rekindle.monitor.liveness.stall import StallWatch
+from rekindle.monitor.liveness.watchdog import Watchdog
+from rekindle.monitor.loss.judge import Judge
+from rekindle.monitor.loss.judging_rank import Seat
+from rekindle.monitor.loss.losses import Losses
+from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.exchange import Exchange
+from rekindle.monitor.mail.outbox import EventType, Outbox
+from rekindle.monitor.mail.requests import Requests
+from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.saving.agreement import Agreement
+from rekindle.monitor.saving.agreement_terms import Bounds, Plan, Wish
+from rekindle.monitor.saving.leading import Hooks, Leader
+from rekindle.monitor.saving.negotiation import Negotiation
+from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.silent import Monitor
-from rekindle.monitor.stacks import capture_stacks, stack_of
-from rekindle.monitor.stall import StallWatch
-from rekindle.monitor.state import BadStretch, RunState
-from rekindle.monitor.stopping import Stopping
-from rekindle.monitor.trouble import logger
-from rekindle.monitor.voice import Voice
-from rekindle.monitor.watchdog import Watchdog
-from rekindle.monitor.worker import Worker
-from rekindle.reports import MAX_REPORT_STACKS_CHARS
+from rekindle.monitor.stops.stacks_on_signal import WORD
+from rekindle.monitor.stops.stopping import Stopping
+from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
+from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 
 FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRACE_S` for the one exception
 LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks

@@ -10,7 +10,9 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from rekindle.mailbox import (
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.mail.slurm import Told
+from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_BUS,
     ENV_INCIDENT,
@@ -19,8 +21,6 @@ from rekindle.mailbox import (
     MailboxError,
     ResumePlan,
 )
-from rekindle.monitor.slurm import Told
-from rekindle.monitor.trouble import logger
 
 Share = Callable[[str], str]  # rank 0's text, on every rank; a collective
 _TOLD = (ENV_JOB_ID, ENV_ATTEMPT, ENV_INCIDENT)

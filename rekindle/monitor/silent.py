@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from rekindle.mailbox import ResumePlan
-from rekindle.monitor.guard import guarded
-from rekindle.monitor.trouble import Trouble
+from rekindle.monitor.base.guard import guarded
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.protocol.mailbox import ResumePlan
 
 
 class Monitor:

@@ -1,6 +1,6 @@
 """Fault classes: the one vocabulary of what is wrong with a run, for the service and for what runs beside the training.
 
-`chalicelib.domain.faults` re-exports it.
+`rekindle.signatures.faults` re-exports it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "unclear": "not clear yet",
 }
 
-# An Action's name -> what it does. Source: the docstrings of domain/actions.py and domain/node_actions.py.
+# An Action's name -> what it does. Source: the docstrings of domain/model/action.py and domain/model/node_actions.py.
 ACTIONS: Final[Mapping[str, str]] = {
     "RequestCheckpoint": "ask for an emergency checkpoint",
     "StopJob": "stop the run",

@@ -13,11 +13,11 @@ from botocore.config import Config
 from botocore.exceptions import ReadTimeoutError
 from moto import mock_aws
 
-from chalicelib.adapters.dynamodb import DynamoIncidentStore, DynamoJobRegistry
-from chalicelib.adapters.errors import drain_unlisted
+from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
+from chalicelib.aws.errors import drain_unlisted
 from chalicelib.ports import IncidentStore, JobRegistry
-from localcloud.moto_memory import remember
-from localcloud.template import create_table
+from localcloud.aws.moto_memory import remember
+from localcloud.aws.template import create_table
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from rekindle.signatures.faults import FaultClass
 
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/k3v9m2x7q1ab"

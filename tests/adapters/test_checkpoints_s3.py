@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from chalicelib.adapters import discovered_s3
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.domain.actions import Done, QuarantineCheckpoint
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import CheckpointView
+from chalicelib.aws.s3 import discovered as discovered_s3
+from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.domain.model.action import Done, QuarantineCheckpoint
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import CheckpointView
 from tests.adapters.samples import T0, attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, S3Desk, s3_side
 from tests.checkpoints.made import LAYOUTS, layout, torch_archive, trainer_state

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from chalicelib.adapters.cluster_nodes import BATCH, SageMakerClusterNodes
-from chalicelib.domain.actions import Done
-from chalicelib.domain.errors import NotAuthorized, Throttled
-from chalicelib.domain.nodes import GroupRole, InstanceState, NodeRecovery
+from chalicelib.aws.sagemaker.cluster_nodes import BATCH, SageMakerClusterNodes
+from chalicelib.domain.model.action import Done
+from chalicelib.domain.model.errors import NotAuthorized, Throttled
+from chalicelib.domain.model.node import GroupRole, InstanceState, NodeRecovery
 from localcloud.cloud import Cloud
 
 MINUTE = timedelta(minutes=1)

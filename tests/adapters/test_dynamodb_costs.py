@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-import chalicelib.adapters
-from chalicelib.adapters.dynamodb import DynamoIncidentStore, DynamoJobRegistry
-from chalicelib.adapters.incident_store import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
-from chalicelib.domain.errors import DependencyUnavailable, Throttled
-from chalicelib.domain.incidents import Phase
+import chalicelib.aws
+from chalicelib.aws.dynamodb.incidents import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
+from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
+from chalicelib.domain.model.errors import DependencyUnavailable, Throttled
+from chalicelib.domain.model.incident import Phase
 from chalicelib.ports import Joined
-from localcloud.template import create_table
+from localcloud.aws.template import create_table
 from tests.adapters.conftest import TABLE, Shelf, Wire
 from tests.adapters.samples import T0, at, attempt, incident, job, line, signal
 
@@ -220,5 +220,5 @@ def test_a_timeline_line_is_bounded(opened: Shelf) -> None:
 
 
 def test_nothing_in_the_adapters_ever_scans() -> None:
-    folder = Path(chalicelib.adapters.__file__).parent
+    folder = Path(chalicelib.aws.__file__).parent
     assert [path.name for path in folder.glob("*.py") if ".scan" in path.read_text()] == []

@@ -14,8 +14,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from chalicelib.adapters.errors import MEANING, AwsRefusal, call, drain_unlisted
-from chalicelib.domain.errors import (
+from chalicelib.aws.errors import MEANING, AwsRefusal, call, drain_unlisted
+from chalicelib.domain.model.errors import (
     CapacityUnavailable,
     DependencyUnavailable,
     NotAuthorized,

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.headnodes import QUEUE_ATTRIBUTES, S3HeadNodes
-from chalicelib.domain.errors import DependencyUnavailable, Permanent
-from chalicelib.domain.known import Known, Unknown
+from chalicelib.aws.s3.cluster_state import QUEUE_ATTRIBUTES, S3HeadNodes
+from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.ports import HeadNodes
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc, SlurmState
-from rekindle.headnode.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
-from rekindle.headnode.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc, SlurmState
+from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
 from tests.adapters.conftest import make_client
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock

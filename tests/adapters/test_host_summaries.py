@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.adapters.reports_s3 import MAX_PLACES, MAX_READS
-from chalicelib.domain.known import Known, Unknown
+from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.aws.s3.reports import MAX_PLACES, MAX_READS
+from chalicelib.domain.model.known import Known, Unknown
 from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, first_bad, minority
-from rekindle.reports import RankReport, ReportKind, report_key
-from rekindle.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
+from rekindle.protocol.reports import RankReport, ReportKind, report_key
+from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
 from simulation.store import MemoryObjects, MemoryS3
 from tests.adapters.samples import T0, job
 

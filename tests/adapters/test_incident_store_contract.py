@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.adapters.incident_store import MAX_INBOX
-from chalicelib.domain.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.signals import SignalKind, SignalSource
+from chalicelib.aws.dynamodb.incidents import MAX_INBOX
+from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.ports import IncidentStore, Joined
 from tests.adapters.conftest import Shelf
 from tests.adapters.samples import CLUSTER, T0, at, attempt, incident, job, line, signal

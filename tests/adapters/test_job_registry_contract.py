@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import SkipWindow
-from chalicelib.domain.jobs import Orchestrator
-from chalicelib.domain.known import Known, Unknown
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import SkipWindow
+from chalicelib.domain.model.job import Orchestrator
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.ports import JobRegistry
 from tests.adapters.conftest import Shelf
 from tests.adapters.samples import T0, at, attempt, incident, job, signal

@@ -10,13 +10,13 @@ from typing import Any
 import moto.s3.models
 import pytest
 
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.domain.actions import Done, QuarantineCheckpoint, RequestCheckpoint
-from chalicelib.domain.errors import VersionConflict
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.domain.model.action import Done, QuarantineCheckpoint, RequestCheckpoint
+from chalicelib.domain.model.errors import VersionConflict
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ports import Mailbox
-from rekindle.mailbox import (
+from rekindle.protocol.mailbox import (
     Beat,
     CheckpointReply,
     LossState,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from chalicelib.adapters import checkpoints_s3
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.domain.actions import Done
-from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.known import Known, Unknown
-from rekindle.mailbox import (
+from chalicelib.aws.s3 import checkpoints as checkpoints_s3
+from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.domain.model.action import Done
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.known import Known, Unknown
+from rekindle.protocol.mailbox import (
     OUTSIDE,
     Fence,
     ManifestFile,

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.mailbox_s3 import S3Mailbox
-from chalicelib.adapters.mailbox_signals import SlurmMailbox
-from chalicelib.domain.actions import Done, QuarantineCheckpoint, RequestCheckpoint
-from chalicelib.domain.errors import DependencyUnavailable, Permanent
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator
-from chalicelib.domain.known import Known, Unknown
-from rekindle.headnode.documents import AttemptDoc, FoundCheckpoint, FoundDoc, SlurmState
-from rekindle.headnode.names import found_key
-from rekindle.headnode.orders import Answer, Outcome, Verb
-from rekindle.mailbox import AttemptOrder, Plan, ResumePlan, plan_key
+from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
+from chalicelib.domain.model.action import Done, QuarantineCheckpoint, RequestCheckpoint
+from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
+from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.known import Known, Unknown
+from rekindle.protocol.cluster.documents import AttemptDoc, FoundCheckpoint, FoundDoc, SlurmState
+from rekindle.protocol.cluster.names import found_key
+from rekindle.protocol.cluster.orders import Answer, Outcome, Verb
+from rekindle.protocol.mailbox import AttemptOrder, Plan, ResumePlan, plan_key
 from tests.adapters.conftest import make_client
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock

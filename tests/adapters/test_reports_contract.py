@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.evidence import FORENSIC
-from chalicelib.domain.known import Known, Unknown
-from rekindle.mailbox import Beat, LossState, RunPhase, SaveKind, beat_key
-from rekindle.reports import RankReport, ReportKind, report_key
+from chalicelib.domain.model.evidence import FORENSIC
+from chalicelib.domain.model.known import Known, Unknown
+from rekindle.protocol.mailbox import Beat, LossState, RunPhase, SaveKind, beat_key
+from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.adapters.samples import T0, attempt, job
 from tests.adapters.test_mailbox_contract import VIEW, FakeDesk, S3Desk, Sides, s3, sides  # noqa: F401  fixtures
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Done, ResubmitJob
-from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.incidents import SkipWindow
-from chalicelib.domain.jobs import Job, Orchestrator
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.slurm import Submission
-from chalicelib.domain.slurm_states import STATUSES, fault_of_end, reason_of
-from chalicelib.orchestrators.schedulers import Schedulers
-from chalicelib.orchestrators.slurm import SlurmScheduler
-from rekindle.headnode.documents import AttemptDoc, EndedBy, SlurmState
-from rekindle.headnode.orders import Answer, Order, Outcome, Verb
-from rekindle.mailbox import AttemptOrder
+from chalicelib.domain.faults.slurm_states import STATUSES, fault_of_end, reason_of
+from chalicelib.domain.model.action import Done, ResubmitJob
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.incident import SkipWindow
+from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.platforms.schedulers import Schedulers
+from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.mailbox import AttemptOrder
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock, FakeMailbox, FakeScheduler
 

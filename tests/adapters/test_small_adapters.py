@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from chalicelib.adapters.clusters import SageMakerClusters
-from chalicelib.adapters.durable import LambdaExecutions, unqualified
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.errors import NotAuthorized, Retryable, Throttled
-from chalicelib.notify.bus import BusAnnouncer
-from chalicelib.notify.log import LogAnnouncer
+from chalicelib.aws.durable import LambdaExecutions, unqualified
+from chalicelib.aws.sagemaker.clusters import SageMakerClusters
+from chalicelib.channels.bus import BusAnnouncer
+from chalicelib.channels.log import LogAnnouncer
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.errors import NotAuthorized, Retryable, Throttled
 from chalicelib.ports import Notice
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import CLUSTER, T0

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.policies_ssm import SsmPolicies
-from chalicelib.adapters.quarantine_sqs import MAX_BODY_BYTES, SqsQuarantine
-from chalicelib.domain.errors import DependencyUnavailable, InvalidPolicy, UnknownEntity
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.aws.sqs.quarantine import MAX_BODY_BYTES, SqsQuarantine
+from chalicelib.aws.ssm.policies import SsmPolicies
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidPolicy, UnknownEntity
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.ports import Policies, Quarantine
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import T0

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from moto import mock_aws
 
-from chalicelib.domain.errors import DependencyUnavailable, UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.model.errors import DependencyUnavailable, UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.ports import Entry, IncidentStore, Joined
 from tests.adapters.conftest import Shelf, fake_shelf, real_shelf
 from tests.adapters.samples import at, attempt, incident, job, line, signal

@@ -11,14 +11,14 @@ import pytest
 from botocore.stub import Stubber
 
 from chalicelib.config import Settings
-from chalicelib.domain.actions import Done, ResubmitJob
-from chalicelib.domain.errors import NotOurs, Throttled
-from chalicelib.domain.incidents import SkipWindow
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.orchestrators import training_job
-from chalicelib.orchestrators.clone import clone_request
-from chalicelib.orchestrators.training_job import TrainingJobScheduler, redact, status_of
+from chalicelib.domain.model.action import Done, ResubmitJob
+from chalicelib.domain.model.errors import NotOurs, Throttled
+from chalicelib.domain.model.incident import SkipWindow
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.platforms.training_job import scheduler as training_job
+from chalicelib.platforms.training_job.clone import clone_request
+from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler, redact, status_of
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import job
 from tests.domain.policies import changed

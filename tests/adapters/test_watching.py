@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.items import key
-from chalicelib.adapters.saves_s3 import S3Saves
-from chalicelib.adapters.sweep_marks import DynamoSweepMarks
-from chalicelib.domain.errors import UnknownEntity
-from chalicelib.domain.jobs import AlarmMode, WatchPlan
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.orchestrators.training_job import TAG_ALARMS, TAG_LOSS, TAG_STEP, TrainingJobScheduler, watch_of
+from chalicelib.aws.dynamodb.items import key
+from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+from chalicelib.aws.s3.saves import S3Saves
+from chalicelib.domain.model.errors import UnknownEntity
+from chalicelib.domain.model.job import AlarmMode, WatchPlan
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.platforms.training_job.scheduler import TAG_ALARMS, TAG_LOSS, TAG_STEP, TrainingJobScheduler, watch_of
 from chalicelib.ports import SweepMark
 from tests.adapters.conftest import TABLE, Shelf
 from tests.adapters.samples import T0, attempt, job

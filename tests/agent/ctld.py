@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rekindle.agent.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, UnknownJob
-from rekindle.agent.verbs import ENDED
-from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
-from rekindle.headnode.names import parse_attempt
-from rekindle.headnode.node_states import is_ours
-from rekindle.headnode.orders import Order, Repair, Signal
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.node_states import is_ours
+from rekindle.protocol.cluster.orders import Order, Repair, Signal
+from rekindle.slurm_agent.base.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.slurm_agent.orders.verbs import ENDED
 
 START = datetime(2035, 1, 1, tzinfo=UTC)
 

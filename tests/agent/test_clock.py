@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from rekindle.agent.clock import AwsClock
+from rekindle.slurm_agent.base.clock import AwsClock
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent import keeping
-from rekindle.agent.leaving import give_back
-from rekindle.headnode.documents import EndedBy, SlurmState
-from rekindle.headnode.orders import Verb
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.orders import Verb
+from rekindle.slurm_agent.leaving import give_back
+from rekindle.slurm_agent.orders import journal_copy as keeping
 from tests.agent.ctld import job
 from tests.agent.world import World
 

@@ -11,10 +11,10 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from localcloud.cloud import Cloud
-from rekindle.agent.publisher import HEARTBEAT
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.names import spec_key
-from rekindle.headnode.orders import Order, Outcome, Signal, Verb
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.names import spec_key
+from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
+from rekindle.slurm_agent.publishing.publisher import HEARTBEAT
 from tests.agent.ctld import job
 from tests.agent.world import BUCKET, World
 

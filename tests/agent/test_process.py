@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
-from rekindle.headnode.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
-from rekindle.headnode.orders import Answer, Order, Outcome, Verb
+from localcloud.engine.clock import RealClock
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
+from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
 from tests.agent.slurm_commands import add_job, lay_out, state_of
 
 pytestmark = [pytest.mark.long, pytest.mark.process]

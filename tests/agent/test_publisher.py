@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from rekindle.agent.outbox import MAX_NEWS, Lane, Outbox
-from rekindle.agent.ports import News, NewsType, Reading
-from rekindle.agent.publisher import HEARTBEAT
-from rekindle.agent.store import BACK_TO_DISK_S, Store
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.orders import Outcome, Verb
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.orders import Outcome, Verb
+from rekindle.slurm_agent.base.ports import News, NewsType, Reading
+from rekindle.slurm_agent.base.store import BACK_TO_DISK_S, Store
+from rekindle.slurm_agent.publishing.outbox import MAX_NEWS, Lane, Outbox
+from rekindle.slurm_agent.publishing.publisher import HEARTBEAT
 from tests.agent.ctld import START, job
 from tests.agent.world import ManualClock, World
 
@@ -356,9 +356,9 @@ def test_deeds_are_told_from_the_journal(world: World) -> None:
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from rekindle.agent.outbox import Outbox
-from rekindle.agent.ports import Reading
-from rekindle.agent.store import Store
+from rekindle.slurm_agent.publishing.outbox import Outbox
+from rekindle.slurm_agent.base.ports import Reading
+from rekindle.slurm_agent.base.store import Store
 from tests.agent.world import ManualClock
 
 path, clock = Path(sys.argv[1]), ManualClock()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rekindle.agent.ports import NodeNow
-from rekindle.headnode.documents import AttemptDoc, SlurmState
-from rekindle.headnode.orders import Outcome, Repair, Signal, Verb
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.orders import Outcome, Repair, Signal, Verb
+from rekindle.slurm_agent.base.ports import NodeNow
 from tests.agent.ctld import job
 from tests.agent.world import World
 

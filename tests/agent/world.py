@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from localcloud.cloud import STACK, Cloud
-from rekindle.agent.aws import Clients
-from rekindle.agent.outbox import Outbox
-from rekindle.agent.ports import Advice, Ground, Parts, Reading, SlurmUnavailable
-from rekindle.agent.process import Agent
-from rekindle.agent.settings import Settings
-from rekindle.headnode.documents import AgentDoc, JobSpec
-from rekindle.headnode.names import agent_key, answer_key, order_key, queue_name, spec_key
-from rekindle.headnode.orders import Answer, Order, Verb
+from rekindle.protocol.cluster.documents import AgentDoc, JobSpec
+from rekindle.protocol.cluster.names import agent_key, answer_key, order_key, queue_name, spec_key
+from rekindle.protocol.cluster.orders import Answer, Order, Verb
+from rekindle.slurm_agent.base.aws import Clients
+from rekindle.slurm_agent.base.ports import Advice, Ground, Parts, Reading, SlurmUnavailable
+from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.process import Agent
+from rekindle.slurm_agent.publishing.outbox import Outbox
 from tests.agent.ctld import START, Ctld
 
 CLUSTER = "lab"

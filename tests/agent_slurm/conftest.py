@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.ports import News, Reading
-from rekindle.agent.slurm.commands import Commands
-from rekindle.agent.slurm.nodemap import NodeMap
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.roster import Roster
-from rekindle.agent.slurm.run import Runner
-from rekindle.agent.slurm.watch import Watch
-from rekindle.headnode.documents import AttemptDoc, NodesDoc, SlurmState
-from rekindle.headnode.names import attempt_key, nodes_key
+from rekindle.protocol.cluster.documents import AttemptDoc, NodesDoc, SlurmState
+from rekindle.protocol.cluster.names import attempt_key, nodes_key
+from rekindle.slurm_agent.base.ports import News, Reading
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.roster import Roster
+from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.fake_slurm import FakeSlurm
 
 START = datetime(2026, 11, 21, 16, 0, tzinfo=UTC)

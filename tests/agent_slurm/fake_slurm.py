@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rekindle.agent.slurm.jobs import COLUMNS, STEP_COLUMNS
+from rekindle.slurm_agent.reading.jobs import COLUMNS, STEP_COLUMNS
 
 BETWEEN, END = "@B@", "@E@"
 DEFAULTS: Mapping[str, str] = {

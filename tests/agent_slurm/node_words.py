@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localcloud.slurm_install import Installation
+from localcloud.slurm.install import Installation
 
 RECORDED = Path(__file__).with_name("recorded")
 # Source: slurm/slurm.h, NODE_STATE_BASE (the low four bits count, each of the others is a flag) and node_states.

@@ -16,15 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from localcloud.slurm_conf import Timers
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.ports import SlurmError
-from rekindle.agent.slurm.commands import Commands
-from rekindle.agent.slurm.nodemap import NodeMap
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.run import Ran, Runner
-from rekindle.headnode.orders import Repair, Signal
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.orders import Repair, Signal
+from rekindle.slurm_agent.base.ports import SlurmError
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.run import Ran, Runner
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.owners import Owners
 
 RECORDED = Path(__file__).with_name("recorded")
 PLACE = "/fsx/lab"  # in the records, the lab's own folder

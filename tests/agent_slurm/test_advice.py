@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.agent.slurm.advice import advice
-from rekindle.agent.slurm.nodes import Node, Settings, parse_settings
+from rekindle.slurm_agent.reading.nodes import Node, Settings, parse_settings
+from rekindle.slurm_agent.watching.advice import advice
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.test_parsers import recorded
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rekindle.agent.slurm import capture, comment, jobs, nodemap, nodes, options, script, spec, text
-from rekindle.agent.slurm.docs import Shown, base_of, doc_of
-from rekindle.agent.slurm.run import Unreadable
-from rekindle.headnode.documents import AttemptDoc, JobSpec, NodeFacts
-from rekindle.headnode.node_states import read_state
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
+from rekindle.protocol.cluster.node_states import read_state
+from rekindle.slurm_agent.copies import capture, spec
+from rekindle.slurm_agent.reading import comment, jobs, nodemap, nodes, options, script, text
+from rekindle.slurm_agent.reading.run import Unreadable
+from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of, doc_of
 
 pytestmark = pytest.mark.long
 

@@ -15,15 +15,15 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from localcloud.never_answers import CannotMount, never_answers
-from rekindle.agent.ports import SlurmUnavailable
-from rekindle.agent.slurm import workers
-from rekindle.agent.slurm.relay import MailboxRelay
-from rekindle.agent.slurm.roster import Member, Roster
-from rekindle.agent.slurm.run import Runner
-from rekindle.agent.slurm.workers import Hangs, Later, NotDone, UserFiles, Workers, mount_of
-from rekindle.headnode.documents import SlurmState
-from rekindle.mailbox import plan_key
+from localcloud.slurm.never_answers import CannotMount, never_answers
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.mailbox import plan_key
+from rekindle.slurm_agent.base.ports import SlurmUnavailable
+from rekindle.slurm_agent.files import workers
+from rekindle.slurm_agent.files.workers import Hangs, Later, NotDone, UserFiles, Workers, mount_of
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.watching.relay import MailboxRelay
+from rekindle.slurm_agent.watching.roster import Member, Roster
 from tests.agent_slurm.conftest import START, Head, Kept
 from tests.agent_slurm.test_relay import beat
 
@@ -236,7 +236,7 @@ def test_the_look_sees_every_job_and_names_the_path(
 
 
 def test_a_command_that_cannot_be_killed_is_left_behind(hung: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle.agent.slurm.run.KILLED_S", 0.2)
+    monkeypatch.setattr("rekindle.slurm_agent.reading.run.KILLED_S", 0.2)
     began = time.monotonic()
     with pytest.raises(SlurmUnavailable, match="did not end within"):
         Runner(environ={"PATH": "/usr/bin:/bin"}, patience_s=0.3).read(["ls", str(hung / "x")])
@@ -299,7 +299,7 @@ def test_a_slow_file_system_is_served_a_turn_later(files: UserFiles, s3: object,
 def test_an_agent_ends_whatever_its_workers_wait_for(hung: Path) -> None:
     script = (
         f"import sys; sys.path.insert(0, {workers._HERE!r})\n"
-        "from rekindle.agent.slurm.workers import Hangs, UserFiles, Workers\n"
+        "from rekindle.slurm_agent.files.workers import Hangs, UserFiles, Workers\n"
         f"try: UserFiles(Workers(soft_s={SOFT_S})).is_folder('a', {str(hung / 'x')!r}, *{ME})\n"
         "except Hangs: print('hangs', flush=True)\n"
     )
@@ -323,4 +323,4 @@ def test_no_module_but_the_workers_own_touches_a_users_path() -> None:
             names = {one.name for one in node.names}
             assert not {(path.stem, part) for part in parts} - harmless, f"{path.name}:{node.lineno}"
             assert not names & {"changed", "bring", "of_files", "judge"}, f"{path.name}:{node.lineno}"
-            assert node.module != "rekindle.folders", f"{path.name}:{node.lineno}"
+            assert node.module != "rekindle.checkpoints.folders", f"{path.name}:{node.lineno}"

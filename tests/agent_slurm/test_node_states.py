@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.slurm.nodes import parse_nodes
-from rekindle.headnode.node_states import (
+from rekindle.protocol.cluster.node_states import (
     WORDS,
     Says,
     Standing,
@@ -21,6 +20,7 @@ from rekindle.headnode.node_states import (
     words_of,
     writer_of,
 )
+from rekindle.slurm_agent.reading.nodes import parse_nodes
 from tests.agent_slurm.node_words import RECORDED, recorded
 
 VERSIONS = sorted(path.name.partition("-")[0] for path in RECORDED.glob("*-node-states.json"))

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.agent.hands import Hands
-from rekindle.agent.ports import SlurmUnavailable
-from rekindle.agent.slurm.advice import numbering
-from rekindle.agent.slurm.nodes import Settings, parse_settings
-from rekindle.agent.slurm.run import Unreadable
-from rekindle.agent.verbs import Turn
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.followed import FollowedDoc, followed_key
-from rekindle.headnode.orders import NEEDED, Order, Outcome, Signal, Verb
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.followed import FollowedDoc, followed_key
+from rekindle.protocol.cluster.orders import NEEDED, Order, Outcome, Signal, Verb
+from rekindle.slurm_agent.base.ports import SlurmUnavailable
+from rekindle.slurm_agent.orders.dispatch import Hands
+from rekindle.slurm_agent.orders.verbs import Turn
+from rekindle.slurm_agent.reading.nodes import Settings, parse_settings
+from rekindle.slurm_agent.reading.run import Unreadable
+from rekindle.slurm_agent.watching.advice import numbering
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.test_parsers import recorded
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rekindle.agent.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
-from rekindle.headnode.documents import SlurmState
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
 from tests.agent_slurm.outputs import AWAY, CALLS, ODD, OURS, PLACE, RECORDED, Replayed, recorded, side
 
 VERSIONS = ("22.05", "24.11", "26.05")

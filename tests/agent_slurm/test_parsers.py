@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.slurm import jobs, text
-from rekindle.agent.slurm.jobs import format_of, parse_detail, parse_jobs, parse_steps, plain_dependency, repointed
-from rekindle.agent.slurm.nodes import parse_nodes, parse_settings
-from rekindle.agent.slurm.run import Unreadable
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.node_states import read_state
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.node_states import read_state
+from rekindle.slurm_agent.reading import jobs, text
+from rekindle.slurm_agent.reading.jobs import (
+    format_of,
+    parse_detail,
+    parse_jobs,
+    parse_steps,
+    plain_dependency,
+    repointed,
+)
+from rekindle.slurm_agent.reading.nodes import parse_nodes, parse_settings
+from rekindle.slurm_agent.reading.run import Unreadable
 
 RECORDED = Path(__file__).parent / "recorded"
 MARK = "0123456789ab"

@@ -13,19 +13,9 @@ import pytest
 from moto import mock_aws
 from moto.server import ThreadedMotoServer
 
-from rekindle.agent.ports import Reading, SlurmUnavailable
-from rekindle.agent.slurm import found, userfs
-from rekindle.agent.slurm.commands import Commands
-from rekindle.agent.slurm.nodemap import NodeMap
-from rekindle.agent.slurm.nodes import Settings
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.relay import MailboxRelay, is_for_the_run, shared_path
-from rekindle.agent.slurm.roster import Member, Roster
-from rekindle.agent.slurm.run import Runner
 from rekindle.checkpoints.marks import FORENSIC, forensic_request_id, mark_key
-from rekindle.headnode.documents import FoundDoc
-from rekindle.mailbox import (
+from rekindle.protocol.cluster.documents import FoundDoc
+from rekindle.protocol.mailbox import (
     CheckpointRequest,
     Hashes,
     Manifest,
@@ -36,8 +26,18 @@ from rekindle.mailbox import (
     plan_key,
     request_key,
 )
-from rekindle.reports import RankReport, ReportKind
-from rekindle.summaries import HostSummary
+from rekindle.protocol.reports import RankReport, ReportKind
+from rekindle.protocol.summaries import HostSummary
+from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.files import found, userfs
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.nodes import Settings
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.relay import MailboxRelay, is_for_the_run, shared_path
+from rekindle.slurm_agent.watching.roster import Member, Roster
 from tests.agent_slurm.conftest import START, Kept
 
 JOB = "slurm.ml.7"
@@ -422,7 +422,7 @@ def test_roots_groups_open_nothing_for_a_user(tmp_path: Path) -> None:
 
 
 def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle.agent.slurm.relay.MAX_SENT", 3)
+    monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT", 3)
     for number in range(5):
         world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
     sizes = [sum("/beats/" in key for key in world.turn().documents) for _ in range(3)]
@@ -430,7 +430,7 @@ def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch
 
 
 def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle.agent.slurm.relay.MAX_SENT_BYTES", 100)
+    monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT_BYTES", 100)
     for number in range(3):
         world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
     assert sum("/beats/" in key for key in world.turn().documents) == 1
@@ -451,7 +451,7 @@ def test_of_a_large_run_the_hosts_summaries_go_up_first_and_of_ranks_only_what_t
         os.utime(path, (1000, 1000))
     os.utime(world.write(summary.key, summary.to_json()), (1005, 1005))
     os.utime(paths[told[3].key], (1010, 1010))  # it has reported again since
-    monkeypatch.setattr("rekindle.agent.slurm.relay.MAX_SENT", 1)
+    monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT", 1)
     sent = [[key for key in world.turn().documents if "/reports/" in key] for _ in range(4)]
     assert sent[0] == [f"{PREFIX}/{summary.key}"]
     later = sorted(key for turn in sent[1:] for key in turn)

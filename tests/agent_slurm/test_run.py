@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
-from rekindle.agent.slurm.capture import arguments_of
-from rekindle.agent.slurm.jobs import LEAN_COLUMNS
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.run import Denied, Ran, Runner, checked
+from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
+from rekindle.slurm_agent.copies.capture import arguments_of
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.reading.jobs import LEAN_COLUMNS
+from rekindle.slurm_agent.reading.run import Denied, Ran, Runner, checked
 from tests.agent_slurm.conftest import START
 from tests.agent_slurm.fake_slurm import DEFAULTS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rekindle.agent.slurm import comment
-from rekindle.agent.slurm.sizes import cannot_shrink, cpus_for, said_min, wanted
+from rekindle.slurm_agent.reading import comment
+from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, said_min, wanted
 
 REQUEUED = {"NumNodes": "2", "NumCPUs": "4", "TRES": "cpu=4,mem=4M,node=4,billing=4", "NtasksPerN:B:S:C": "0:0:*:*"}
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.ports import SlurmRefused, SlurmUnavailable
-from rekindle.agent.slurm import comment, options, spec
-from rekindle.agent.slurm.capture import (
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
+from rekindle.protocol.cluster.names import attempt_key
+from rekindle.protocol.cluster.orders import Order, Repair, Signal, Verb
+from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.copies import spec
+from rekindle.slurm_agent.copies.capture import (
     Captured,
     arguments_of,
     environment_of,
@@ -19,11 +22,9 @@ from rekindle.agent.slurm.capture import (
     find_words,
     is_secret,
 )
-from rekindle.agent.slurm.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
-from rekindle.agent.slurm.script import read as read_script
-from rekindle.headnode.documents import AttemptDoc, JobSpec, SlurmState
-from rekindle.headnode.names import attempt_key
-from rekindle.headnode.orders import Order, Repair, Signal, Verb
+from rekindle.slurm_agent.reading import comment, options
+from rekindle.slurm_agent.reading.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
+from rekindle.slurm_agent.reading.script import read as read_script
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.fake_slurm import DEFAULTS, detail_of
 
@@ -360,6 +361,14 @@ def test_no_arguments_are_believed_in_only_where_slurm_would_show_them(version: 
     job, _ = job_of(Command=command)
     found = arguments_of("/nonexistent", job, version=version)
     assert found == (() if known else None)
+
+
+def test_while_slurmctld_replaces_its_state_the_one_before_it_is_read(tmp_path: Path) -> None:
+    job, _ = job_of(Command="/x.sh")
+    (tmp_path / "job_state.old").write_bytes(b"junk" + packed(b"/x.sh", b"lr=3"))
+    assert arguments_of(str(tmp_path), job, version="26.05.5") == ("lr=3",)
+    (tmp_path / "job_state").write_bytes(b"junk" + packed(b"/x.sh", b"lr=4"))
+    assert arguments_of(str(tmp_path), job, version="26.05.5") == ("lr=4",)
 
 
 def test_arguments_that_fit_in_two_ways_are_not_known() -> None:

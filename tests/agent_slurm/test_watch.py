@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.ports import NewsType, NotProtected, SlurmUnavailable
-from rekindle.agent.slurm.run import Unreadable
-from rekindle.agent.slurm.watch import TELL_AGAIN_EVERY
-from rekindle.headnode.documents import EndedBy, SlurmState
-from rekindle.headnode.names import spec_key
-from rekindle.mailbox import Beat, LossState, RunPhase, beat_key
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.names import spec_key
+from rekindle.protocol.mailbox import Beat, LossState, RunPhase, beat_key
+from rekindle.slurm_agent.base.ports import NewsType, NotProtected, SlurmUnavailable
+from rekindle.slurm_agent.reading.run import Unreadable
+from rekindle.slurm_agent.watching.watcher import TELL_AGAIN_EVERY
 from tests.agent_slurm.conftest import Head
 from tests.agent_slurm.fake_slurm import node_line
 

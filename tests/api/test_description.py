@@ -21,7 +21,7 @@ from chalicelib.api.openapi import document
 from chalicelib.api.problems import TITLES, from_error
 from chalicelib.api.routes import BY_NAME, OPERATIONS
 from chalicelib.api.shapes import COMPONENTS
-from chalicelib.domain import errors
+from chalicelib.domain.model import errors
 
 HOOKS = "/hooks/"  # other people's: not signed, described in docs/slack.md and docs/notifications.md
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api.md"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from chalicelib.adapters.answers_dynamo import KEPT, DynamoAnswers
-from chalicelib.adapters.policies_ssm import SsmPolicies
-from chalicelib.adapters.policy_shelf import LEASE, SsmPolicyShelf
-from chalicelib.domain.errors import InvalidPolicy, Outdated, UnknownEntity, VersionConflict
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.aws.dynamodb.answers import KEPT, DynamoAnswers
+from chalicelib.aws.ssm.policies import SsmPolicies
+from chalicelib.aws.ssm.policy_documents import LEASE, SsmPolicyShelf
+from chalicelib.domain.model.errors import InvalidPolicy, Outdated, UnknownEntity, VersionConflict
+from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.ports import AnswerMemory, PolicyShelf, Remembered
-from chalicelib.services.policy_documents import MAX_BYTES, PolicyDocuments
+from chalicelib.services.operator.policy_documents import MAX_BYTES, PolicyDocuments
 from tests.adapters.conftest import TABLE, make_client, real_shelf
 from tests.adapters.samples import T0
 from tests.fakes.paging import FakeAnswers, FakePolicyShelf

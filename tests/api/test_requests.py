@@ -11,7 +11,7 @@ from chalicelib.api.check import read_json
 from chalicelib.api.problems import Answer, of_framework
 from chalicelib.api.request import MAX_BODY_BYTES, Request, TooLarge, WrongMediaType, read
 from chalicelib.api.routes import BY_NAME
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 
 
 def asked(

@@ -9,7 +9,7 @@ from typing import Any
 
 from app import app
 from localcloud.cloud import STACK
-from rekindle.headnode import documents, names
+from rekindle.protocol.cluster import documents, names
 from tests.recovery.world import Script, World, crash_at, world
 
 CLUSTER, NODE = "pretrain", "ip-10-0-0-1"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.folders import discover_in, listing_of, manifest_problems, newest_complete, path_of, reader_of
-from rekindle.mailbox import Manifest, ManifestFile, SaveKind
+from rekindle.checkpoints.folders import discover_in, listing_of, manifest_problems, newest_complete, path_of, reader_of
+from rekindle.protocol.mailbox import Manifest, ManifestFile, SaveKind
 from tests.checkpoints.made import layout, torch_archive
 
 
@@ -93,7 +93,7 @@ def test_a_pipe_in_a_files_place_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_a_listing_ends_also_where_one_folder_holds_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle.folders.MAX_FILES", 5)
+    monkeypatch.setattr("rekindle.checkpoints.folders.MAX_FILES", 5)
     for number in range(9):
         (tmp_path / f"{number}.bin").write_bytes(b"x")
     assert len(listing_of(tmp_path)) == 5

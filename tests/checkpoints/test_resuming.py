@@ -10,8 +10,8 @@ import pytest
 
 import rekindle.monitor as rekindle
 from rekindle.checkpoints.marks import QuarantineMark
-from rekindle.mailbox import Manifest, ManifestFile, ResumePlan, SaveKind
-from rekindle.monitor.boxes import DirectoryBox
+from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.protocol.mailbox import Manifest, ManifestFile, ResumePlan, SaveKind
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 

@@ -17,23 +17,23 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from app import app
 from chalicelib.api.routes import Api
 from chalicelib.config import PRODUCTION_LOG_LEVEL
-from chalicelib.domain.actions import ActionResult
 from chalicelib.domain.decide import decide
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.action import ActionResult
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ingress import Ingress
 from chalicelib.observability import Observability
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.approvals import Approvals
-from chalicelib.services.clusters import Clusters
-from chalicelib.services.intake import Intake
-from chalicelib.services.look import Look, needs_record
-from chalicelib.services.orders import Orders
-from chalicelib.services.outcome import Outcome
-from chalicelib.services.perform import Perform
-from chalicelib.services.policy_documents import PolicyDocuments
-from chalicelib.services.switches import Switches
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.operator.clusters import Clusters
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.operator.policy_documents import PolicyDocuments
+from chalicelib.services.operator.switches import Switches
+from chalicelib.services.perform.perform import Perform
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.reporting.outcome import Outcome
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
 from tests.fakes.registry import FakeJobRegistry

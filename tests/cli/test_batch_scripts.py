@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.slurm import comment
 from rekindle.cli.main import main as rekindle
 from rekindle.cli.sbatch import read_command
+from rekindle.slurm_agent.reading import comment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("slurm_*/job.sbatch"))

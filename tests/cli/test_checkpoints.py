@@ -12,12 +12,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from rekindle.hashing import hash_file
-from rekindle.mailbox import Hashes, Manifest, SaveKind
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import DirectoryBox
-from rekindle.monitor.measure import measure
-from rekindle.monitor.saving import SaveResult
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.monitor.saving.measure import measure
+from rekindle.monitor.saving.saved import SaveResult
+from rekindle.protocol.hashing import hash_file
+from rekindle.protocol.mailbox import Hashes, Manifest, SaveKind
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 from tests.cli.conftest import Run

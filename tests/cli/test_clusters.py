@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.headnode.documents import NodeFacts, NodesDoc
+from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
 

@@ -19,9 +19,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from rekindle.cli.client import check_url, path, region_of, signer
-from rekindle.cli.errors import Misused
-from rekindle.cli.table import Column, Style, clean, cut, render, width
+from rekindle.client.api import check_url, path, region_of, signer
+from rekindle.client.errors import Misused
+from rekindle.client.table import Column, Style, clean, cut, render, width
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
 

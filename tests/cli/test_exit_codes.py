@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.errors import MEANINGS, Exit
 from rekindle.cli.main import build_parser
+from rekindle.client.errors import MEANINGS, Exit
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from infra.lifecycle import HERE, POLICY
-from rekindle.agent.slurm import comment
-from rekindle.agent.slurm.sizes import MIN_NODES
 from rekindle.cli.main import build_parser
+from rekindle.slurm_agent.reading import comment
+from rekindle.slurm_agent.reading.sizes import MIN_NODES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "hyperpod-slurm.md").read_text()

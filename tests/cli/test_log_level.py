@@ -13,7 +13,7 @@ import pytest
 
 from chalicelib.config import PRODUCTION_LOG_LEVEL
 from chalicelib.observability import Observability
-from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, What
 from localcloud.stack import deploy_rekindle
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService

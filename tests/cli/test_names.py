@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rekindle.cli.client import path
+from rekindle.client.api import path
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
 

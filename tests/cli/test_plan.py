@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.ledger_otherwise import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
-from chalicelib.domain.prices import DEFAULT_PRICES
+from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
+from chalicelib.domain.reporting.prices import DEFAULT_PRICES
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.long

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.agent.slurm import comment
-from rekindle.cli.errors import Exit
 from rekindle.cli.sbatch import read_command
+from rekindle.client.errors import Exit
+from rekindle.slurm_agent.reading import comment
 from tests.cli.conftest import Ended, Run
 
 SBATCH = """#!/bin/sh

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.approvals import Approval, ApprovalAnswer, Guard, Hold
-from chalicelib.domain.evidence import Stretch, Suspicion, SuspicionKind
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.node_findings import Finding, FindingKind
-from chalicelib.domain.node_repair import NodeRepair, Route, Rung, Step, StepState, TheirWork
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.evidence import Stretch, Suspicion, SuspicionKind
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.node_findings import Finding, FindingKind
+from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState, TheirWork
 from rekindle.cli.reading import incident_table
 from rekindle.cli.story import tell
-from rekindle.cli.table import Style
+from rekindle.client.table import Style
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PLAIN = Style(columns=100)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localcloud.aws_wire import SERVICE
+from localcloud.aws.wire import SERVICE
 from rekindle.console.reads import Kept
 from tests.console.world import NOW, Visitor, World, an_incident, an_item, raised
 

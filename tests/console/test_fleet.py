@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chalicelib.domain.jobs import Attempt
-from rekindle.cli.client import Client
+from chalicelib.domain.model.job import Attempt
+from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.world import NOW, Visitor, a_job, an_incident

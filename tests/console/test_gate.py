@@ -169,7 +169,7 @@ def test_neither_key_is_on_any_page_or_in_a_repr(visitor: Visitor) -> None:
 
 
 def test_a_console_that_only_looks_shows_no_form_and_takes_no_order(world: World) -> None:
-    from rekindle.cli.client import Client
+    from rekindle.client.api import Client
     from rekindle.console.server import running
 
     with running(Client(url=world.api_url), can_order=False) as console:

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from chalicelib.domain.policy import overlaid
+from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT, SPIKE_POLICY, Stage, raised, write_dataset
-from rekindle.cli.client import Client
+from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.console.browser import NARROW, Browser
 

@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 
-from chalicelib.adapters.incident_store import _line
-from chalicelib.adapters.items import incident_pk, key
-from chalicelib.adapters.job_registry import job_item
-from chalicelib.domain.approvals import Approval, ApprovalAnswer, Guard, Hold
-from chalicelib.domain.incidents import TimelineEntry
-from chalicelib.domain.known import Unknown
-from rekindle.cli.client import path
+from chalicelib.aws.dynamodb.incidents import _line
+from chalicelib.aws.dynamodb.items import incident_pk, key
+from chalicelib.aws.dynamodb.jobs import job_item
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.incident import TimelineEntry
+from chalicelib.domain.model.known import Unknown
+from rekindle.client.api import path
 from rekindle.console import charts, curves
 from rekindle.console.strokes import Axis
 from tests.console.axe import violations

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.cli.client import Client
-from rekindle.cli.errors import CliError
+from rekindle.client.api import Client
+from rekindle.client.errors import CliError
 from rekindle.console.reads import KEPT_FOR, TRIED_AGAIN_AFTER, Kept, Panel, Question, ask, read_one
 from tests.cli.service import FakeService, serve
 from tests.console.world import NOW

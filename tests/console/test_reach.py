@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.known import Unknown
-from rekindle.cli.client import Client
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Unknown
+from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.axe import violations

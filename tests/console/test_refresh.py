@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from selenium.webdriver import ActionChains
 
-from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
-from chalicelib.domain.jobs import Attempt
-from rekindle.cli.client import Client
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.job import Attempt
+from rekindle.client.api import Client
 from rekindle.console.pages import MAX_LOOKS
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve

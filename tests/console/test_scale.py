@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.jobs import Attempt
-from rekindle.cli.client import Client
+from chalicelib.domain.model.job import Attempt
+from rekindle.client.api import Client
 from rekindle.console.pages import PAGE
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve

@@ -12,19 +12,19 @@ from urllib.parse import urlencode
 
 from app import app
 from chalicelib import bootstrap
-from chalicelib.adapters.incident_store import DynamoIncidentStore
-from chalicelib.adapters.items import INCIDENTS_CLOSED, flag, text
-from chalicelib.adapters.job_registry import job_item
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase, SkipWindow, Try
-from chalicelib.domain.jobs import Job, Orchestrator
-from chalicelib.domain.known import Known
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from localcloud.clock import RealClock
+from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+from chalicelib.aws.dynamodb.items import INCIDENTS_CLOSED, flag, text
+from chalicelib.aws.dynamodb.jobs import job_item
+from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, SkipWindow, Try
+from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from localcloud.cloud import STACK, Cloud
+from localcloud.engine.clock import RealClock
 from localcloud.stack import deploy_rekindle
-from rekindle.cli.client import Client
+from rekindle.client.api import Client
 from rekindle.console.server import Console, running
+from rekindle.signatures.faults import FaultClass
 
 PER_BATCH = 25  # Source: BatchWriteItem, 25 items per call
 

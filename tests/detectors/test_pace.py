@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rekindle.detectors import HangLimit, HangWatch, Point, Severity, StragglerWatch, ThroughputWatch, Trouble
-from rekindle.mailbox import RunPhase
+from rekindle.protocol.mailbox import RunPhase
 
 
 def _told(seconds: list[float], evaluations: set[int] | None = None) -> list[tuple[int, Severity]]:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from rekindle.detectors.frames import WAITS, training_frames, waits_in
 from rekindle.detectors.ranks import STRONG, RankRule, first_bad, minority, stalled
-from rekindle.reports import RankReport, ReportKind
+from rekindle.protocol.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 SITE = "/opt/conda/lib/python3.11/site-packages"
 
 
 def stack(*frames: str, line: int = 10) -> str:
-    """As `rekindle.monitor.stacks` writes it: other threads first, main thread last, innermost frame last."""
+    """As `rekindle.monitor.base.stacks` writes it: other threads first, main thread last, innermost frame last."""
     told = "".join(
         f'  File "{file}", line {line + number}, in {function}\n'
         for number, (file, _, function) in enumerate(frame.partition(" ") for frame in frames)

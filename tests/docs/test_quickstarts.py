@@ -15,7 +15,7 @@ import pytest
 
 from localcloud.cloud import STACK
 from rekindle.cli.main import build_parser
-from rekindle.headnode.names import queue_name
+from rekindle.protocol.cluster.names import queue_name
 from tests.agent.slurm_commands import lay_out
 from tests.docs.pages import ROOT, Page, clean_environ
 

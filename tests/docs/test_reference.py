@@ -13,7 +13,7 @@ from infra.functions import FUNCTIONS, INFRA
 from infra.site import reference_api, reference_cli, reference_iam, reference_metrics
 from infra.site.reference import PAGES
 from rekindle import prometheus
-from rekindle.monitor import metrics
+from rekindle.monitor.base import metrics
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.doctor.access import is_trusted, role_findings
-from rekindle.doctor.capacity import plan_findings, quota_findings
-from rekindle.doctor.facts import (
+from rekindle.doctor.base.facts import (
     AccountFacts,
     FileSystemFacts,
     Missing,
@@ -26,10 +24,12 @@ from rekindle.doctor.facts import (
     Unread,
     WayToS3,
 )
-from rekindle.doctor.findings import Finding
-from rekindle.doctor.network import network_findings
-from rekindle.doctor.storage import fsx_findings, script_findings
-from rekindle.doctor.subject import Kind, Storage, Subject, from_request
+from rekindle.doctor.base.findings import Finding
+from rekindle.doctor.base.subject import Kind, Storage, Subject, from_request
+from rekindle.doctor.cluster.access import is_trusted, role_findings
+from rekindle.doctor.cluster.capacity import plan_findings, quota_findings
+from rekindle.doctor.cluster.network import network_findings
+from rekindle.doctor.cluster.storage import fsx_findings, script_findings
 from tests.doctor.given import DNS, FOLDER, PLAN, ROLE, continuous
 
 # ruff: noqa: E501 - a table is read by its rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rekindle.doctor.ids import Id
+from rekindle.doctor.base.ids import Id
 from rekindle.doctor.table import CHECKS, Area
 
 HERE = Path(__file__).parent

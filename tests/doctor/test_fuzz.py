@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rekindle.cli.doctor import register
-from rekindle.doctor.account import Account
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.base.ids import Id
 from rekindle.doctor.examine import Given, examine
-from rekindle.doctor.ids import Id
 from tests.doctor.given import SCRIPT, continuous, legacy, provisioning
 from tests.sizes import examples
 

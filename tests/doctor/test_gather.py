@@ -15,9 +15,10 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnec
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from rekindle.doctor import gather
-from rekindle.doctor.account import Account, action_of
-from rekindle.doctor.facts import (
+from rekindle.doctor.aws import gather
+from rekindle.doctor.aws.account import Account, action_of
+from rekindle.doctor.aws.cluster_state import find_bucket
+from rekindle.doctor.base.facts import (
     FileSystemFacts,
     Missing,
     PlanFacts,
@@ -27,9 +28,8 @@ from rekindle.doctor.facts import (
     Unread,
     WayToS3,
 )
-from rekindle.doctor.network import network_findings
-from rekindle.doctor.subject import Storage, from_request
-from rekindle.doctor.whiteboard import find_bucket
+from rekindle.doctor.base.subject import Storage, from_request
+from rekindle.doctor.cluster.network import network_findings
 from tests.doctor.given import DNS, PLAN, ROLE, continuous
 
 REGION = "us-west-2"

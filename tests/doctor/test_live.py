@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from localcloud.cloud import Cloud
-from rekindle.doctor.facts import Missing, NodeFacts, Unread
-from rekindle.doctor.findings import Finding
-from rekindle.doctor.live import agent_findings, cluster_findings, difference_findings
-from rekindle.doctor.subject import Subject, from_described, from_request
-from rekindle.headnode import documents, names
+from rekindle.doctor.base.facts import Missing, NodeFacts, Unread
+from rekindle.doctor.base.findings import Finding
+from rekindle.doctor.base.subject import Subject, from_described, from_request
+from rekindle.doctor.cluster.live import agent_findings, cluster_findings, difference_findings
+from rekindle.protocol.cluster import documents, names
 from tests.doctor.conftest import Doctor
 from tests.doctor.given import FOLDER, ROLE, continuous
 

@@ -16,15 +16,15 @@ from chalicelib.api.routes_jobs import INCIDENTS_SHOWN
 from localcloud.cloud import Cloud
 from rekindle.cli.doctor import told
 from rekindle.cli.main import main
-from rekindle.cli.table import Style
-from rekindle.doctor.account import Account
-from rekindle.doctor.facts import Missing, PlanFacts, Unread
-from rekindle.doctor.findings import error, unknown
-from rekindle.doctor.ids import Id
-from rekindle.doctor.run_reads import LISTED, read_run
+from rekindle.client.table import Style
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.aws.run_reads import LISTED, read_run
+from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
+from rekindle.doctor.base.facts import Missing, PlanFacts, Unread
+from rekindle.doctor.base.findings import error, unknown
+from rekindle.doctor.base.ids import Id
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
-from rekindle.doctor.stack import StackFacts
-from rekindle.doctor.stack_reads import read_notifies, read_stack
+from rekindle.doctor.stack.rules import StackFacts
 from tests.doctor.test_stack import beat
 from tests.recovery.world import Script, World, world
 
@@ -368,7 +368,7 @@ def test_the_command_speaks_to_a_running_service(
 
 def test_the_doctor_reads_a_jobs_size_from_the_running_service(raised: tuple[World, str]) -> None:
     """What GET /jobs/{id} calls it is what the doctor looks for."""
-    from rekindle.cli.client import Client
+    from rekindle.client.api import Client
 
     _, url = raised
     run = read_run(Account(), Client(url=url).get("/jobs/lm"))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.doctor.facts import Missing, PlanFacts, Unread
-from rekindle.doctor.findings import Finding
-from rekindle.doctor.runs import RunFacts, best_interval, hard_failures, interval, run_findings
-from rekindle.doctor.stack import AlarmFacts, FunctionFacts, PeopleFacts, RuleFacts, StackFacts, stack_findings
-from rekindle.mailbox import Beat, LossState, RunPhase
+from rekindle.doctor.base.facts import Missing, PlanFacts, Unread
+from rekindle.doctor.base.findings import Finding
+from rekindle.doctor.stack.rules import AlarmFacts, FunctionFacts, PeopleFacts, RuleFacts, StackFacts, stack_findings
+from rekindle.doctor.stack.runs import RunFacts, best_interval, hard_failures, interval, run_findings
+from rekindle.protocol.mailbox import Beat, LossState, RunPhase
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULE = RuleFacts(enabled=True, targets=1, is_schedule=False, matched=12.0, failed=0.0)

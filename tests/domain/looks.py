@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase, Try
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, Observation
-from chalicelib.domain.playbooks import Playbook
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.playbooks import Playbook
+from rekindle.signatures.faults import FaultClass
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from chalicelib.domain.actions import ActionResult
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.node_findings import Finding, FindingKind
-from chalicelib.domain.node_repair import NodeRepair, Route, Rung, Step, StepState
-from chalicelib.domain.nodes import (
+from chalicelib.domain.model.action import ActionResult
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.node import (
     ClusterView,
     GroupRole,
     InstanceState,
@@ -23,10 +20,13 @@ from chalicelib.domain.nodes import (
     PastRepair,
     Platform,
 )
-from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from rekindle.headnode.documents import NodeFacts
+from chalicelib.domain.model.node_findings import Finding, FindingKind
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW
 from tests.domain.policies import changed
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 
 
 def changed(policy: Policy = DEFAULT_POLICY, **fields: Any) -> Policy:

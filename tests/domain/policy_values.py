@@ -8,9 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.playbooks import Deadline, Response
-from chalicelib.domain.policy_fields import (
+from chalicelib.domain.policy.fields import (
     Count,
     Exactly,
     FieldSpec,
@@ -27,7 +25,9 @@ from chalicelib.domain.policy_fields import (
     TimeOfDay,
     specs,
 )
-from chalicelib.domain.policy_playbooks import PlaybookTable
+from chalicelib.domain.policy.playbook_overrides import PlaybookTable
+from chalicelib.domain.policy.playbooks import Deadline, Response
+from rekindle.signatures.faults import FaultClass
 
 
 def at(path: str, value: Any) -> dict[str, Any]:

@@ -6,15 +6,15 @@ import dataclasses
 from typing import Any
 
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase, Try
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.nodes import NodesSeen
-from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.slurm import SlurmView, Submission
-from rekindle.headnode.documents import EndedBy, NodeFacts, SlurmState
+from chalicelib.domain.model.incident import Incident, Phase, Try
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.node import NodesSeen
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.slurm_view import SlurmView, Submission
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from rekindle.protocol.cluster.documents import EndedBy, NodeFacts, SlurmState
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident
 
 R0 = "slurm.ml.7"

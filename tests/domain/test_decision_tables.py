@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done, Notify, ResubmitJob, action_name
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import Failure, Incident, Phase, SkipWindow
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.observations import Observation, ReplyView
-from chalicelib.domain.playbooks import Deadline, Response
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import SignalKind as K
+from chalicelib.domain.model.action import ActionResult, Done, Notify, ResubmitJob, action_name
+from chalicelib.domain.model.incident import Failure, Incident, Phase, SkipWindow
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus as S
+from chalicelib.domain.model.observation import Observation, ReplyView
+from chalicelib.domain.model.signal import SignalKind as K
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.playbooks import Deadline, Response
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import (
     MINUTE,
     NOW,

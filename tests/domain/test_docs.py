@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.evidence import Onset
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import TRANSITIONS, Incident, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.pending_reasons import REASONS
-from chalicelib.domain.playbooks import PLAYBOOKS
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.rollback import rewind_steps, skip_window
-from chalicelib.domain.submission import ROWS
+from chalicelib.domain.faults.pending_reasons import REASONS
+from chalicelib.domain.model.evidence import Onset
+from chalicelib.domain.model.incident import TRANSITIONS, Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.playbooks import PLAYBOOKS
+from chalicelib.domain.run.rollback import rewind_steps, skip_window
+from chalicelib.domain.run.submission import ROWS
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import incident
 from tests.domain.test_loss_tables import LOSS_TABLE
 
@@ -125,7 +125,7 @@ def test_slurms_tables_are_what_the_code_says() -> None:
 
 
 def test_every_rule_of_slurm_is_explained_and_no_other() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").rglob("*.py"))
     table = SLURM_PAGE.read_text(encoding="utf-8").partition("## The rules")[2]
     explained = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", table, flags=re.MULTILINE)
     assert len(explained) == len(set(explained))
@@ -144,7 +144,7 @@ def test_the_spikes_diagram_is_what_the_decision_table_says() -> None:
 
 
 def test_every_rule_of_a_bad_loss_is_explained_and_no_other() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").rglob("*.py"))
     table = PLAYBOOK_PAGE.read_text(encoding="utf-8").partition("## The rules")[2]
     explained = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", table, flags=re.MULTILINE)
     assert len(explained) == len(set(explained))

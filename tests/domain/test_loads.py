@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, ResubmitJob
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.observations import AttemptView
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, ResubmitJob
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus as S
+from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.signal import SignalKind
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import NOW, a_try, checkpoint, incident, look, seen, signal, view
 
 CORRUPT = "PytorchStreamReader failed reading zip archive"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ResubmitJob, StopJob
-from chalicelib.domain.evidence import Stretch
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import Incident, Phase, SkipWindow
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.signals import SignalKind as K
+from chalicelib.domain.model.action import ResubmitJob, StopJob
+from chalicelib.domain.model.evidence import Stretch
+from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus as S
+from chalicelib.domain.model.signal import SignalKind as K
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import checkpoint, incident, look, seen, signal, view
 from tests.domain.test_loss_tables import (
     AGAIN,

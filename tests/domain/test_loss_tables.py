@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import RequestCheckpoint, ResubmitJob, action_name
-from chalicelib.domain.evidence import Bout, Need, Onset, Stretch, is_forensic
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import Incident, Phase, SkipWindow
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.observations import AttemptView, CheckpointView, Observation, ReplyView
-from chalicelib.domain.playbooks import Deadline, Response
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal
-from chalicelib.domain.signals import SignalKind as K
+from chalicelib.domain.model.action import RequestCheckpoint, ResubmitJob, action_name
+from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, is_forensic
+from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus as S
+from chalicelib.domain.model.observation import AttemptView, CheckpointView, Observation, ReplyView
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.model.signal import SignalKind as K
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.playbooks import Deadline, Response
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, checkpoint, incident, look, seen, signal, view, with_row
 from tests.domain.policies import changed
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import StopJob
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView, ReplyView
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.action import StopJob
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
+from chalicelib.domain.model.signal import SignalKind
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Notify, Severity
 from chalicelib.domain.decide import decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.newer import read_incident
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.model.action import Notify, Severity
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.newer_version import read_incident
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, incident, seen, signal, view
 from tests.domain.node_looks import memory, node_incident
 

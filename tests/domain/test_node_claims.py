@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import StopJob
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import CheckpointAsk, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.node_claims import is_over
-from chalicelib.domain.node_findings import FindingKind, finding_of
-from chalicelib.domain.nodes import NodesSeen
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.model.action import StopJob
+from chalicelib.domain.model.incident import CheckpointAsk, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import NodesSeen
+from chalicelib.domain.model.node_findings import FindingKind, finding_of
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.node.claims import is_over
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, view
 from tests.domain.node_looks import NEW, OLD, facts, node_view, observed, told
 

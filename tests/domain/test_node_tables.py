@@ -11,15 +11,32 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.actions import Action, ActionResult, CordonNode, Done, Notify, action_from_wire, action_to_wire
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import NODE_PHASES, TRANSITIONS, Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.lemons import HardwareFault, HardwareRecord, LemonRule
-from chalicelib.domain.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
-from chalicelib.domain.node_findings import FindingKind, finding_of
-from chalicelib.domain.node_orders import NodeOrder
-from chalicelib.domain.node_repair import (
+from chalicelib.domain.model.action import (
+    Action,
+    ActionResult,
+    CordonNode,
+    Done,
+    Notify,
+    action_from_wire,
+    action_to_wire,
+)
+from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord, LemonRule
+from chalicelib.domain.model.incident import NODE_PHASES, TRANSITIONS, Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.node import (
+    GroupRole,
+    InstanceState,
+    Load,
+    NodeRecovery,
+    PastRepair,
+    Platform,
+    is_well_but_drained,
+)
+from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.model.node_findings import FindingKind, finding_of
+from chalicelib.domain.model.node_orders import NodeOrder
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.model.repair import (
     FAILURE_WORDS,
     FIRST_RUNGS,
     Allowed,
@@ -33,19 +50,10 @@ from chalicelib.domain.node_repair import (
     next_rung,
     route_of,
 )
-from chalicelib.domain.nodes import (
-    GroupRole,
-    InstanceState,
-    Load,
-    NodeRecovery,
-    PastRepair,
-    Platform,
-    is_well_but_drained,
-)
-from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.repair_budget import room_for
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.node.repair_budget import room_for
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, signal
 from tests.domain.node_looks import (
     GONE,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done, Notify, Severity
 from chalicelib.domain.decide import decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, incident, seen, view
 
 HOUR = timedelta(hours=1)

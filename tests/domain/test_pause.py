@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.actions import ActionResult, Done
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY
+from chalicelib.domain.model.action import ActionResult, Done
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, incident, seen, view
 
 P = DEFAULT_POLICY

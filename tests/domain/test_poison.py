@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import QuarantineCheckpoint, ResubmitJob, StopJob
 from chalicelib.domain.decide import decide
-from chalicelib.domain.evidence import Onset, Stretch
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus, CheckpointView, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.resume import choose_resume_point
-from chalicelib.domain.rollback import account_rollback, data_rollbacks
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.action import QuarantineCheckpoint, ResubmitJob, StopJob
+from chalicelib.domain.model.evidence import Onset, Stretch
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, Observation
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.run.resume_point import choose_resume_point
+from chalicelib.domain.run.rollback import account_rollback, data_rollbacks
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
 from tests.domain.policies import changed
 

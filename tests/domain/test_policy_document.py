@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from chalicelib.domain.errors import InvalidPolicy
-from chalicelib.domain.policy import (
+from chalicelib.domain.model.errors import InvalidPolicy
+from chalicelib.domain.policy.document import (
     DEFAULT_POLICY,
     NOT_ABOVE,
     Policy,
@@ -19,7 +19,7 @@ from chalicelib.domain.policy import (
     flat,
     overlaid,
 )
-from chalicelib.domain.policy_fields import FieldSpec, Group, specs
+from chalicelib.domain.policy.fields import FieldSpec, Group, specs
 from tests.domain.policy_values import at, ends, records, values, wrong_values
 from tests.sizes import examples
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Notify, ResubmitJob, Severity
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view, with_row
 
 OOM = "AlgorithmError: torch.cuda.OutOfMemoryError: CUDA out of memory"

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Notify, Severity, StopJob
-from chalicelib.domain.evidence import Onset
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Failure, Phase, Try
-from chalicelib.domain.known import Known
-from chalicelib.domain.loads import condemned
-from chalicelib.domain.observations import STALLED, AttemptStatus
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.rollback import onset_to_precede
+from chalicelib.domain.model.action import Notify, Severity, StopJob
+from chalicelib.domain.model.evidence import Onset
+from chalicelib.domain.model.incident import Failure, Phase, Try
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import STALLED, AttemptStatus
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.run.load_failures import condemned
+from chalicelib.domain.run.rollback import onset_to_precede
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, incident, look, seen, signal, view
 
 WELL: dict[str, Any] = {

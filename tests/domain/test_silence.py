@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import CordonNode, Notify, Severity, StopJob
 from chalicelib.domain.decide import decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.node_findings import FindingKind
-from chalicelib.domain.nodes import InstanceState, Load
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.model.action import CordonNode, Notify, Severity, StopJob
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import InstanceState, Load
+from chalicelib.domain.model.node_findings import FindingKind
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from rekindle.signatures.faults import FaultClass
 from tests.domain import node_looks
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
 from tests.domain.node_looks import finding, instance, look_at, memory, node_incident, node_view, observed

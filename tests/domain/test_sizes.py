@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done, ResizeJob, action_from_wire, action_to_wire
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.pending_reasons import is_short_of_nodes
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.sizes import fewest
-from chalicelib.domain.slurm import SlurmView
+from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
+from chalicelib.domain.model.action import ActionResult, Done, ResizeJob, action_from_wire, action_to_wire
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.run.sizes import fewest
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import R1, case, decided, sees, start, try_of

@@ -8,18 +8,18 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, AdoptAttempt, Done, Notify, ResubmitJob, StopJob
 from chalicelib.domain.decide import decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation
-from chalicelib.domain.pending_reasons import REASONS, Waits, judge
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.slurm import SlurmView, Submission
-from chalicelib.domain.slurm_states import STATUSES, failure_reason, fault_of_end
-from chalicelib.domain.submission import ROWS, Case, choose
-from rekindle.headnode.documents import EndedBy, SlurmState
+from chalicelib.domain.faults.pending_reasons import REASONS, Waits, judge
+from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
+from chalicelib.domain.model.action import ActionResult, AdoptAttempt, Done, Notify, ResubmitJob, StopJob
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.model.slurm_view import SlurmView, Submission
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.run.submission import ROWS, Case, choose
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, checkpoint
 from tests.domain.slurm_looks import R0, R1, R2, case, decided, node, node_signal, sees, start, try_of
 

@@ -9,18 +9,18 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, CordonNode, Done, ReportNode, StopJob
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.node_repair import Allowed
-from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.observations import AttemptView, Observation
-from chalicelib.domain.policy import DEFAULT_POLICY as P
-from chalicelib.domain.signals import SignalKind
-from chalicelib.domain.slurm import BadNode
-from rekindle.headnode.documents import EndedBy, SlurmState
+from chalicelib.domain.model.action import ActionResult, CordonNode, Done, ReportNode, StopJob
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus as S
+from chalicelib.domain.model.observation import AttemptView, Observation
+from chalicelib.domain.model.repair import Allowed
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.slurm_view import BadNode
+from chalicelib.domain.policy.document import DEFAULT_POLICY as P
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, signal
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import R0, R1, case, decided, node, node_signal, put_back, sees, start, try_of

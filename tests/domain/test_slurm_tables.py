@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import (
+from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.model.action import (
     ActionResult,
     AdoptAttempt,
     CaptureStacks,
@@ -21,17 +22,16 @@ from chalicelib.domain.actions import (
     action_name,
     action_to_wire,
 )
-from chalicelib.domain.evidence import Suspicion, SuspicionKind
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.first_steps import begin_stop
-from chalicelib.domain.incidents import CheckpointAsk, Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus as S
-from chalicelib.domain.observations import AttemptView, Observation, ReplyView
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.slurm import BadNode, Submission
-from chalicelib.domain.verdict import Look
-from rekindle.headnode.documents import EndedBy, SlurmState
+from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
+from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus as S
+from chalicelib.domain.model.observation import AttemptView, Observation, ReplyView
+from chalicelib.domain.model.slurm_view import BadNode, Submission
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.run.first_response import begin_stop
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, checkpoint, signal
 from tests.domain.slurm_looks import (
     NEW,

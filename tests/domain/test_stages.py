@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.stages import owner_of, stage_of
+from chalicelib.domain.guards.stages import owner_of, stage_of
 from infra.deploy import stack_name
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.signal import SignalKind
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done, Notify, Severity, StopJob
-from chalicelib.domain.answers import answered
-from chalicelib.domain.evidence import Suspicion, SuspicionKind
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.incidents import CheckpointAsk, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.signals import SignalKind as K
+from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity, StopJob
+from chalicelib.domain.model.action_results import answered
+from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
+from chalicelib.domain.model.incident import CheckpointAsk, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import SignalKind as K
+from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done, Notify, action_name
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import NODE_PHASES, Incident, Phase
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.node_repair import Allowed, NodeRepair
-from chalicelib.domain.nodes import InstanceState, Load, NodeRecovery, NodesSeen, Platform
-from chalicelib.domain.observations import AttemptStatus, AttemptView, Observation, ReplyView
-from chalicelib.domain.playbooks import Response
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind
-from rekindle.headnode.documents import EndedBy, SlurmState
+from chalicelib.domain.model.action import ActionResult, Done, Notify, action_name
+from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.node import InstanceState, Load, NodeRecovery, NodesSeen, Platform
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation, ReplyView
+from chalicelib.domain.model.repair import Allowed, NodeRepair
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.playbooks import Response
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import NODE, OLD, facts, instance, node_view, observed, told
 from tests.domain.policies import changed

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.actions import (
+from chalicelib.domain.model.action import (
     Action,
     ActionResult,
     CaptureStacks,
@@ -23,10 +23,9 @@ from chalicelib.domain.actions import (
     action_from_wire,
     action_to_wire,
 )
-from chalicelib.domain.errors import InvalidPolicy, InvalidTransition
-from chalicelib.domain.evidence import Bout, Need, Onset, Stretch, Suspicion
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import (
+from chalicelib.domain.model.errors import InvalidPolicy, InvalidTransition
+from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, Suspicion
+from chalicelib.domain.model.incident import (
     MAX_KEPT_SIGNALS,
     CheckpointAsk,
     Failure,
@@ -38,13 +37,14 @@ from chalicelib.domain.incidents import (
     execution_name,
     incident_id_for,
 )
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptView, CheckpointView, Observation, ReplyView
-from chalicelib.domain.playbooks import FAULT_RANK, PLAYBOOKS, ROLL_BACKS, Deadline, Response
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.resume import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptView, CheckpointView, Observation, ReplyView
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.playbooks import FAULT_RANK, PLAYBOOKS, ROLL_BACKS, Deadline, Response
+from chalicelib.domain.run.resume_point import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, a_try, checkpoint, incident, signal
 from tests.domain.policies import changed
 from tests.sizes import examples

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.drills import DRILLS
-from chalicelib.domain.errors import InvalidRequest, Skip, UnknownEntity
-from chalicelib.domain.faults import FaultClass
-from chalicelib.services.drill_play import ReadOnly
-from chalicelib.services.drills import Drills
+from chalicelib.domain.drills.catalogue import DRILLS
+from chalicelib.domain.model.errors import InvalidRequest, Skip, UnknownEntity
+from chalicelib.services.operator.drill_play import ReadOnly
+from chalicelib.services.operator.drills import Drills
 from localcloud.cloud import STACK
+from rekindle.signatures.faults import FaultClass
 from tests.drills.parts import until_step, writes
 from tests.recovery.world import World, world
 

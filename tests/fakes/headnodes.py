@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from chalicelib.domain.errors import DependencyUnavailable, Permanent
-from chalicelib.domain.headnodes import why_unknown
-from chalicelib.domain.known import Known, Maybe, Unknown
+from chalicelib.domain.model.cluster_state import why_unknown
+from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.ports import Clock
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodesDoc
-from rekindle.headnode.names import is_slurm, parse_attempt
-from rekindle.headnode.orders import Answer, Order
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from rekindle.protocol.cluster.orders import Answer, Order
 
 
 class FakeHeadNodes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.lemons import HardwareRecord
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.hardware_ledger import HardwareRecord
 from simulation.memory import MemoryLemons
 
 

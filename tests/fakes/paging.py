@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from chalicelib.domain.errors import InvalidRequest, Outdated
-from chalicelib.domain.incidents import Incident, TimelineEntry
-from chalicelib.domain.jobs import Job
+from chalicelib.domain.model.errors import InvalidRequest, Outdated
+from chalicelib.domain.model.incident import Incident, TimelineEntry
+from chalicelib.domain.model.job import Job
 from chalicelib.ports import Page, Remembered, StoredPolicy, Wanted
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity, VersionConflict
-from chalicelib.domain.jobs import Attempt, Job, WatchPlan
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.ports import Standing
-from localcloud.controls import MemoryControls
+from localcloud.replay.switches import MemoryControls
 
 
 class FakeJobRegistry(MemoryControls):

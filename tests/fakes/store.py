@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from chalicelib.domain.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import Incident, TimelineEntry, node_scope
-from chalicelib.domain.signals import Signal, SignalSource
+from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
+from chalicelib.domain.model.signal import Signal, SignalSource
 from chalicelib.ports import Entry, Joined, Looked, Page
 from tests.fakes.registry import FakeJobRegistry
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from chalicelib.domain.errors import CapacityUnavailable
-from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.observations import AttemptStatus
+from chalicelib.domain.model.errors import CapacityUnavailable
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.ports import MetricQuery, Series, SweepMark
 from tests.fakes.world import FakeScheduler
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.actions import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
-from chalicelib.domain.errors import UnknownEntity, VersionConflict
-from chalicelib.domain.incidents import execution_name
-from chalicelib.domain.jobs import Attempt, Job
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.resume import is_attempt_name
+from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
+from chalicelib.domain.model.errors import UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import execution_name
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.ports import Discovered, Notice
-from rekindle.mailbox import AttemptOrder
-from rekindle.reports import RankReport, ReportKind
+from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.protocol.reports import RankReport, ReportKind
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from fleets.causes import HOST, SOFTWARE, SPOT
 from fleets.histories import LLAMA3, History, lablup, llama3, mean_of, meta512, mix, poisson
 from fleets.runs import DAY_S
 from fleets.traces import LANL_FILE, SKYPILOT_FILE, histories
-from rekindle.doctor.runs import FAILURES_PER_NODE_DAY
+from rekindle.doctor.stack.runs import FAILURES_PER_NODE_DAY
 
 LANL_HEAD = (
     "system,machine_type,n_nodes,n_procs,procs_per_node,node,start,fixed,down_minutes,cause_category,cause_detail,"

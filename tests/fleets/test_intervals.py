@@ -16,7 +16,7 @@ from fleets.rekindle_rows import Rekindle
 from fleets.rivals import TimeoutAndPerson
 from fleets.runs import Failure, play
 from fleets.spares import p99_spares
-from rekindle.doctor.runs import best_interval
+from rekindle.doctor.stack.runs import best_interval
 
 
 def _failures(mean_s: float, count: int, seed: int) -> tuple[list[Failure], float]:

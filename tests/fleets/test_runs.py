@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.known import Known
-from chalicelib.domain.node_orders import Rung
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node_orders import Rung
 from fleets.answers import Answer, Case, Rules
 from fleets.causes import (
     FLAKY,

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib import bootstrap
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.policy import overlaid
-from localcloud.clock import RealClock
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.policy.document import overlaid
 from localcloud.cloud import STACK, Cloud
-from localcloud.processes import Processes
-from localcloud.slurm_places import take_ports
+from localcloud.engine.clock import RealClock
+from localcloud.platforms.places import take_ports
+from localcloud.platforms.processes import Processes
 from localcloud.stack import deploy_rekindle
 from rekindle.cli.main import main as rekindle
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import (
+from rekindle.protocol.mailbox import (
     AttemptOrder,
     Beat,
     CheckpointReply,

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import rekindle.monitor
 from rekindle.integrations import torch as integration
-from rekindle.mailbox import Manifest, ResumePlan, SkipWindow, manifest_prefix
-from rekindle.reports import RankReport, ReportKind, report_prefix
+from rekindle.protocol.mailbox import Manifest, ResumePlan, SkipWindow, manifest_prefix
+from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 
 PATIENCE_S = 120.0
 

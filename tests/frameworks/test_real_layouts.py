@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rekindle.checkpoints.discover import discover
+from rekindle.checkpoints.folders import discover_in, listing_of, reader_of, times_of
 from rekindle.checkpoints.found import Format
-from rekindle.folders import discover_in, listing_of, reader_of, times_of
 
 PRELUDE = """
 import sys, torch

@@ -11,7 +11,7 @@ from statistics import mean
 
 import pytest
 
-from chalicelib.domain.incidents import Incident
+from chalicelib.domain.model.incident import Incident
 from tests.frameworks.ddp_train import STEPS_PER_EPOCH
 from tests.frameworks.stage import SAVE_EVERY, Stage, raised
 

@@ -20,12 +20,12 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.utils.data import DataLoader, Dataset
 
+from rekindle.checkpoints.folders import discover_in, newest_complete, problems_at
 from rekindle.checkpoints.found import NOT_A_NUMBER
 from rekindle.checkpoints.sharded import LATE
-from rekindle.folders import discover_in, newest_complete, problems_at
 from rekindle.integrations import torch as integration
 from rekindle.integrations.rng import draws_of, restore_rng, rng_state, tell_of_draws
-from rekindle.mailbox import ResumePlan
+from rekindle.protocol.mailbox import ResumePlan
 
 PATIENCE_S = 240
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import Manifest, manifest_prefix
+from rekindle.protocol.mailbox import Manifest, manifest_prefix
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here")]
 ROOT = Path(__file__).parents[2]

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.actions import Action, ActionResult, Done
-from chalicelib.domain.approvals import Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.guard_rules import Harm
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.policy_fields import Group, specs
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.switches import Breaker
+from chalicelib.domain.model.action import Action, ActionResult, Done
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.switches import Breaker
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.fields import Group, specs
+from chalicelib.domain.policy.guard_rules import Harm
 from tests.domain.looks import NOW
 from tests.domain.policies import changed
 

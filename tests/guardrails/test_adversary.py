@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.approvals import ApprovalAnswer, Guard
-from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.holds import MAX_HOLDS
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.switches import Breaker
-from chalicelib.services.outcome import What
+from chalicelib.domain.guards.holds import MAX_HOLDS
+from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.switches import Breaker
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import NODE, node_incident, node_view, observed
 from tests.guardrails.made import HOUR, answer_of, asks, look_on, names, only, open_hold, policy, said

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import CordonNode, ReportNode
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.node_findings import FindingKind
-from chalicelib.domain.nodes import Load
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind
-from chalicelib.services.outcome import What
+from chalicelib.domain.model.action import CordonNode, ReportNode
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import Load
+from chalicelib.domain.model.node_findings import FindingKind
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, signal
 from tests.domain.node_looks import NODE, facts, finding, memory, node_incident, node_view, observed
 from tests.domain.slurm_looks import case, sees, start

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done
-from chalicelib.domain.approvals import ApprovalAnswer, Guard
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.guards import MAX_QUESTIONS
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.node_repair import StepState
-from chalicelib.domain.nodes import InstanceState, Load
-from chalicelib.domain.observations import AttemptStatus, Observation
-from chalicelib.domain.policy import Policy
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.guards.guards import MAX_QUESTIONS
+from chalicelib.domain.model.action import ActionResult, Done
+from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.node import InstanceState, Load
+from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.model.repair import StepState
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import Policy
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import OLD, drained, finding, instance, memory, node_incident, node_view, observed, step
 from tests.guardrails.made import HOUR, answer_of, asks, harmful, look_on, names, only, open_hold, policy, said

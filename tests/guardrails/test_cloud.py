@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.model.incident import Phase
 from tests.recovery.world import Script, crash_at, world
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.actions import ActionResult, Done, Notify, Severity, StopJob
 from chalicelib.domain.decide import Decision
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus
-from rekindle.headnode.documents import EndedBy
+from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity, StopJob
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus
+from rekindle.protocol.cluster.documents import EndedBy
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, seen, view
 from tests.domain.slurm_looks import NEW, R1, case, put_back, sees, start, try_of
 from tests.guardrails.made import HOUR, harmful, look_on, policy

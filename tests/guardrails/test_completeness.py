@@ -9,23 +9,23 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import Action, ActionResult, AskApproval, Done, Notify
-from chalicelib.domain.approvals import Guard
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.guard_rules import Harm
-from chalicelib.domain.guard_steps import new_steps
-from chalicelib.domain.holds import RULE_GUARDS, guard_of
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.node_actions import NODE_ACTIONS
-from chalicelib.domain.node_findings import FindingKind
-from chalicelib.domain.node_repair import Rung, StepState
-from chalicelib.domain.nodes import InstanceState, Load
-from chalicelib.domain.observations import AttemptStatus, Observation
-from chalicelib.domain.playbooks import Deadline, Response
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.decision.steps import new_steps
+from chalicelib.domain.guards.holds import RULE_GUARDS, guard_of
+from chalicelib.domain.model.action import Action, ActionResult, AskApproval, Done, Notify
+from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.node import InstanceState, Load
+from chalicelib.domain.model.node_actions import NODE_ACTIONS
+from chalicelib.domain.model.node_findings import FindingKind
+from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.model.repair import Rung, StepState
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.guard_rules import Harm
+from chalicelib.domain.policy.playbooks import Deadline, Response
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, incident, seen, signal, view, with_row
 from tests.domain.node_looks import (
     GONE,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from datetime import timedelta
 
-from chalicelib.domain.actions import CordonNode, ReportNode
-from chalicelib.domain.approvals import ApprovalAnswer
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.guard_rules import Harm
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.nodes import Load
-from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.action import CordonNode, ReportNode
+from chalicelib.domain.model.approvals import ApprovalAnswer
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import Load
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.guard_rules import Harm
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW
 from tests.domain.node_looks import facts, node_view, observed
 from tests.domain.slurm_looks import case, node, sees, start

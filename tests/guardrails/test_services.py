@@ -10,10 +10,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chalicelib.adapters.job_registry import DynamoJobRegistry
-from chalicelib.domain.switches import ShadowScope
+from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
+from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.ports import JobRegistry
-from localcloud.template import create_table
+from localcloud.aws.template import create_table
 from tests.domain.looks import MINUTE, NOW
 from tests.fakes.registry import FakeJobRegistry
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.approvals import Guard
-from chalicelib.domain.errors import InvalidPolicy
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.guard_rules import DAYS, Window
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import Policy
+from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.errors import InvalidPolicy
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.policy.guard_rules import DAYS, Window
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, view
 from tests.domain.node_looks import drained, node_incident, node_view, observed
 from tests.guardrails.made import closed_hours, look_on, names, open_hold, policy

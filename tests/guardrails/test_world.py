@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.approvals import Guard
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.errors import AlreadyDone, InvalidRequest, UnknownEntity, VersionConflict
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.errors import AlreadyDone, InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.ports import NoticeKind
-from chalicelib.services.approvals import Approvals
-from chalicelib.services.outcome import What
-from chalicelib.services.switches import Switches
+from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.operator.switches import Switches
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 from tests.guardrails.made import asks, harmful, policy
 from tests.services.world import JOB, World
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from chalicelib.domain.lemons import HardwareFault, MarkKind, mark
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy, overlaid
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
-from chalicelib.services.lemons import Lemons
-from chalicelib.services.orders import Orders
+from chalicelib.domain.model.hardware_ledger import HardwareFault, MarkKind, mark
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, overlaid
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.reporting.hardware_ledger import Lemons
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
 from tests.services.node_world import CLUSTER, NodeWorld

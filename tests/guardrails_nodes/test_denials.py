@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports import NoticeKind
-from chalicelib.services.approvals import Approvals
-from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.reporting.outcome import Outcome, What
+from rekindle.signatures.faults import FaultClass
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.lemons import marks_of
-from rekindle.agent.identity import identity
-from rekindle.agent.slurm.nodemap import Place, Resources
-from rekindle.agent.slurm.nodes import Node, parse_nodes
-from rekindle.agent.slurm.staff import facts_of
-from rekindle.headnode.documents import NodeFacts
-from rekindle.wire import Reader
+from chalicelib.domain.model.hardware_ledger import marks_of
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.wire import Reader
+from rekindle.slurm_agent.base.identity import identity
+from rekindle.slurm_agent.reading.nodemap import Place, Resources
+from rekindle.slurm_agent.reading.nodes import Node, parse_nodes
+from rekindle.slurm_agent.watching.node_facts import facts_of
 
 GPU = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
 OTHER = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ac"

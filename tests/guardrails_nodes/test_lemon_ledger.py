@@ -12,9 +12,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chalicelib.adapters import items
-from chalicelib.adapters.lemons_dynamodb import MEMORY, DynamoLemons
-from chalicelib.domain.lemons import (
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.hardware_ledger import MEMORY, DynamoLemons
+from chalicelib.domain.model.hardware_ledger import (
     MAX_FAULTS,
     HardwareFault,
     HardwareRecord,
@@ -25,7 +25,7 @@ from chalicelib.domain.lemons import (
     told_marks,
 )
 from chalicelib.ports import LemonLedger
-from localcloud.template import create_table
+from localcloud.aws.template import create_table
 from tests.fakes.lemons import FakeLemons
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

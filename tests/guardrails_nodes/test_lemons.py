@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.signals import SignalKind
-from chalicelib.services.sweep_clusters import SweepClusters
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.services.sweep.clusters import SweepClusters
 from tests.guardrails_nodes.stage import GPU, HOUR, NODE, OTHER, Yard, mark_of, with_policy
 from tests.services.node_world import CLUSTER
 

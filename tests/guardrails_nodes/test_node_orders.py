@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, UnknownEntity
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.nodes import GroupRole, InstanceState
-from chalicelib.domain.signals import SignalKind
-from chalicelib.services.outcome import What
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest, UnknownEntity
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.node import GroupRole, InstanceState
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.model.incident import Phase
 from tests.recovery.test_node_repair import JOB, Pod, pod
 
 

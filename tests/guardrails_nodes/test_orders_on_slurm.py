@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Done, ExcludeNodes, ResubmitJob
-from chalicelib.domain.errors import InvalidRequest
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.node_actions import MoveRuns
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.orders import Verb
+from chalicelib.domain.model.action import Done, ExcludeNodes, ResubmitJob
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.node_actions import MoveRuns
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.orders import Verb
+from rekindle.signatures.faults import FaultClass
 from tests.services.slurm_world import NODES, SlurmWorld
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.errors import InvalidRequest
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import Policy
-from chalicelib.domain.signals import SignalKind
-from chalicelib.services.outcome import What
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import Policy
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 from tests.guardrails_nodes.stage import with_policy
 from tests.services.world import JOB, World
 

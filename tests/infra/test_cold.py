@@ -16,9 +16,9 @@ from infra.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[2]
 SDK = "aws_durable_execution_sdk_python"
-SHAPES = "chalicelib.adapters.discovered_s3"  # the formats of checkpoints
-INCIDENTS = "chalicelib.domain.incidents"  # with all that an Incident holds: two of three of the service's records
-SWEEP = "chalicelib.services.sweep"
+SHAPES = "chalicelib.aws.s3.discovered"  # the formats of checkpoints
+INCIDENTS = "chalicelib.domain.model.incident"  # with all that an Incident holds: two of three of the service's records
+SWEEP = "chalicelib.services.sweep.sweep"
 API = "chalicelib.api.routes"
 DECIDE = "chalicelib.domain.decide"  # all rules
 INIT = """

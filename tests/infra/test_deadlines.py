@@ -16,19 +16,20 @@ from typing import Any
 import pytest
 from botocore.session import get_session
 
-from chalicelib.adapters.deadline import PATIENCE, WIND_UP_S, Deadline, OutOfTime, Patience, patience_of
-from chalicelib.adapters.errors import call
+from chalicelib.aws.deadline import PATIENCE, WIND_UP_S, Deadline, OutOfTime, Patience, patience_of
+from chalicelib.aws.errors import call
 from chalicelib.bootstrap import Clients
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.errors import Retryable
-from chalicelib.egress.deliver import HOLD, ONE_S
-from chalicelib.notify import outbound, slack_api
-from chalicelib.notify.address import LOOK_S
-from chalicelib.notify.bus import detail_of
-from chalicelib.notify.slack_groups import TIMEOUT_S as SLACK_READ_S
+from chalicelib.channels import outbound
+from chalicelib.channels.address import LOOK_S
+from chalicelib.channels.bus import detail_of
+from chalicelib.channels.delivery.deliver import HOLD, ONE_S
+from chalicelib.channels.slack import web_api as slack_api
+from chalicelib.channels.slack.groups import TIMEOUT_S as SLACK_READ_S
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.errors import Retryable
 from chalicelib.ports import Notice
-from chalicelib.services.pages import WRITE_S
-from chalicelib.services.sweep import BUDGET
+from chalicelib.services.reporting.pages import WRITE_S
+from chalicelib.services.sweep.sweep import BUDGET
 from infra.functions import FUNCTIONS, Function, Trigger
 from infra.package import ROOT
 

@@ -11,7 +11,7 @@ from infra.costs import AS_OF, PAGE, REGION, packaged, rewritten, tables
 from infra.estimate import of
 from infra.package import ROOT
 from rekindle.cli.main import main
-from rekindle.monitor.settings import Config
+from rekindle.monitor.base.settings import Config
 
 # A row of a table in docs/deploy.md: what, arithmetic, USD.
 ROW = re.compile(r"^\| (?P<what>.+?) \| (?P<arithmetic>.+) \| (?:≤ )?(?P<usd>[0-9.]+) \|$", re.MULTILINE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.lifecycle.head_node import _read, packed, target_of
-from rekindle.cli.errors import Misused, TryAgain, Unreachable
+from rekindle.client.errors import Misused, TryAgain, Unreachable
 
 BANNER = "\r\nStarting session with SessionId: ops-1\r\n"
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.policy import Policy
+from chalicelib.domain.policy.document import Policy
 from infra.init import answers as read
 from infra.init.answers import Integration, Runs
 from infra.init.command import INTEGRATIONS, RUNS
 from infra.init.lines import SCRIPTS
 from infra.package import ROOT
 from localcloud.cloud import Cloud
-from rekindle.agent.slurm import comment as comments
 from rekindle.cli.main import main
+from rekindle.slurm_agent.reading import comment as comments
 from tests.localcloud.test_cloud_sagemaker import training_job
 
 TRUST = {

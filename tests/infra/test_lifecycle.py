@@ -23,8 +23,8 @@ from moto import mock_aws
 
 from infra.lifecycle import HERE, NEEDED, LifecycleError, Place, locked, pins, policy, requirements, settings, write
 from infra.lifecycle.__main__ import main
-from rekindle.agent.settings import Settings
-from rekindle.headnode.names import cluster_prefix, order_key, queue_name
+from rekindle.protocol.cluster.names import cluster_prefix, order_key, queue_name
+from rekindle.slurm_agent.base.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PLACE = Place(
@@ -186,7 +186,7 @@ def test_the_agent_can_read_what_was_installed(node: Node) -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(HERE / "rekindle-agent.service")
     service = unit["Service"]
-    assert service["ExecStart"] == "/opt/rekindle/current/bin/python -m rekindle.agent"
+    assert service["ExecStart"] == "/opt/rekindle/current/bin/python -m rekindle.slurm_agent"
     assert service["EnvironmentFile"] == "/etc/rekindle/agent.env"
     assert (service["Restart"], service["NoNewPrivileges"]) == ("always", "yes")
 
@@ -375,7 +375,7 @@ def test_the_policy_grants_what_the_agent_calls_on_its_own_clusters_things_only(
     (denied,) = (statement for statement in statements if statement["Effect"] == "Deny")
     assert denied["Action"] == ["s3:PutObject"]
     assert denied["Resource"].endswith(order_key("pretrain", "x").replace("x.json", "*")), "orders are the service's"
-    source = "\n".join(path.read_text() for path in (ROOT / "rekindle/agent").rglob("*.py"))
+    source = "\n".join(path.read_text() for path in (ROOT / "rekindle/slurm_agent").rglob("*.py"))
     called = {action for name, action in CALLS.items() if re.search(rf"\.{name}\(", source)}
     assert called <= granted
     assert granted - called <= {"sqs:ChangeMessageVisibility"}

@@ -27,7 +27,7 @@ from infra.grants import (
 )
 from infra.package import ROOT
 from infra.reach import Reach, Source, actions_of_functions
-from localcloud.template import references
+from localcloud.aws.template import references
 from tests.infra.stack_reading import Template
 
 COMMITTED = sorted(POLICIES.glob("*.json"))

@@ -9,11 +9,11 @@ from typing import Any
 import fastjsonschema
 import pytest
 
-from chalicelib.domain.errors import InvalidPolicy
-from chalicelib.domain.guard_rules import ApprovalCondition, ApprovalRule, Window
-from chalicelib.domain.playbooks import Deadline, Response
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy, every_field
-from chalicelib.domain.policy_fields import specs
+from chalicelib.domain.model.errors import InvalidPolicy
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, every_field
+from chalicelib.domain.policy.fields import specs
+from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
+from chalicelib.domain.policy.playbooks import Deadline, Response
 from infra.policy_docs import BEGIN, END, PAGE, SCHEMA_FILE, page, schema, schema_text
 from tests.domain.policy_values import at, wrong_values
 

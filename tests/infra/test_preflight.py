@@ -16,7 +16,7 @@ from infra.deploy import Deployment, main
 from infra.preflight import ask, look
 from infra.preflight import main as preflight_main
 from infra.preflight_template import named
-from localcloud.sagemaker import AwsError
+from localcloud.aws.sagemaker import AwsError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION
 

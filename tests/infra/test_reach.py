@@ -94,7 +94,7 @@ def fetch(client: Any, name: str) -> str:
 """
 BOOTSTRAP = """
 from dataclasses import dataclass
-from chalicelib.adapters import LambdaStarter, TableStore
+from chalicelib.aws import LambdaStarter, TableStore
 from chalicelib.desk import Desk
 
 @dataclass
@@ -109,7 +109,7 @@ def service() -> Service:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    files = {"ports": PORTS, "desk": DESK, "adapters": ADAPTERS, "bootstrap": BOOTSTRAP}
+    files = {"ports": PORTS, "desk": DESK, "aws": ADAPTERS, "bootstrap": BOOTSTRAP}
     (tmp_path / "chalicelib").mkdir()
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
     for name, text in files.items():

@@ -20,8 +20,8 @@ from moto import mock_aws
 from moto.events.models import EventPattern
 
 from chalicelib.bootstrap import build
-from chalicelib.domain.actions import Severity
-from chalicelib.notify.bus import detail_of
+from chalicelib.channels.bus import detail_of
+from chalicelib.domain.model.action import Severity
 from chalicelib.ports import Notice
 from infra.functions import FUNCTIONS, Trigger
 from infra.package import BUNDLE, ROOT

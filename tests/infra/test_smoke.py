@@ -18,7 +18,7 @@ from infra.package import ROOT
 from infra.smoke.__main__ import NotReady, place_of
 from infra.smoke.run import Patience, Place, Smoke, package
 from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT
-from rekindle.cli.client import Client
+from rekindle.client.api import Client
 from tests.infra.live_account import ACCOUNT_ID
 
 NAME = "rekindle-smoke-1"
@@ -36,8 +36,8 @@ QUICK = Patience(
 def place(tmp_path: Path) -> Iterator[Place]:
     """The stack of an embedded cloud, quick in all that AWS takes minutes for."""
     from app import app
-    from localcloud.clock import RealClock
     from localcloud.cloud import STACK, Cloud
+    from localcloud.engine.clock import RealClock
     from localcloud.stack import deploy_rekindle
 
     code = tmp_path / "code"

@@ -14,7 +14,7 @@ from infra import costs
 from infra.functions import FUNCTIONS, Function, Trigger
 from infra.merge import ENVIRONMENT, OPEN_PATHS, merge_template
 from infra.package import ROOT
-from rekindle.monitor.settings import Config
+from rekindle.monitor.base.settings import Config
 from tests.infra.stack_reading import REGION, Template, of_type
 
 CONFIG = json.loads((ROOT / ".chalice" / "config.json").read_text(encoding="utf-8"))
@@ -220,8 +220,8 @@ def test_the_one_queue_that_feeds_a_function_keeps_what_the_function_could_not_d
     queue = template["Resources"]["DeliveriesQueue"]["Properties"]
     assert queue["VisibilityTimeout"] >= 6 * function["Timeout"]
     assert queue["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["UndeliveredQueue", "Arn"]}
-    deliver = importlib.import_module("chalicelib.egress.deliver")
-    outbound = importlib.import_module("chalicelib.notify.outbound")
+    deliver = importlib.import_module("chalicelib.channels.delivery.deliver")
+    outbound = importlib.import_module("chalicelib.channels.outbound")
     assert source["BatchSize"] * (outbound.TOTAL_S + outbound.CONNECT_S) < function["Timeout"]
     assert deliver.HOLD.total_seconds() > function["Timeout"]  # a turn is taken over from the dead only
     # It gives up by itself long before SQS would, however often a message was put off.
@@ -263,7 +263,7 @@ def test_what_holds_state_survives_the_stack(template: Template) -> None:
 
 
 def test_the_table_has_the_shape_that_the_adapters_use(template: Template) -> None:
-    items = importlib.import_module("chalicelib.adapters.items")
+    items = importlib.import_module("chalicelib.aws.dynamodb.items")
     table = template["Resources"]["RegistryTable"]["Properties"]
     (index,) = table["GlobalSecondaryIndexes"]
     assert index["IndexName"] == items.INDEX

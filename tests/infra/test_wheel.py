@@ -120,7 +120,7 @@ def test_without_any_dependency_local_files_are_read_and_the_rest_names_its_extr
         ended = empty.rekindle(*command)
         assert (ended.returncode, f"pip install 'rekindle[{extra}]'" in ended.stderr) == (2, True), ended.stderr
         assert "Traceback" not in ended.stderr
-    agent = empty.run("-m", "rekindle.agent.start")
+    agent = empty.run("-m", "rekindle.slurm_agent.start")
     assert agent.returncode == 0  # a module without a main part: only that it can be imported
 
 
@@ -170,7 +170,7 @@ def test_monitor_and_agent_run_on_the_pythons_of_training_images(wheel: Path, tm
     agent = here.run("-m", "rekindle.agent", "--check", "--state-dir", str(tmp_path / "state"), "--cluster", "c1")
     assert agent.returncode in (1, 2), agent.stderr
     assert "Traceback" not in agent.stderr
-    imported = here.run("-c", "import rekindle.cli.main, rekindle.console.site, rekindle.doctor.gather")
+    imported = here.run("-c", "import rekindle.cli.main, rekindle.console.site, rekindle.doctor.aws.gather")
     assert imported.returncode == 0, imported.stderr
     (here.cwd / "curve.csv").write_text(CURVE)
     assert "non_finite" in here.rekindle("detect", "curve.csv").stdout

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind
-from chalicelib.domain.slurm_states import STATUSES, fault_of_node
+from chalicelib.domain.faults.slurm_states import STATUSES, fault_of_node
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import agent
 from chalicelib.ingest.dispatch import parse
-from rekindle.agent.slurm.staff import node_news
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, EndedBy, NodeFacts, SlurmState
-from rekindle.headnode.orders import Answer, Outcome, Verb
-from rekindle.wire import WIRE_VERSION
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodeFacts, SlurmState
+from rekindle.protocol.cluster.orders import Answer, Outcome, Verb
+from rekindle.protocol.wire import WIRE_VERSION
+from rekindle.signatures.faults import FaultClass
+from rekindle.slurm_agent.watching.node_facts import node_news
 from tests.fakes.world import START
 from tests.ingest import golden
 

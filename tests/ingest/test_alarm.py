@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import MalformedEvent, Noise, NotOurs
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.errors import MalformedEvent, Noise, NotOurs
+from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest.dispatch import parse
+from rekindle.signatures.faults import FaultClass
 from tests.ingest import golden
 
 

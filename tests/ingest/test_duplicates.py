@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import Skip
-from chalicelib.domain.signals import ended_job_key
+from chalicelib.domain.model.errors import Skip
+from chalicelib.domain.model.signal import ended_job_key
 from chalicelib.ingest.dispatch import parse
 from tests.ingest import golden
 

@@ -10,10 +10,10 @@ from moto.events.models import EventPattern
 
 from chalicelib.ingest import agent, detail_types, ec2, monitor
 from chalicelib.ingest.patterns import BUSES, PATTERNS, mailbox_pattern
-from rekindle.agent import publisher
-from rekindle.agent.ports import NewsType
-from rekindle.monitor import outbox
-from rekindle.monitor.outbox import EventType
+from rekindle.monitor.mail import outbox
+from rekindle.monitor.mail.outbox import EventType
+from rekindle.slurm_agent.base.ports import NewsType
+from rekindle.slurm_agent.publishing import publisher
 from tests.ingest import golden
 
 

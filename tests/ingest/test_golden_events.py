@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import MalformedEvent, Noise, NotOurs, Skip
-from chalicelib.domain.faults import FaultClass as F
-from chalicelib.domain.signals import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS, Signal
-from chalicelib.domain.signals import SignalKind as K
+from chalicelib.domain.model.errors import MalformedEvent, Noise, NotOurs, Skip
+from chalicelib.domain.model.signal import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS, Signal
+from chalicelib.domain.model.signal import SignalKind as K
 from chalicelib.ingest.dispatch import parse
 from chalicelib.ingest.envelope import MAX_EVENT_BYTES
+from rekindle.signatures.faults import FaultClass as F
 from tests.ingest import golden
 
 JOB, ATTEMPT, CLUSTER, NODE = "lm-7b", "lm-7b-a3", "pretrain", "i-0a1b2c3d4e5f60718"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import MalformedEvent, Noise
-from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.model.errors import MalformedEvent, Noise
 from chalicelib.ingest import logs
+from rekindle.signatures.faults import FaultClass
 from tests.ingest import golden
 
 NODE = "i-0a1b2c3d4e5f60718"

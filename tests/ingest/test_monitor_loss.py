@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest.dispatch import parse
 from tests.ingest import golden
 

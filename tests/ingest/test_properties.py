@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.errors import MalformedEvent, Skip
-from chalicelib.domain.signals import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS, Signal
+from chalicelib.domain.model.errors import MalformedEvent, Skip
+from chalicelib.domain.model.signal import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS, Signal
 from chalicelib.ingest import logs
 from chalicelib.ingest.dispatch import parse
 from chalicelib.ingest.evidence import MAX_KEY_CHARS, bounded, dedupe_key, one_line

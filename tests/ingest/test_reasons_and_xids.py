@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.failure_reasons import REASONS, ReasonRow, classify_failure_reason
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.xids import (
+from chalicelib.domain.faults.failure_reasons import REASONS, ReasonRow, classify_failure_reason
+from rekindle.signatures.faults import FaultClass
+from rekindle.signatures.xids import (
     CONFLICTED,
     XID_FAULTS,
     FirstResponse,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import MalformedEvent
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal
+from chalicelib.domain.model.errors import MalformedEvent
+from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest.dispatch import parse
 from chalicelib.ingest.training_job import SECONDARY_STATUSES, STATUSES
+from rekindle.signatures.faults import FaultClass
 from tests.ingest import golden
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.errors import Noise, Skip
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.model.errors import Noise, Skip
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import logs
 from chalicelib.ingest.training_logs import MAX_SIGNALS
+from rekindle.signatures.faults import FaultClass
 from tests.signatures.corpus_benign import BENIGN_LINES
 from tests.signatures.corpus_faults import FAULTS
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.account import Account, Entered, Restart
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger import IncidentLedger, ledger_of
-from chalicelib.domain.prices import Prices
+from chalicelib.domain.model.account import Account, Entered, Restart
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
+from chalicelib.domain.reporting.prices import Prices
+from rekindle.signatures.faults import FaultClass
 
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 POD = JobSize.of_instances((("ml.p5.48xlarge", 4),))  # 32 GPUs

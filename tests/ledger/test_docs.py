@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from chalicelib.domain.ledger_otherwise import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
-from chalicelib.domain.prices import DEFAULT_PRICES
-from chalicelib.services.ledgers import MAX_DAYS, MAX_INCIDENTS, MAX_OF_JOB
+from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
+from chalicelib.domain.reporting.prices import DEFAULT_PRICES
+from chalicelib.services.reporting.ledgers import MAX_DAYS, MAX_INCIDENTS, MAX_OF_JOB
 from tests.ledger.books import incident, ledger
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")

@@ -8,14 +8,14 @@ import botocore.session
 import pytest
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from chalicelib.domain.account import Account
-from chalicelib.domain.evidence import Onset
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase, SkipWindow, Try
-from chalicelib.domain.instances import GPU_TABLE, JobSize, gpus_of
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.ledger_lost import net_gain
-from chalicelib.domain.prices import Prices
+from chalicelib.domain.model.account import Account
+from chalicelib.domain.model.evidence import Onset
+from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, Try
+from chalicelib.domain.model.instances import GPU_TABLE, JobSize, gpus_of
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.reporting.lost_time import net_gain
+from chalicelib.domain.reporting.prices import Prices
+from rekindle.signatures.faults import FaultClass
 from tests.ledger.books import POD, T0, UNKNOWN, at, incident, ledger, restart
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.account import Restart
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger import ledger_of
+from chalicelib.domain.model.account import Restart
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import ledger_of
+from rekindle.signatures.faults import FaultClass
 from tests.ledger.books import POD, PRICES, at, incident, ledger
 from tests.sizes import examples
 

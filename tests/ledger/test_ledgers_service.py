@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.prices_ssm import read_prices
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.jobs import Job
-from chalicelib.domain.prices import DEFAULT_PRICES, Prices
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.aws.ssm.prices import read_prices
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from chalicelib.ports import Page
-from chalicelib.services.ledgers import MAX_INCIDENTS, PAGE, Ledgers
+from chalicelib.services.reporting.ledgers import MAX_INCIDENTS, PAGE, Ledgers
 from localcloud.cloud import STACK
-from localcloud.replay_books import Books, MemoryIncidents, MemoryJobs
-from rekindle.mailbox import ReplyOutcome
+from localcloud.replay.books import Books, MemoryIncidents, MemoryJobs
+from rekindle.protocol.mailbox import ReplyOutcome
 from tests.fakes.world import FakeClock, FakeMailbox, FakeScheduler
 from tests.ledger.books import at, incident
 from tests.recovery.world import Script, crash_at, freeze_at, world

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from chalicelib.domain.approvals import Approval, ApprovalAnswer, Guard, Hold
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import CheckpointAsk, Failure, Incident, Phase, TimelineEntry
-from chalicelib.domain.known import Known
-from chalicelib.domain.markdown import plain
-from chalicelib.domain.postmortem import MAX_LINES, postmortem_of
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.incident import CheckpointAsk, Failure, Incident, Phase, TimelineEntry
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.reporting.markdown import plain
+from chalicelib.domain.reporting.postmortem import MAX_LINES, postmortem_of
+from rekindle.signatures.faults import FaultClass
 from tests.ledger.books import at, incident, ledger, restart
 from tests.sizes import examples
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import InvalidRequest, Outdated
-from chalicelib.domain.instances import GPU_TABLE, JobSize
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.prices import DEFAULT_PRICES, Prices
-from chalicelib.services.price_table import PriceTable
+from chalicelib.domain.model.errors import InvalidRequest, Outdated
+from chalicelib.domain.model.instances import GPU_TABLE, JobSize
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
+from chalicelib.services.operator.price_table import PriceTable
 from rekindle.cli import prices as command
 from tests.fakes.paging import FakePolicyShelf
 from tests.fakes.world import FakeClock

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.ledger_sums import sums_of
+from chalicelib.domain.reporting.sums import sums_of
 from rekindle.prometheus import SUMS, render
 from tests.ledger.books import incident, ledger
 from tests.sizes import examples

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.orchestrators.slurm_found import found_of
-from rekindle.agent.slurm.sizes import gpus_in
-from rekindle.headnode.documents import AttemptDoc, SlurmState
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.platforms.slurm.found import found_of
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.slurm_agent.reading.sizes import gpus_in
 from tests.ledger.books import T0
 
 

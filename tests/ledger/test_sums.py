@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.evidence import Onset
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.ledger import steps_lost
-from chalicelib.domain.ledger_lost import POISONS
-from chalicelib.domain.ledger_sums import RunNow, fleet_ettr, job_sums, sums_of, total_of
+from chalicelib.domain.model.evidence import Onset
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import steps_lost
+from chalicelib.domain.reporting.lost_time import POISONS
+from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of, total_of
+from rekindle.signatures.faults import FaultClass
 from tests.ledger.books import POD, at, incident, ledger, restart
 from tests.ledger.test_ledger_invariants import incidents
 from tests.sizes import examples

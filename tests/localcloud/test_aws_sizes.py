@@ -12,8 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 from chalice import Chalice, Response
 
-from localcloud.aws_sizes import EVENT_BYTES, GATEWAY_BYTES, SIZES, SYNCHRONOUS_BYTES
-from localcloud.aws_wire import TOO_LARGE
+from localcloud.aws.sizes import EVENT_BYTES, GATEWAY_BYTES, SIZES, SYNCHRONOUS_BYTES
+from localcloud.aws.wire import TOO_LARGE
 from localcloud.cloud import STACK, Cloud
 from localcloud.cloud_app import ApiServer
 
@@ -113,7 +113,7 @@ def _asked(method: str, path: str, headers: Mapping[str, str]) -> int:
 def test_a_call_that_is_too_large_fails_its_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text(encoding="utf-8"))
     pytester.makepyfile(
-        "from localcloud.aws_wire import TOO_LARGE\ndef test_a() -> None:\n    TOO_LARGE.append('too large')\n"
+        "from localcloud.aws.wire import TOO_LARGE\ndef test_a() -> None:\n    TOO_LARGE.append('too large')\n"
     )
     result: Any = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from localcloud.aws.events import Rule
 from localcloud.cloud import Cloud
-from localcloud.events import Rule
 
 ROLE = "arn:aws:iam::123456789012:role/node"
 LIFECYCLE = {"SourceS3Uri": "s3://sagemaker-lcs", "OnCreate": "on_create.sh"}

@@ -11,14 +11,14 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localcloud.aws_shapes import ShapeMismatch, check_answer
-from localcloud.aws_wire import How
-from localcloud.clock import SimClock
+from localcloud.aws.events import Rule
+from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, AwsError, Phase, TrainingJobs
+from localcloud.aws.shapes import ShapeMismatch, check_answer
+from localcloud.aws.wire import How
 from localcloud.cloud import Cloud
-from localcloud.events import Rule
-from localcloud.sagemaker import TERMINAL, TRANSITIONS, AwsError, Phase, TrainingJobs
-from localcloud.sagemaker_simulated import Fault, Script
-from rekindle.mailbox import (
+from localcloud.engine.clock import SimClock
+from localcloud.platforms.sagemaker_simulated import Fault, Script
+from rekindle.protocol.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,

@@ -16,9 +16,9 @@ from aws_durable_execution_sdk_python.exceptions import CheckpointError
 from aws_durable_execution_sdk_python.lambda_service import OperationAction, OperationType, OperationUpdate
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
-from localcloud.clock import SimClock
-from localcloud.durable_limits import MAX_OPERATIONS, MAX_STORED_BYTES, ExecutionLimits
-from localcloud.engine import DurableEngine
+from localcloud.engine.clock import SimClock
+from localcloud.engine.durable_limits import MAX_OPERATIONS, MAX_STORED_BYTES, ExecutionLimits
+from localcloud.engine.engine import DurableEngine
 
 QUOTES = 2  # a step's text result is JSON: the text and two quotes
 

@@ -21,8 +21,8 @@ from aws_durable_execution_sdk_python.lambda_service import OperationAction, Ope
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 from aws_durable_execution_sdk_python_testing.worker.checkpoint_tasks import CallableTask
 
-from localcloud.clock import RealClock
-from localcloud.engine import DurableEngine
+from localcloud.engine.clock import RealClock
+from localcloud.engine.engine import DurableEngine
 
 LONG = timedelta(minutes=3)  # of real time, for what takes a moment: only a lost wake takes longer
 _PATIENT_S = LONG.total_seconds()

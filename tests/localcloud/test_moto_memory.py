@@ -17,8 +17,8 @@ from moto.moto_api._internal import mock_random
 from moto.moto_api._internal.moto_random import MotoRandom
 from moto.sagemaker.responses import SageMakerResponse
 
+from localcloud.aws.moto_memory import remember
 from localcloud.cloud import ACCOUNT_ID, REGION, Cloud
-from localcloud.moto_memory import remember
 
 SERVICES = ("dynamodb", "events", "s3", "sagemaker", "sqs", "ssm")
 

@@ -12,14 +12,14 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.session import get_session
 
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
 from infra.functions import FUNCTIONS
-from localcloud.authorization import _NEEDS, Account, Need, Policy, needs
-from localcloud.aws_wire import SERVICE
+from localcloud.aws.authorization import _NEEDS, Account, Need, Policy, needs
+from localcloud.aws.intrinsics import Stack
+from localcloud.aws.roles import acting_as
+from localcloud.aws.wire import SERVICE
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
-from localcloud.intrinsics import Stack
-from localcloud.roles import acting_as
 from tests.recovery.world import Script, crash_at, world
 
 pytestmark = pytest.mark.may_be_denied

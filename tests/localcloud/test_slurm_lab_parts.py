@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm_conf import Timers, conf_text, jobcomp_lines
-from localcloud.slurm_install import ENV_ROOT, Installation, SlurmMissing
-from localcloud.slurm_lab import KEEPER
-from localcloud.slurm_places import MAX_PORTS, take_ports
-from localcloud.slurm_processes import is_alive
+from localcloud.platforms.places import MAX_PORTS, take_ports
+from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
+from localcloud.slurm.install import ENV_ROOT, Installation, SlurmMissing
+from localcloud.slurm.lab import KEEPER
+from localcloud.slurm.processes import is_alive
 
 PATIENCE_S = 120.0
 # A daemon whose child lives in a session of its own, as a slurmstepd does, and outlives it.

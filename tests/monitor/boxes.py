@@ -7,7 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rekindle.mailbox import (
+from rekindle.monitor import Config
+from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.protocol.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,
@@ -21,8 +23,6 @@ from rekindle.mailbox import (
     request_key,
     request_prefix,
 )
-from rekindle.monitor import Config
-from rekindle.monitor.boxes import DirectoryBox
 
 PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
 QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02, agree_s=0.02)

@@ -65,7 +65,7 @@ class MemoryExchange:
 
 
 def check_contract(open_one: Callable[[], Exchange], *, races: bool = True) -> None:
-    """What `rekindle.monitor.exchange.Exchange` promises, seen by two ranks.
+    """What `rekindle.monitor.mail.exchange.Exchange` promises, seen by two ranks.
 
     races: whether the transport that stands in for the real one keeps the promise between threads too.
     """

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rekindle.monitor.agree import Bounds, Plan, Wish
-from rekindle.monitor.agreement import Agreement
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.leading import Hooks, Leader
-from rekindle.monitor.negotiation import Negotiation
-from rekindle.monitor.trouble import Trouble
-from rekindle.monitor.worker import Worker
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.saving.agreement import Agreement
+from rekindle.monitor.saving.agreement_terms import Bounds, Plan, Wish
+from rekindle.monitor.saving.leading import Hooks, Leader
+from rekindle.monitor.saving.negotiation import Negotiation
 from tests.monitor.boxes import PATIENCE_S
 from tests.monitor.exchanges import MemoryExchange, Shared
 

@@ -18,7 +18,11 @@ import pytest
 from moto import mock_aws
 
 import rekindle.monitor as rekindle
-from rekindle.mailbox import (
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.mail.boxes import DirectoryBox, open_box
+from rekindle.monitor.mail.exchange import MAX_RANKS_ON_S3, BoxExchange, exchange_of
+from rekindle.monitor.saving.agreement_terms import Notice, Plan, Wish
+from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
     Manifest,
@@ -27,10 +31,6 @@ from rekindle.mailbox import (
     reply_key,
     request_key,
 )
-from rekindle.monitor.agree import Notice, Plan, Wish
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import DirectoryBox, open_box
-from rekindle.monitor.exchange import MAX_RANKS_ON_S3, BoxExchange, exchange_of
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.exchanges import MemoryExchange, Shared, check_contract
 from tests.monitor.stories import Fault, Story

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import Beat, beat_key
-from rekindle.reports import RankReport, ReportKind, report_key
+from rekindle.protocol.mailbox import Beat, beat_key
+from rekindle.protocol.reports import RankReport, ReportKind, report_key
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")]
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def test_a_run_whose_processes_the_signal_would_kill_says_that_it_does_not_hear(
 
 def test_every_process_of_the_step_is_looked_at(rank: Callable[..., Rank]) -> None:
     run = rank("""
-        from rekindle.monitor.asked import what_it_would_kill
+        from rekindle.monitor.stops.stacks_on_signal import what_it_would_kill
         def look(): say(kills=what_it_would_kill(os.getpid(), signal.SIGUSR2))
         look()  # this one has no handler yet
         signal.signal(signal.SIGUSR2, lambda *_: None)
@@ -223,7 +223,7 @@ def test_every_process_of_the_step_is_looked_at(rank: Callable[..., Rank]) -> No
 def test_outside_a_step_nothing_is_called_safe(rank: Callable[..., Rank]) -> None:
     run = rank(
         """
-        from rekindle.monitor.asked import what_it_would_kill
+        from rekindle.monitor.stops.stacks_on_signal import what_it_would_kill
         signal.signal(signal.SIGUSR2, lambda *_: None)
         say(kills=what_it_would_kill(os.getpid(), signal.SIGUSR2))
         """,
@@ -233,7 +233,7 @@ def test_outside_a_step_nothing_is_called_safe(rank: Callable[..., Rank]) -> Non
 
 
 def test_further_steps_of_the_same_job_are_looked_at_and_other_jobs_are_not(tmp_path: Path) -> None:
-    from rekindle.monitor.asked import what_it_would_kill
+    from rekindle.monitor.stops.stacks_on_signal import what_it_would_kill
 
     def process(pid: int, parent: int, name: str, title: str = "", *, survives: bool = False) -> None:
         folder = tmp_path / str(pid)

@@ -20,10 +20,18 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import rekindle.monitor as rekindle
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.envelope import open_envelope
 from chalicelib.ingest.monitor import parse as parse_event
-from rekindle.mailbox import (
+from rekindle.monitor import Config
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.mail.boxes import S3Box, open_box
+from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, EventType, Outbox
+from rekindle.monitor.mail.voice import SPEAKERS
+from rekindle.protocol.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,
@@ -37,14 +45,6 @@ from rekindle.mailbox import (
     reply_key,
     verify_listing,
 )
-from rekindle.monitor import Config
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.boxes import S3Box, open_box
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.failures import mailbox_failed
-from rekindle.monitor.outbox import MAX_EVENTS_WAITING, EventType, Outbox
-from rekindle.monitor.trouble import Trouble
-from rekindle.monitor.voice import SPEAKERS
 from tests.monitor.boxes import PATIENCE_S, QUICK
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rekindle.detectors.hang import HangLimit
 from rekindle.detectors.nonfinite import NonFinite
-from rekindle.mailbox import LossState
+from rekindle.protocol.mailbox import LossState
 
 DURATIONS = st.lists(st.floats(min_value=0, max_value=1e4), max_size=80)
 

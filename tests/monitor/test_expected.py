@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import rekindle.monitor as rekindle
-from rekindle.mailbox import Beat, beat_key
 from rekindle.monitor import Monitor
+from rekindle.protocol.mailbox import Beat, beat_key
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 CHANGE = 300  # the step from which the loss is up

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import Manifest, manifest_prefix
+from rekindle.protocol.mailbox import Manifest, manifest_prefix
 from tests.monitor.processes import Script
 
 pytestmark = [

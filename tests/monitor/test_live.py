@@ -15,7 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rekindle.monitor as rekindle
-from rekindle.mailbox import (
+from rekindle.monitor import Monitor
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.mail.mailbox_thread import Mail
+from rekindle.monitor.mail.requests import Requests
+from rekindle.protocol.mailbox import (
     ITSELF,
     LossState,
     Place,
@@ -28,12 +34,6 @@ from rekindle.mailbox import (
     reply_key,
     verify_listing,
 )
-from rekindle.monitor import Monitor
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.mail import Mail
-from rekindle.monitor.requests import Requests
-from rekindle.monitor.trouble import Trouble
-from rekindle.monitor.worker import Worker
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.exchanges import MemoryExchange, Shared
 

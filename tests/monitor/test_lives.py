@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from rekindle.monitor.agree import Bounds
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.lives import BACK, Lives, is_gone, own_life
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.saving.agreement_terms import Bounds
+from rekindle.monitor.saving.lives import BACK, Lives, is_gone, own_life
 from tests.monitor.exchanges import MemoryExchange, Shared
 
 BOUNDS = Bounds(pulse_s=2.0, lifeless_s=60.0)
-SAY_LIFE = "import sys\nfrom rekindle.monitor.lives import own_life\nprint(own_life(), flush=True)\nsys.stdin.read()"
+SAY_LIFE = (
+    "import sys\nfrom rekindle.monitor.saving.lives import own_life\nprint(own_life(), flush=True)\nsys.stdin.read()"
+)
 
 
 @pytest.fixture

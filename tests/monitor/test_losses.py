@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 import rekindle.monitor as rekindle
 from rekindle.detectors import Health
-from rekindle.mailbox import LossState, ReplyOutcome
 from rekindle.monitor import Monitor
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.exchange import BoxExchange
-from rekindle.monitor.judge import LossNews
-from rekindle.monitor.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
-from rekindle.monitor.seat import MIN_CALLS, RemoteLoss, Seat
-from rekindle.monitor.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState
-from rekindle.monitor.trouble import Trouble
-from rekindle.monitor.values import Slots, Unreadable, capture, is_pending, read
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.values import Slots, Unreadable, capture, is_pending, read
+from rekindle.monitor.loss.judge import LossNews
+from rekindle.monitor.loss.judging_rank import MIN_CALLS, RemoteLoss, Seat
+from rekindle.monitor.loss.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
+from rekindle.monitor.mail.exchange import BoxExchange
+from rekindle.protocol.mailbox import LossState, ReplyOutcome
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 

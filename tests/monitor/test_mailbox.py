@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.mailbox import (
+from rekindle.protocol.mailbox import (
     ENV_RESUME_STEP,
     ENV_SKIP,
     ITSELF,
@@ -45,7 +45,7 @@ from rekindle.mailbox import (
     request_key,
     verify_listing,
 )
-from rekindle.reports import (
+from rekindle.protocol.reports import (
     MAX_REPORT_STACKS_CHARS,
     RankReport,
     ReportKey,

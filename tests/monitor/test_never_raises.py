@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import rekindle.mailbox as rekindle_mailbox
 import rekindle.monitor as rekindle
-from rekindle.mailbox import MAX_STEP
+import rekindle.protocol.mailbox as rekindle_mailbox
 from rekindle.monitor import Monitor
-from rekindle.monitor.guard import must_pass
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.trouble import Trouble
-from rekindle.monitor.worker import Worker
+from rekindle.protocol.mailbox import MAX_STEP
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.processes import Script
 

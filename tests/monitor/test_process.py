@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import Beat, Manifest, RunPhase, SaveKind, beat_key, manifest_prefix
+from rekindle.protocol.mailbox import Beat, Manifest, RunPhase, SaveKind, beat_key, manifest_prefix
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 ROOT = Path(__file__).parents[2]

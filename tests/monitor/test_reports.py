@@ -16,14 +16,14 @@ import rekindle.monitor as rekindle
 from rekindle.detectors import Severity, StragglerWatch
 from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.detectors.ranks import RankRule, first_bad, minority
-from rekindle.mailbox import ReplyOutcome
 from rekindle.monitor import Monitor
-from rekindle.monitor.identity import Identity
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.reporter import MAX_TRIES, Reporter
-from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble
-from rekindle.reports import RankReport, ReportKind, report_key
+from rekindle.monitor.liveness.reporter import MAX_TRIES, Reporter
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.exchanges import MemoryExchange, Shared
 

@@ -14,8 +14,15 @@ import pytest
 
 import rekindle.monitor as rekindle
 from rekindle.checkpoints.marks import PROBLEM
-from rekindle.hashing import verify_hashes
-from rekindle.mailbox import (
+from rekindle.monitor import Monitor
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.saving.hasher import Hasher
+from rekindle.monitor.saving.measure import Preempted, SaveIncomplete, Stamp, measure
+from rekindle.monitor.saving.saved import SaveResult
+from rekindle.protocol.hashing import verify_hashes
+from rekindle.protocol.mailbox import (
     Hashes,
     Manifest,
     ReplyOutcome,
@@ -25,14 +32,7 @@ from rekindle.mailbox import (
     manifest_key,
     verify_listing,
 )
-from rekindle.manifests import POISONED
-from rekindle.monitor import Monitor
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.hasher import Hasher
-from rekindle.monitor.measure import Preempted, SaveIncomplete, Stamp, measure
-from rekindle.monitor.saving import SaveResult
-from rekindle.monitor.trouble import Trouble
+from rekindle.protocol.manifests import POISONED
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 ENV = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}

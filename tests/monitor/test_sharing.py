@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import rekindle.monitor as rekindle
-from rekindle.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
 from rekindle.monitor import Monitor
+from rekindle.monitor.mail.slurm import Told
 from rekindle.monitor.sharing import Share, shared
-from rekindle.monitor.slurm import Told
+from rekindle.protocol.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 

@@ -11,24 +11,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import boto3
 import moto.s3.models
 import pytest
+from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 import rekindle.monitor as rekindle
 from rekindle.detectors import Verdict
-from rekindle.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
-from rekindle.monitor.aws import Clients
-from rekindle.monitor.bounded import BoundedBox, Budget, TooSlow
-from rekindle.monitor.boxes import DirectoryBox, S3Box
-from rekindle.monitor.clock import SystemClock
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.reporter import Reporter
-from rekindle.monitor.requests import Requests
-from rekindle.monitor.requests import Verdict as Judgement
-from rekindle.monitor.state import RunState
-from rekindle.monitor.trouble import Trouble
-from rekindle.reports import RankReport, ReportKind
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.liveness.reporter import Reporter
+from rekindle.monitor.mail.bounded import BoundedBox, Budget, TooSlow
+from rekindle.monitor.mail.boxes import DirectoryBox, S3Box
+from rekindle.monitor.mail.requests import Requests
+from rekindle.monitor.mail.requests import Verdict as Judgement
+from rekindle.protocol.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
+from rekindle.protocol.reports import RankReport, ReportKind
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 pytestmark = pytest.mark.long
@@ -209,6 +211,16 @@ def test_a_request_that_nobody_gets_to_is_answered_before_its_deadline_by_this_p
     assert requests.offer(replace(request, request_id="t"), now=0.0, age_s=600.0) is Judgement.EXPIRED
 
 
+class PatientClients(Clients):
+    """The monitor gives S3 up after five seconds, which moto's first answers take on a loaded machine."""
+
+    def get(self, service: str) -> Any:
+        if service not in self._made:
+            config = Config(connect_timeout=PATIENCE_S, read_timeout=PATIENCE_S)
+            self._made[service] = boto3.session.Session().client(service, config=config)
+        return self._made[service]
+
+
 @pytest.fixture
 def s3(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Box]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -216,7 +228,7 @@ def s3(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Itera
     host, port = server.get_host_and_port()
     for name, value in (KEYS | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}).items():
         monkeypatch.setenv(name, value)
-    clients = Clients()
+    clients = PatientClients()
     bucket = f"box-{abs(hash(request.node.name))}"  # the servers of one process share what they hold
     clients.get("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     yield S3Box(Place.parse(f"s3://{bucket}/run"), clients)

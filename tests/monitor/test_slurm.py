@@ -15,7 +15,11 @@ import pytest
 
 import rekindle.monitor as rekindle
 from rekindle.checkpoints.marks import QuarantineMark
-from rekindle.mailbox import (
+from rekindle.monitor import Monitor
+from rekindle.monitor.live import LiveMonitor
+from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.monitor.mail.slurm import cluster_of
+from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_CHECKPOINT_DIR,
     ENV_JOB_ID,
@@ -35,10 +39,6 @@ from rekindle.mailbox import (
     manifest_prefix,
     plan_key,
 )
-from rekindle.monitor import Monitor
-from rekindle.monitor.boxes import DirectoryBox
-from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.slurm import cluster_of
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import Manifest, SaveKind, manifest_prefix
+from rekindle.protocol.mailbox import Manifest, SaveKind, manifest_prefix
 
 pytestmark = [
     pytest.mark.long,

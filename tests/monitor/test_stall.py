@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import threading
 
-from rekindle.mailbox import RunPhase
-from rekindle.monitor.settings import Config
-from rekindle.monitor.stacks import capture_stacks
-from rekindle.monitor.stall import StallWatch
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.base.stacks import capture_stacks
+from rekindle.monitor.liveness.stall import StallWatch
+from rekindle.protocol.mailbox import RunPhase
 
 CONFIG = Config(stall_floor_s=2, stall_factor=5, stall_startup_s=100, stall_evaluation_s=50, stall_saving_s=30)
 

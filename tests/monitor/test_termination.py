@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.mailbox import RunPhase
-from rekindle.monitor.peers import LocalWorkers
-from rekindle.monitor.termination import Situation, Termination, why_to_end
+from rekindle.monitor.liveness.peers import LocalWorkers
+from rekindle.monitor.stops.termination import Situation, Termination, why_to_end
+from rekindle.protocol.mailbox import RunPhase
 
 TRAINING = Situation(
     is_told=False,
@@ -145,7 +145,7 @@ def worker(local_rank: int, run: str = "run") -> subprocess.Popen[str]:
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here")
 def test_a_worker_that_has_ended_is_missed_before_and_after_it_was_waited_for(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from rekindle.monitor.peers import LocalWorkers\n"
+        "import os, sys; from rekindle.monitor.liveness.peers import LocalWorkers\n"
         "while sys.stdin.readline(): print(LocalWorkers(os.environ).is_one_gone(), flush=True)"
     )
     watching = subprocess.Popen(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import rekindle.monitor as rekindle
-from rekindle.monitor.identity import Identity
-from rekindle.monitor.reporter import Reporter
-from rekindle.monitor.state import RunState
-from rekindle.monitor.together import LOOK_AGAIN_S, SETTLE_S, TURN_S
-from rekindle.monitor.trouble import Trouble
-from rekindle.reports import ReportKind, report_key
-from rekindle.summaries import HostSummary, summary_key
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.liveness.host_summaries import LOOK_AGAIN_S, SETTLE_S, TURN_S
+from rekindle.monitor.liveness.reporter import Reporter
+from rekindle.protocol.reports import ReportKind, report_key
+from rekindle.protocol.summaries import HostSummary, summary_key
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.test_reports import Hands
 

@@ -1,10 +1,10 @@
-"""`python -m tests.notify.apprise_services` writes chalicelib/notify/apprise_table.py from the installed Apprise."""
+"""`python -m tests.notify.apprise_services` writes chalicelib/channels/apprise_table.py from the installed Apprise."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-TABLE = Path(__file__).resolve().parents[2] / "chalicelib" / "notify" / "apprise_table.py"
+TABLE = Path(__file__).resolve().parents[2] / "chalicelib" / "channels" / "apprise_table.py"
 # Those that speak to the desktop or the log of this very machine, which is a Lambda function.
 NOT_HERE = frozenset({"dbus", "glib", "gnome", "growl", "kde", "macosx", "qt", "syslog", "windows"})
 _HEAD = '''"""Apprise's services: the scheme of an address -> the module and class that speak for it. Made, not written.

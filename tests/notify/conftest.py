@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chalicelib import bootstrap
-from chalicelib.notify.makers import Makers
-from chalicelib.notify.quiet import quieten
+from chalicelib.channels.makers import Makers
+from chalicelib.channels.quiet import quieten
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle
 from tests.notify.made import OLDER, SECRET

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from chalicelib.domain.actions import Severity
+from chalicelib.domain.model.action import Severity
 from chalicelib.ports import Notice
 from tests.canary import CANARY, WEBHOOK_SECRET
 

@@ -12,12 +12,12 @@ from importlib import import_module
 
 import pytest
 
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.channels import Channels
-from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
-from chalicelib.notify.apprise_channel import KEYS, AppriseChannel
-from chalicelib.notify.apprise_table import SERVICES
-from chalicelib.notify.words import body_of, title_of
+from chalicelib.channels.apprise_channel import KEYS, AppriseChannel
+from chalicelib.channels.apprise_table import SERVICES
+from chalicelib.channels.plain_text import body_of, title_of
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings
+from chalicelib.domain.notices.channels import Channels
 from chalicelib.ports import NoticeKind
 from tests.canary import CHANNEL_PASSWORD
 from tests.notify import apprise_services
@@ -192,7 +192,8 @@ def test_nothing_loads_apprise_before_a_channel_needs_it_nor_more_of_it_than_tha
     program = (
         "import sys\n"
         "import app\n"
-        "import chalicelib.egress.deliver, chalicelib.egress.fan_out, chalicelib.notify.makers\n"
+        "import chalicelib.channels.delivery.deliver, chalicelib.channels.delivery.fan_out\n"
+        "import chalicelib.channels.makers\n"
         "heavy = [m for m in sys.modules if m.split('.')[0] in ('apprise', 'requests', 'slack_sdk')]\n"
         "assert not heavy, heavy\n"
         "from tests.notify.test_apprise import pager\n"

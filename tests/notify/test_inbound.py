@@ -16,12 +16,12 @@ import pytest
 import requests
 
 from chalicelib import bootstrap
-from chalicelib.adapters.incident_store import SIGNAL_MEMORY
-from chalicelib.domain.signals import Signal
-from chalicelib.domain.sources import sources_from_wire
+from chalicelib.aws.dynamodb.incidents import SIGNAL_MEMORY
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.notices.sources import sources_from_wire
 from chalicelib.ingest import alertmanager
 from localcloud.cloud import STACK, Cloud
-from localcloud.sagemaker_simulated import Script
+from localcloud.platforms.sagemaker_simulated import Script
 from localcloud.stack import deploy_rekindle
 from tests.canary import INBOUND_SECRET
 from tests.notify.conftest import Told

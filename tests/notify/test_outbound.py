@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings, Permanent
-from chalicelib.notify import standard_webhooks
-from chalicelib.notify.outbound import Answer, may_reach, post
+from chalicelib.channels import standard_webhooks
+from chalicelib.channels.outbound import Answer, may_reach, post
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings, Permanent
 from tests.canary import CANARY, WEBHOOK_SECRET
 from tests.notify.receiver import Receiver
 

@@ -23,22 +23,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app import app
-from chalicelib.adapters.deadline import WIND_UP_S, Deadline, patience_of
-from chalicelib.adapters.pages_s3 import PREFIX, S3Pages, key_of
+from chalicelib.aws.deadline import WIND_UP_S, Deadline, patience_of
+from chalicelib.aws.s3.pages import PREFIX, S3Pages, key_of
 from chalicelib.bootstrap import Clients
-from chalicelib.domain.channels import Channels
-from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.incident_page import MAX_LINES, STYLE, command, page_of, title_of
-from chalicelib.domain.incidents import BadNode, Incident, Phase, TimelineEntry
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Unknown
-from chalicelib.egress.fan_out import FanOut
-from chalicelib.notify.address import Addresses
-from chalicelib.notify.bus import detail_of
-from chalicelib.notify.channel import read_notice
-from chalicelib.notify.words import body_of
+from chalicelib.channels.address import Addresses
+from chalicelib.channels.bus import detail_of
+from chalicelib.channels.channel import read_notice
+from chalicelib.channels.delivery.fan_out import FanOut
+from chalicelib.channels.plain_text import body_of
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.incident import BadNode, Incident, Phase, TimelineEntry
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.notices.channels import Channels
+from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of, title_of
 from chalicelib.ports import Address, PageLink
-from chalicelib.services.pages import WRITES, Pages
+from chalicelib.services.reporting.pages import WRITES, Pages
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 from tests.ledger import books
@@ -310,7 +310,7 @@ def test_within_a_limit_nothing_is_begun_that_would_outlast_it_and_what_follows_
 
 
 class Queue:
-    """egress.needs.DeliveryQueue that keeps what is laid into it."""
+    """channels.delivery.needs.DeliveryQueue that keeps what is laid into it."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
@@ -324,7 +324,7 @@ class Queue:
 
 
 class Book:
-    """egress.needs.ChannelBook with one webhook that wants everything."""
+    """channels.delivery.needs.ChannelBook with one webhook that wants everything."""
 
     def channels(self) -> Channels:
         channels = {"hook": webhook("https://hooks.example/x", wants=["news", "approval", "change"])}

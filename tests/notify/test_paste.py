@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import AskApproval
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.notices import sequence_of
-from chalicelib.domain.paste import MAX_NODES, needs_arn, paste_of
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.services.perform import Perform, stands_elsewhere
+from chalicelib.domain.model.action import AskApproval
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.urgency import sequence_of
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.reporting.paste import MAX_NODES, needs_arn, paste_of
+from chalicelib.services.perform.perform import Perform, stands_elsewhere
+from rekindle.signatures.faults import FaultClass
 from tests.fakes.world import FakeAnnouncer
 
 AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -99,7 +99,7 @@ class Broken(FakeAnnouncer):
     """Nobody listens."""
 
     def announce(self, notice: Any) -> None:
-        from chalicelib.domain.errors import DependencyUnavailable
+        from chalicelib.domain.model.errors import DependencyUnavailable
 
         raise DependencyUnavailable("no bus")
 

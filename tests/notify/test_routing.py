@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.channels import Channels
-from chalicelib.domain.errors import InvalidSettings, MalformedEvent
-from chalicelib.notify.bus import detail_of
-from chalicelib.notify.channel import read_notice
-from chalicelib.notify.routing import routed
+from chalicelib.channels.bus import detail_of
+from chalicelib.channels.channel import read_notice
+from chalicelib.channels.routing import routed
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.errors import InvalidSettings, MalformedEvent
+from chalicelib.domain.notices.channels import Channels
 from chalicelib.ports import Notice, NoticeKind
 from tests.canary import WEBHOOK_SECRET
 from tests.notify.made import notice, webhook

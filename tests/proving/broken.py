@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from chalicelib.domain.known import Known
-from chalicelib.domain.nodes import Load, NodeView
-from chalicelib.domain.observations import AttemptStatus, AttemptView
-from localcloud.replay_world import OnePolicy
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import Load, NodeView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from localcloud.replay.world import OnePolicy
 from simulation.world import World
 from tests.domain.policies import changed
 

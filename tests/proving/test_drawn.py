@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import Severity
+from chalicelib.domain.model.action import Severity
 from simulation.lies import KINDS
 from simulation.maker import make
 from simulation.play import play, played

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from localcloud.aws_wire import How
-from localcloud.engine import Crash
-from rekindle.mailbox import ReplyOutcome
+from localcloud.aws.wire import How
+from localcloud.engine.engine import Crash
+from rekindle.protocol.mailbox import ReplyOutcome
 from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
 

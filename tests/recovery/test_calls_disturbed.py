@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from localcloud.aws_wire import How
+from localcloud.aws.wire import How
 from tests.recovery.scenarios import CALLS, Disturbed, Summary, play
 from tests.recovery.test_crash_anywhere import IS_WHOLE, baseline
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.evidence import FORENSIC, Stretch, SuspicionKind
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase, SkipWindow
-from chalicelib.domain.known import Known
+from chalicelib.domain.model.evidence import FORENSIC, Stretch, SuspicionKind
+from chalicelib.domain.model.incident import Phase, SkipWindow
+from chalicelib.domain.model.known import Known
 from localcloud.cloud import STACK
-from rekindle.mailbox import ReplyOutcome
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.signatures.faults import FaultClass
 from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
 pytestmark = pytest.mark.long

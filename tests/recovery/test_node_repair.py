@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK
-from localcloud.hyperpod import Timings
-from localcloud.hyperpod_cluster import Node
-from localcloud.slurm_simulated import SlurmSimulated
-from rekindle.headnode.documents import NodeFacts
-from rekindle.headnode.orders import Verb
+from localcloud.platforms.hyperpod import Timings
+from localcloud.platforms.hyperpod_cluster import Node
+from localcloud.slurm.simulated import SlurmSimulated
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.orders import Verb
 from tests.adapters.test_cluster_nodes import group
 from tests.recovery.world import World, world
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from rekindle.mailbox import ReplyOutcome
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.signatures.faults import FaultClass
 from tests.recovery.world import Fault, Script, World, crash_at, freeze_at, nan_at, world
 
 pytestmark = pytest.mark.long

@@ -1,6 +1,6 @@
 """The playbooks of a Slurm Job, end to end in virtual time: events, orders in the queue, the whiteboard, the mailbox.
 
-Slurm is a model (localcloud/slurm_model.py); tests/slurm plays the same on a real one.
+Slurm is a model (localcloud/slurm/model.py); tests/slurm plays the same on a real one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK
-from localcloud.slurm_simulated import SlurmSimulated
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.orders import Verb
+from localcloud.slurm.simulated import SlurmSimulated
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.orders import Verb
 from tests.recovery.world import World, world
 
 pytestmark = pytest.mark.long

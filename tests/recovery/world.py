@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 from chalicelib.bootstrap import Service, install
-from chalicelib.domain.errors import RecoveryError
-from chalicelib.domain.incidents import Incident, Phase
+from chalicelib.domain.model.errors import RecoveryError
+from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK, Cloud
-from localcloud.sagemaker_simulated import Script as _Script
-from localcloud.simulated_trouble import Fault
+from localcloud.platforms.sagemaker_simulated import Script as _Script
+from localcloud.platforms.simulated_trouble import Fault
 from localcloud.stack import deploy_rekindle
 
 ROLE = "arn:aws:iam::123456789012:role/training"

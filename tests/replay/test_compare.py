@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from localcloud.replay_compare import compare, estimated_s, play
-from localcloud.replay_read import Recorded, read
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from localcloud.replay.compare import compare, estimated_s, play
+from localcloud.replay.read import Recorded, read
 from rekindle.cli.main import main
+from rekindle.signatures.faults import FaultClass
 from tests.ledger.books import incident
 from tests.recovery.world import Script, World, crash_at, freeze_at, world
 from tests.replay.test_replay import EVENTS, job, monitor, nan, stall

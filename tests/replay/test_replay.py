@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from localcloud.replay_read import Recorded, read
-from localcloud.replay_run import Replay, Standing, Verdict
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from localcloud.replay.read import Recorded, read
+from localcloud.replay.run import Replay, Standing, Verdict
 from rekindle.cli.main import main
 from tests.domain.policies import changed
 from tests.sizes import examples

@@ -14,28 +14,22 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from rekindle.wire import Message
+from rekindle.protocol.wire import Message
 
 # Where what others write is read: the agent, the wire, checkpoints, log lines, events, the monitor's mailbox.
 PACKAGES: Final = (
-    "rekindle.agent",
+    "rekindle.slurm_agent",
     "rekindle.checkpoints",
-    "rekindle.headnode",
+    "rekindle.protocol",
     "rekindle.signatures",
     "rekindle.monitor",
     "chalicelib.ingest",
 )
 MODULES: Final = (
-    "rekindle.folders",
-    "rekindle.keys",
-    "rekindle.manifests",
-    "rekindle.orders",
-    "rekindle.reports",
-    "rekindle.wire",
-    "chalicelib.adapters.checkpoints_s3",
-    "chalicelib.adapters.discovered_s3",
-    "chalicelib.adapters.found_s3",
-    "chalicelib.adapters.mailbox_s3",
+    "chalicelib.aws.s3.checkpoints",
+    "chalicelib.aws.s3.discovered",
+    "chalicelib.aws.s3.found",
+    "chalicelib.aws.s3.mailbox",
 )
 _TEXTS: Final = (str, bytes)
 

@@ -12,13 +12,13 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from rekindle.agent.problems import Problems
-from rekindle.agent.slurm import workers
-from rekindle.agent.slurm.relay import MailboxRelay
-from rekindle.agent.slurm.roster import Member, Roster
-from rekindle.agent.slurm.spent import Spent
-from rekindle.headnode.documents import AgentDoc
-from rekindle.mailbox import OUTSIDE, Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
+from rekindle.protocol.cluster.documents import AgentDoc
+from rekindle.protocol.mailbox import OUTSIDE, Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
+from rekindle.slurm_agent.base.problems import Problems
+from rekindle.slurm_agent.files import workers
+from rekindle.slurm_agent.files.time_spent import Spent
+from rekindle.slurm_agent.watching.relay import MailboxRelay
+from rekindle.slurm_agent.watching.roster import Member, Roster
 from tests.agent_slurm.conftest import START, Kept
 from tests.security.bad_documents import DOCUMENTS, WORDS
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import RecoveryError
-from rekindle.agent.ports import SlurmError
-from rekindle.wire import MAX_DEPTH, MailboxError, Message, Place, parse_json
+from chalicelib.domain.model.errors import RecoveryError
+from rekindle.protocol.wire import MAX_DEPTH, MailboxError, Message, Place, parse_json
+from rekindle.slurm_agent.base.ports import SlurmError
 from tests.security.bad_documents import DOCUMENTS, WORDS, arguments_of, messages, readers
 
 SOON_S = 2.0  # for one document, on a machine that does other things too
@@ -20,19 +20,19 @@ OURS = (MailboxError, SlurmError, RecoveryError, OSError)
 # No readers: they write, make clients, load modules, or are given texts of our own; and walks through whole folders,
 # which have their own tests (tests/checkpoints, and the process that they run in: test_agent_budgets).
 NOT_READERS = (
-    "rekindle.folders.",
-    "rekindle.agent.aws.",
-    "rekindle.agent.slurm.apart.",
-    "rekindle.agent.slurm.messages.bring",
-    "rekindle.agent.slurm.jobs.parse_steps",  # its separators are ours
-    "rekindle.agent.slurm.userfs.write",
-    "rekindle.agent.slurm.userfs.folder",
-    "rekindle.agent.verbs.",
+    "rekindle.checkpoints.folders.",
+    "rekindle.slurm_agent.base.aws.",
+    "rekindle.slurm_agent.files.worker_process.",
+    "rekindle.slurm_agent.files.messages.bring",
+    "rekindle.slurm_agent.reading.jobs.parse_steps",  # its separators are ours
+    "rekindle.slurm_agent.files.userfs.write",
+    "rekindle.slurm_agent.files.userfs.folder",
+    "rekindle.slurm_agent.orders.verbs.",
     "rekindle.checkpoints.tensors.has_nan",  # is asked for a tensor that was found before
-    "rekindle.monitor.guard.",
-    "rekindle.monitor.leftovers.",
+    "rekindle.monitor.base.guard.",
+    "rekindle.monitor.saving.leftovers.",
     "rekindle.signatures.__getattr__",
-    "rekindle.wire.Message.from_json",  # of no message in particular
+    "rekindle.protocol.wire.Message.from_json",  # of no message in particular
 )
 FOUND = {
     name: one
@@ -82,10 +82,10 @@ def test_a_message_is_read_whole_or_refused_by_its_field(kind: type[Message], la
 
 def test_the_readers_are_found_and_not_listed() -> None:
     assert {
-        "rekindle.wire.Place.parse",
-        "rekindle.agent.slurm.comment.parse",
-        "rekindle.agent.slurm.capture.find_arguments",
-        "rekindle.agent.slurm.cause.of_text",
+        "rekindle.protocol.wire.Place.parse",
+        "rekindle.slurm_agent.reading.comment.parse",
+        "rekindle.slurm_agent.copies.capture.find_arguments",
+        "rekindle.slurm_agent.files.cause.of_text",
         "rekindle.signatures.classifier.classify",
         "rekindle.checkpoints.families.beside",
     } <= FOUND.keys()

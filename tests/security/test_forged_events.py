@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.claims import CLAIMS, FRESH, WAIT, is_denied
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import STALLED, TRAINING, AttemptStatus
-from chalicelib.domain.signals import SignalKind, SignalSource
+from chalicelib.domain.faults.heartbeat_claims import CLAIMS, FRESH, WAIT, is_denied
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus
+from chalicelib.domain.model.signal import SignalKind, SignalSource
 from rekindle.detectors import Health
+from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, look, seen, signal, view
 
 FORGED = {

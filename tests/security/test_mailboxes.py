@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.known import Known, Unknown
-from rekindle.mailbox import (
+from chalicelib.domain.model.known import Known, Unknown
+from rekindle.monitor.mail.requests import Requests, Verdict
+from rekindle.protocol.mailbox import (
     MAX_FILES,
     MAX_MANIFEST_BYTES,
     CheckpointRequest,
@@ -21,7 +22,6 @@ from rekindle.mailbox import (
     manifest_key,
     reply_key,
 )
-from rekindle.monitor.requests import Requests, Verdict
 from tests.adapters.conftest import aws  # noqa: F401  the fixture
 from tests.adapters.samples import attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, s3_side

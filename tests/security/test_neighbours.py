@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.signals import SignalKind
-from chalicelib.services.outcome import What
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.services.reporting.outcome import What
+from rekindle.signatures.faults import FaultClass
 from tests.services.world import JOB, World
 
 NEIGHBOUR = "arn:aws:iam::123456789012:role/neighbour"

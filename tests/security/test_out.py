@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import Permanent
-from chalicelib.notify.outbound import post
+from chalicelib.channels.outbound import post
+from chalicelib.domain.model.errors import Permanent
 from tests.notify.receiver import Receiver
 
 NAME = "rebind.example"

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from chalicelib import bootstrap
-from chalicelib.adapters.job_registry import job_item
 from chalicelib.api.routes import OPERATIONS
+from chalicelib.aws.dynamodb.jobs import job_item
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle
-from rekindle.cli.client import Client
 from rekindle.cli.main import main
+from rekindle.client.api import Client
 from rekindle.console.server import running
 from tests.cli.service import FakeService, serve
 from tests.console.world import Visitor, a_job, an_incident, an_item

@@ -15,16 +15,16 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from chalicelib.adapters.settings_ssm import SsmSettings
-from chalicelib.domain.channels import Channels
-from chalicelib.domain.errors import DependencyUnavailable, Permanent, RecoveryError
-from chalicelib.notify.apprise_channel import AppriseChannel
-from chalicelib.notify.quiet import LEVELS, quieten
-from chalicelib.notify.slack_api import SlackApi
-from chalicelib.notify.slack_blocks import Message
-from chalicelib.notify.webhook import Webhook
+from chalicelib.aws.ssm.settings import SsmSettings
+from chalicelib.channels.apprise_channel import AppriseChannel
+from chalicelib.channels.quiet import LEVELS, quieten
+from chalicelib.channels.slack.blocks import Message
+from chalicelib.channels.slack.web_api import SlackApi
+from chalicelib.channels.webhook import Webhook
+from chalicelib.domain.model.errors import DependencyUnavailable, Permanent, RecoveryError
+from chalicelib.domain.notices.channels import Channels
 from chalicelib.observability import Observability
-from chalicelib.services.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, What
 from rekindle.console.gate import Gate
 from tests.canary import CANARY, CHANNEL_PASSWORD, FORMS, SLACK_TOKEN, WEBHOOK_SECRET
 from tests.notify.made import Secrets, notice

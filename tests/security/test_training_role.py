@@ -6,11 +6,20 @@ from typing import Any
 import pytest
 
 from infra.grants import POLICIES
-from localcloud.authorization import Context, Need, Policy
-from localcloud.intrinsics import Stack
-from rekindle.keys import beat_key, doorbell_key, fence_key, hashes_key, manifest_key, plan_key, reply_key, request_key
-from rekindle.reports import ReportKind, report_key
-from rekindle.summaries import summary_key
+from localcloud.aws.authorization import Context, Need, Policy
+from localcloud.aws.intrinsics import Stack
+from rekindle.protocol.keys import (
+    beat_key,
+    doorbell_key,
+    fence_key,
+    hashes_key,
+    manifest_key,
+    plan_key,
+    reply_key,
+    request_key,
+)
+from rekindle.protocol.reports import ReportKind, report_key
+from rekindle.protocol.summaries import summary_key
 
 BUCKET = "arn:aws:s3:::rekindle-mailbox"
 BUS = "arn:aws:events:us-west-2:123456789012:event-bus/rekindle"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from rekindle.cli.client import Client
+from rekindle.client.api import Client
 from rekindle.console.server import running
 from tests.cli.service import FakeService, serve
 from tests.console.world import Visitor

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.adapters.job_registry import job_item
+from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.bootstrap import Service, build
-from chalicelib.domain.jobs import Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.job import Job, Orchestrator, WatchPlan
 from chalicelib.ports import SweepMark
-from chalicelib.services.sweep import Swept
+from chalicelib.services.sweep.sweep import Swept
+from localcloud.aws.sagemaker import Phase
 from localcloud.cloud import STACK, Cloud
-from localcloud.sagemaker import Phase
-from rekindle.mailbox import Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, beat_key
+from rekindle.protocol.mailbox import Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, beat_key
 from tests.fakes.world import FakeExecutions
 
 STEP = ("Rekindle/Training", "Step", "JobId")

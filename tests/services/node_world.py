@@ -11,23 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from chalicelib.domain.actions import ActionResult, Done
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.errors import DependencyUnavailable, NotAuthorized, Throttled
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase, incident_id_for, node_scope
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.node_actions import RebootNode, ReplaceNode
-from chalicelib.domain.nodes import ClusterView, GroupRole, InstanceState, InstanceView, NodeRecovery
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.action import ActionResult, Done
+from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Throttled
+from chalicelib.domain.model.incident import Incident, Phase, incident_id_for, node_scope
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.node import ClusterView, GroupRole, InstanceState, InstanceView, NodeRecovery
+from chalicelib.domain.model.node_actions import RebootNode, ReplaceNode
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.ports import Joined
-from chalicelib.services.lemons import Lemons
-from chalicelib.services.look import Look, needs_record
-from chalicelib.services.nodes import Nodes
-from chalicelib.services.perform import Perform
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
-from rekindle.headnode.orders import Answer, Order, Outcome, Verb
+from chalicelib.services.observe.nodes import Nodes
+from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.perform.perform import Perform
+from chalicelib.services.reporting.hardware_ledger import Lemons
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.signatures.faults import FaultClass
 from tests.fakes.lemons import FakeLemons
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore

@@ -10,27 +10,27 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from chalicelib.domain.actions import AdoptAttempt, Notify, ResubmitJob, StopJob
 from chalicelib.domain.decide import Decision
-from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known, Maybe, Unknown
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
-from chalicelib.domain.slurm_states import fault_of_end, reason_of, status_of
-from chalicelib.orchestrators.slurm import SlurmScheduler
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
-from chalicelib.services.look import Look
-from chalicelib.services.orders import Orders
-from chalicelib.services.outcome import Outcome as Taken
-from chalicelib.services.outcome import What
-from chalicelib.services.perform import Perform
-from localcloud.slurm_model import ENDED, SimJob, SlurmModel
-from rekindle.headnode.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
-from rekindle.headnode.orders import Answer, Order
+from chalicelib.domain.faults.slurm_states import fault_of_end, reason_of, status_of
+from chalicelib.domain.model.action import AdoptAttempt, Notify, ResubmitJob, StopJob
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.observe.observer import Look
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.perform.perform import Perform
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.reporting.outcome import Outcome as Taken
+from chalicelib.services.reporting.outcome import What
+from localcloud.slurm.model import ENDED, SimJob, SlurmModel
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
+from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.signatures.faults import FaultClass
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.alarms_cloudwatch import AlarmKind, CloudWatchAlarms
 from chalicelib.api.check import check
 from chalicelib.api.routes_jobs import TRAINING_JOB, read_watch
+from chalicelib.aws.cloudwatch.alarms import AlarmKind, CloudWatchAlarms
 from chalicelib.bootstrap import install
-from chalicelib.domain.errors import CapacityUnavailable, InvalidRequest, Noise, NotAuthorized, NotOurs, Throttled
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.jobs import AlarmMode, WatchPlan
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView
-from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.model.errors import CapacityUnavailable, InvalidRequest, Noise, NotAuthorized, NotOurs, Throttled
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import AlarmMode, WatchPlan
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import dispatch
-from localcloud.aws_shapes import request_problems
-from localcloud.aws_wire import How
+from localcloud.aws.shapes import request_problems
+from localcloud.aws.wire import How
 from localcloud.cloud import Cloud
+from rekindle.signatures.faults import FaultClass
 from tests.recovery.world import Script, freeze_at, world
 from tests.services.test_sweep import a_job
 from tests.services.world import JOB, World

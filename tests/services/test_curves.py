@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity
-from chalicelib.domain.jobs import Attempt, Job, Orchestrator, WatchPlan
-from chalicelib.services.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
-from rekindle.monitor.metrics import Sample, aggregate
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
+from chalicelib.domain.model.job import Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.services.operator.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
+from rekindle.monitor.base.metrics import Sample, aggregate
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.watching import FakeMetrics
 from tests.fakes.world import FakeClock

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from chalicelib.domain.actions import ActionResult, Done
-from chalicelib.domain.errors import InvalidRequest, NotOurs
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.policy import Policy
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.action import ActionResult, Done
+from chalicelib.domain.model.errors import InvalidRequest, NotOurs
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.document import Policy
+from rekindle.signatures.faults import FaultClass
 from tests.services.world import JOB, World
 from tests.sizes import examples
 

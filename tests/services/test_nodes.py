@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.errors import Permanent
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.node_actions import ReplaceNode
-from chalicelib.domain.node_repair import Allowed, Route
-from chalicelib.domain.nodes import NodeRecovery
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.errors import Permanent
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.node import NodeRecovery
+from chalicelib.domain.model.node_actions import ReplaceNode
+from chalicelib.domain.model.repair import Allowed, Route
+from chalicelib.domain.model.signal import SignalKind
+from rekindle.signatures.faults import FaultClass
 from tests.domain.policies import changed
 from tests.services.node_world import CLUSTER, DENIED, THROTTLED, NodeWorld
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.actions import (
+from chalicelib.domain.model.action import (
     ActionResult,
     Done,
     Notify,
@@ -19,21 +19,21 @@ from chalicelib.domain.actions import (
     Severity,
     StopJob,
 )
-from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, NotAuthorized, NotOurs, UnknownEntity
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Phase, SkipWindow
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus, AttemptView
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest, NotAuthorized, NotOurs, UnknownEntity
+from chalicelib.domain.model.incident import Phase, SkipWindow
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.observability import Observability
 from chalicelib.ports import Entry, Joined
-from chalicelib.services.look import began_anew, reached_before, with_end
-from chalicelib.services.outcome import Outcome, What
-from chalicelib.services.strangers import MAX_NAMES, Strangers
-from chalicelib.services.sweep_signals import signal_from_state
-from rekindle.mailbox import Fence
+from chalicelib.services.intake.missed_signals import signal_from_state
+from chalicelib.services.intake.unknown_names import MAX_NAMES, Strangers
+from chalicelib.services.observe.observer import began_anew, reached_before, with_end
+from chalicelib.services.reporting.outcome import Outcome, What
+from rekindle.protocol.mailbox import Fence
+from rekindle.signatures.faults import FaultClass
 from tests.domain.policies import changed
 from tests.fakes.world import START
 from tests.services.world import JOB, World

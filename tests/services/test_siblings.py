@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import ActionResult, Done
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView
+from chalicelib.domain.model.action import ActionResult, Done
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from tests.services.world import JOB, Sim, Worker, World
 
 MAILBOX = "s3://box/lm"

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from chalicelib.domain.errors import InvalidRequest, NotOurs
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.policy import Policy
-from rekindle.headnode.documents import EndedBy, SlurmState
+from chalicelib.domain.model.errors import InvalidRequest, NotOurs
+from chalicelib.domain.policy.document import Policy
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.signatures.faults import FaultClass
 from tests.services.slurm_world import NODES, SlurmWorld
 from tests.sizes import examples
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from chalicelib.domain.slurm_states import STATUSES, failure_reason, fault_of_end
+from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
 from chalicelib.ingest import agent
-from rekindle.headnode.documents import SlurmState
+from rekindle.protocol.cluster.documents import SlurmState
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "slurm-service.md"
 

@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import DependencyUnavailable, InvalidRequest, NotOurs, UnknownEntity
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase, TimelineEntry, Try
-from chalicelib.domain.jobs import Job, Orchestrator
-from chalicelib.domain.known import Unknown
-from chalicelib.domain.observations import AttemptStatus
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest, NotOurs, UnknownEntity
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry, Try
+from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.dispatch import parse
-from chalicelib.orchestrators.schedulers import Schedulers
-from chalicelib.orchestrators.slurm import SlurmScheduler
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.clusters import Clusters
-from chalicelib.services.intake import Intake
-from chalicelib.services.orders import Orders
-from chalicelib.services.outcome import Outcome, What
-from chalicelib.services.sweep import Sweep, Swept
-from chalicelib.services.sweep_clusters import SweepClusters
-from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from chalicelib.platforms.schedulers import Schedulers
+from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.operator.clusters import Clusters
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.sweep.clusters import SweepClusters
+from chalicelib.services.sweep.sweep import Sweep, Swept
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.signatures.faults import FaultClass
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.actions import (
+from chalicelib.domain.model.action import (
     Action,
     ActionResult,
     AdoptAttempt,
@@ -20,18 +20,18 @@ from chalicelib.domain.actions import (
     ResubmitJob,
     StopJob,
 )
-from chalicelib.domain.errors import DependencyUnavailable
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.policy import DEFAULT_POLICY
-from chalicelib.domain.signals import SignalKind
-from chalicelib.domain.slurm import Submission
-from chalicelib.services.head_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
-from chalicelib.services.one_mailbox import LINK_SETTLES, next_link
-from rekindle.headnode.documents import EndedBy, SlurmState
-from rekindle.headnode.orders import Answer, Order, Outcome, Verb
-from rekindle.headnode.orders import Signal as OrderSignal
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.services.observe.shared_mailbox import LINK_SETTLES, next_link
+from chalicelib.services.perform.cluster_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Signal as OrderSignal
+from rekindle.signatures.faults import FaultClass
 from tests.services.slurm_world import ModelHeadNodes, SlurmWorld
 
 

@@ -9,17 +9,14 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.claims import is_beyond_beats
-from chalicelib.domain.errors import Throttled
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.jobs import AlarmMode, Attempt, Job, Orchestrator, WatchPlan
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.observations import AttemptStatus, AttemptView
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.faults.heartbeat_claims import is_beyond_beats
+from chalicelib.domain.model.errors import Throttled
+from chalicelib.domain.model.job import AlarmMode, Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ports import Series, SweepMark
-from chalicelib.services.outcome import What
-from chalicelib.services.sweep_metrics import metric_queries, monitor_needs_asking, readings_of
-from chalicelib.services.sweep_signals import (
+from chalicelib.services.intake.missed_signals import (
     gone_quiet,
     signal_from_beat,
     signal_from_count,
@@ -28,6 +25,9 @@ from chalicelib.services.sweep_signals import (
     signal_from_start,
     silence,
 )
+from chalicelib.services.reporting.outcome import What
+from chalicelib.services.sweep.metrics import metric_queries, monitor_needs_asking, readings_of
+from rekindle.signatures.faults import FaultClass
 from tests.fakes.world import START
 from tests.services.world import JOB, World
 
@@ -201,7 +201,7 @@ def test_a_defect_that_only_one_job_brings_out_leaves_the_others_swept() -> None
 
 
 def test_a_registry_that_fails_half_way_is_taken_up_there_again() -> None:
-    from chalicelib.domain.errors import DependencyUnavailable
+    from chalicelib.domain.model.errors import DependencyUnavailable
 
     w = World()
     for n in range(3):

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.jobs import WatchPlan
-from chalicelib.domain.known import Known, Unknown
-from chalicelib.domain.signals import SignalKind
+from chalicelib.domain.model.job import WatchPlan
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ports import MetricQuery
-from chalicelib.services.outcome import What
-from localcloud.aws_wire import How
-from localcloud.sagemaker import Phase
-from rekindle.mailbox import LossState, RunPhase
+from chalicelib.services.reporting.outcome import What
+from localcloud.aws.sagemaker import Phase
+from localcloud.aws.wire import How
+from rekindle.protocol.mailbox import LossState, RunPhase
 from tests.services.fleet import BAD, LOSS, STEP, Fleet, fleet
 
 QUIET = {"dynamodb.GetItem", "dynamodb.PutItem", "dynamodb.Query", "dynamodb.BatchGetItem"}  # registry and mark
@@ -216,7 +216,7 @@ def test_an_overdue_checkpoint_is_told_when_its_turn_comes(f: Fleet) -> None:
 
 
 def test_pages_of_one_answer_are_put_together_and_an_unfinished_one_is_unknown() -> None:
-    from chalicelib.adapters.metrics_cloudwatch import CloudWatchMetrics
+    from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
     from tests.fakes.world import START
 
     at = [START - timedelta(minutes=n) for n in (3, 2, 1)]

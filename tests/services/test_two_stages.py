@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.errors import InvalidRequest
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.incident import Phase
 from tests.recovery.world import Script, crash_at, world
 
 POLICY = {"Key": "rekindle:policy", "Value": "default"}

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from chalicelib.domain.actions import Action, ActionResult, Done, Notify, ResubmitJob, action_name
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.errors import DependencyUnavailable, NotOurs, VersionConflict
-from chalicelib.domain.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase, execution_name
-from chalicelib.domain.jobs import Job
-from chalicelib.domain.known import Known
-from chalicelib.domain.observations import AttemptStatus, AttemptView, CheckpointView, ReplyView
-from chalicelib.domain.policy import DEFAULT_POLICY, Policy
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource, ended_job_key
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.intake import Intake
-from chalicelib.services.look import Look, needs_record
-from chalicelib.services.orders import Orders
-from chalicelib.services.perform import Perform
-from chalicelib.services.sweep import Sweep
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, ResubmitJob, action_name
+from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs, VersionConflict
+from chalicelib.domain.model.incident import Incident, Phase, execution_name
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.perform.perform import Perform
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.sweep.sweep import Sweep
+from rekindle.signatures.faults import FaultClass
 from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rekindle.cli.classify import CHUNK_BYTES, MAX_LINE_BYTES, read_lines, run_objects, summary
 from rekindle.cli.main import main
-from rekindle.cli.table import Style
+from rekindle.client.table import Style
 from rekindle.signatures import Classifier
 from tests.signatures.corpus_benign import BENIGN_LINES
 from tests.signatures.corpus_faults import FAULTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from chalicelib.domain.actions import Action
-from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.model.action import Action
+from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.words import ACTIONS, FAULTS, action_word, fault_word
 
 

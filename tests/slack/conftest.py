@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from chalicelib.adapters import items
-from chalicelib.adapters.chat_threads import DynamoChatThreads
-from chalicelib.adapters.incident_store import DynamoIncidentStore
-from chalicelib.domain.incidents import Incident
-from chalicelib.notify.channel import ComeAgain, SlowDown
-from chalicelib.notify.quiet import quieten
-from chalicelib.notify.slack import LEASE, SlackChannel
-from chalicelib.notify.slack_api import SlackApi
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+from chalicelib.channels.channel import ComeAgain, SlowDown
+from chalicelib.channels.quiet import quieten
+from chalicelib.channels.slack.channel import LEASE, SlackChannel
+from chalicelib.channels.slack.web_api import SlackApi
+from chalicelib.domain.model.incident import Incident
 from chalicelib.ports import Notice
-from localcloud.template import create_table
+from localcloud.aws.template import create_table
 from tests.adapters.conftest import make_client
 from tests.canary import SLACK_TOKEN
 from tests.slack.fake_slack import CONVERSATION, FakeSlack

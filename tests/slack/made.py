@@ -9,12 +9,12 @@ from typing import Any
 
 from slack_sdk.models.blocks import Block
 
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.approvals import Approval, ApprovalAnswer
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.signals import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports import Notice, NoticeKind
+from rekindle.signatures.faults import FaultClass
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chalicelib.domain.approvals import ApprovalAnswer, Guard, Hold
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.paste import paste_of
-from chalicelib.domain.threads import Said
-from chalicelib.notify.slack_blocks import (
+from chalicelib.channels.slack.blocks import (
     HAPPENING,
     MAX_MESSAGE_CHARS,
     Message,
@@ -26,8 +22,12 @@ from chalicelib.notify.slack_blocks import (
     reply_message,
     value_of,
 )
-from chalicelib.notify.slack_digest import digest_message
-from chalicelib.notify.slack_text import code, escape, plain, verbatim
+from chalicelib.channels.slack.digest import digest_message
+from chalicelib.channels.slack.text import code, escape, plain, verbatim
+from chalicelib.domain.model.approvals import ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.notices.threads import Said
+from chalicelib.domain.reporting.paste import paste_of
 from tests.sizes import examples
 from tests.slack.made import NOW, approval, complaints, incident, signal, texts
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from chalicelib.adapters.chat_threads import DynamoChatThreads
-from chalicelib.adapters.incident_store import DynamoIncidentStore
-from chalicelib.domain.actions import Severity
-from chalicelib.domain.approvals import ApprovalAnswer
-from chalicelib.domain.errors import DependencyUnavailable, Permanent, RecoveryError
-from chalicelib.domain.incidents import Phase
-from chalicelib.domain.threads import STORM_AFTER, STORM_WINDOW, Weather
-from chalicelib.notify.channel import ComeAgain, SlowDown
-from chalicelib.notify.slack import LEASE
-from chalicelib.notify.slack_api import Doubtful, Refused, SlackApi
-from chalicelib.notify.slack_blocks import reply_message
+from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+from chalicelib.channels.channel import ComeAgain, SlowDown
+from chalicelib.channels.slack.blocks import reply_message
+from chalicelib.channels.slack.channel import LEASE
+from chalicelib.channels.slack.web_api import Doubtful, Refused, SlackApi
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.approvals import ApprovalAnswer
+from chalicelib.domain.model.errors import DependencyUnavailable, Permanent, RecoveryError
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.notices.threads import STORM_AFTER, STORM_WINDOW, Weather
 from chalicelib.ports import Notice, NoticeKind
 from tests.canary import CANARY, SLACK_TOKEN
 from tests.slack.conftest import Stage

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.channels import ChannelConfig, ChannelKind
-from chalicelib.domain.durations import duration
-from chalicelib.domain.errors import DependencyUnavailable, InvalidSettings
-from chalicelib.domain.incidents import Incident, Phase
-from chalicelib.domain.instances import JobSize
-from chalicelib.domain.known import Unknown
-from chalicelib.domain.ledger import IncidentLedger
-from chalicelib.notify.slack_blocks import incident_message
-from chalicelib.notify.slack_figures import in_words
-from chalicelib.notify.slack_settings import slack_settings
+from chalicelib.channels.slack.blocks import incident_message
+from chalicelib.channels.slack.figures import in_words
+from chalicelib.channels.slack.settings import slack_settings
+from chalicelib.domain.model.durations import duration
+from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
+from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports import Address
 from tests.ledger import books
 from tests.slack.conftest import Stage

@@ -21,27 +21,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from chalicelib.adapters import items
-from chalicelib.adapters.chat_threads import DynamoChatThreads
-from chalicelib.adapters.incident_store import DynamoIncidentStore
-from chalicelib.adapters.job_registry import DynamoJobRegistry
-from chalicelib.adapters.listings_dynamo import DynamoListings
-from chalicelib.adapters.settings_ssm import SsmSettings
 from chalicelib.api.problems import PROBLEM_JSON, Answer
 from chalicelib.api.slack import SlackHooks
 from chalicelib.api.slack_request import MAX_BODY_BYTES, Unwelcome, authentic, read_command, read_press
-from chalicelib.domain.approvals import ApprovalAnswer
-from chalicelib.domain.incidents import Incident, Phase, TimelineEntry
-from chalicelib.domain.signals import SignalKind
-from chalicelib.notify.slack_blocks import Press, value_of
-from chalicelib.notify.slack_groups import SlackGroups
-from chalicelib.services.alarms import Alarms
-from chalicelib.services.approvals import Approvals
-from chalicelib.services.intake import Intake
-from chalicelib.services.orders import Orders
-from chalicelib.services.outcome import Outcome
-from chalicelib.services.switches import Switches
-from localcloud.template import create_table
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
+from chalicelib.aws.dynamodb.listings import DynamoListings
+from chalicelib.aws.ssm.settings import SsmSettings
+from chalicelib.channels.slack.blocks import Press, value_of
+from chalicelib.channels.slack.groups import SlackGroups
+from chalicelib.domain.model.approvals import ApprovalAnswer
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.services.intake.intake import Intake
+from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.operator.orders import Orders
+from chalicelib.services.operator.switches import Switches
+from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.reporting.outcome import Outcome
+from localcloud.aws.template import create_table
 from tests.adapters.conftest import make_client
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.fakes.watching import FakeAlarmBoard

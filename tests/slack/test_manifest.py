@@ -127,7 +127,7 @@ def test_its_addresses_are_routes_of_the_api() -> None:
 
 
 def test_it_asks_for_the_scopes_of_the_methods_that_the_code_calls_and_no_others() -> None:
-    source = (ROOT / "chalicelib/notify/slack_api.py").read_text(encoding="utf-8")
+    source = (ROOT / "chalicelib/channels/slack/web_api.py").read_text(encoding="utf-8")
     called = set(re.findall(r'"((?:chat|conversations|usergroups)\.[\w.]+)"', source))
     assert called == set(SCOPES)
     wanted = set().union(*SCOPES.values()) | {"commands"}

@@ -13,7 +13,7 @@ from chalice.config import Config
 from chalice.local import LocalGateway
 
 from app import app
-from chalicelib.domain.incidents import Phase
+from chalicelib.domain.model.incident import Phase
 from localcloud.cloud import STACK
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.recovery.world import Script, World, crash_at, world

@@ -23,21 +23,21 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib import bootstrap
-from chalicelib.domain.incidents import Incident
-from chalicelib.domain.jobs import Attempt
-from chalicelib.domain.policy import overlaid
-from localcloud.clock import RealClock
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.policy.document import overlaid
 from localcloud.cloud import STACK, Cloud
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.slurm_conf import Timers
-from localcloud.slurm_hyperpod import HyperPodLab
-from localcloud.slurm_lab import SlurmLab
+from localcloud.engine.clock import RealClock
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.hyperpod import HyperPodLab
+from localcloud.slurm.lab import SlurmLab
 from localcloud.stack import deploy_rekindle
 from rekindle.cli.main import main as rekindle
-from rekindle.headnode.documents import AgentDoc, AttemptDoc
-from rekindle.headnode.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
-from rekindle.headnode.orders import Answer, Order
-from rekindle.mailbox import Fence, fence_key
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
+from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
+from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.mailbox import Fence, fence_key
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("train.py")

@@ -1,7 +1,7 @@
 """The agent on a head node, from its installation to its removal, by the operator's own command against a real Slurm.
 
 The head node is a folder (REKINDLE_ROOT) in which the real script makes real environments from the real wheels.
-`systemctl`, and AWS's way onto the node, are stand-ins that say so (localcloud/head_node.py).
+`systemctl`, and AWS's way onto the node, are stand-ins that say so (localcloud/slurm/head_node.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from localcloud import head_node
-from localcloud.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm_hyperpod import HyperPodLab
-from rekindle.headnode.names import agent_key, answer_key, attempt_key, order_key, queue_name
-from rekindle.headnode.orders import Order, Verb
+from localcloud.engine.clock import RealClock
+from localcloud.slurm import head_node
+from localcloud.slurm.hyperpod import HyperPodLab
+from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
+from rekindle.protocol.cluster.orders import Order, Verb
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUCKET = f"{STACK}-mailbox"
@@ -168,7 +168,7 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     second = site.current()
     assert second != first
     assert site.journal() == ["drain-1", "hold-1"]
-    broken = site.other("three", **{"-m rekindle.agent": "-m rekindle.agent --no-such-option"})
+    broken = site.other("three", **{"-m rekindle.slurm_agent": "-m rekindle.slurm_agent --no-such-option"})
     said(site.script(broken, "upgrade"), 1, "does not run: the agent is", "as before")
     assert site.current() == second
     assert os.readlink(site.root / "opt/rekindle/previous") == first, "no version that never ran"

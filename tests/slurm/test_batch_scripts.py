@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm_conf import Timers
-from localcloud.slurm_lab import SlurmLab
-from rekindle.headnode.names import first_attempt
-from rekindle.mailbox import Beat, Manifest, SaveKind, beat_key, manifest_prefix
-from rekindle.reports import RankReport, ReportKind, report_prefix
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.names import first_attempt
+from rekindle.protocol.mailbox import Beat, Manifest, SaveKind, beat_key, manifest_prefix
+from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from tests.sealed import check_files
 
 pytestmark = pytest.mark.process

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from localcloud.never_answers import CannotMount, never_answers
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.slurm.relay import MailboxRelay
-from rekindle.headnode.documents import SlurmState
-from rekindle.headnode.orders import Outcome, Verb
+from localcloud.slurm.lab import SlurmLab
+from localcloud.slurm.never_answers import CannotMount, never_answers
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.orders import Outcome, Verb
+from rekindle.slurm_agent.watching.relay import MailboxRelay
 from tests.agent_slurm.conftest import Kept
 from tests.agent_slurm.test_hangs import beat_in, s3  # noqa: F401
 from tests.slurm.test_numbers_slurm import HeadNode

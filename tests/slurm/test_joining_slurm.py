@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.ports import Deeds, Ground, Memory, Watcher
-from rekindle.agent.slurm.build import build
+from localcloud.slurm.lab import SlurmLab
+from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, Watcher
+from rekindle.slurm_agent.slurm.build import build
 
+pytestmark = pytest.mark.versions
 OURS = "rekindle:gentle,signal=USR1"
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm_conf import Timers
-from localcloud.slurm_lab import LabError, SlurmLab
-from localcloud.slurm_processes import is_alive, is_stopped, leftovers, send
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import LabError, SlurmLab
+from localcloud.slurm.processes import is_alive, is_stopped, leftovers, send
 
 PROJECT = Path(__file__).resolve().parents[2]
 SLEEPS = """#!/bin/bash
@@ -99,16 +99,20 @@ def test_a_replaced_node_is_a_fresh_one_under_the_same_name(lab: SlurmLab, job: 
 
 @pytest.mark.parametrize("kills", [False, True])
 def test_slurmctld_comes_back_on_the_state_it_had_saved(lab: SlurmLab, job: int, kills: bool) -> None:
-    state = lab.folder / "state/job_state"
+
+    def saved_at() -> int:
+        try:
+            return (lab.folder / "state/job_state").stat().st_mtime_ns
+        except FileNotFoundError:  # none yet, or slurmctld is about to put a new one in its place
+            return 0
+
     lab.wait(lambda: str(job) in lab.run("squeue", "-h", "-t", "R", "-o", "%i").stdout.split(), "the job to run")
     # It saves seconds after a change, and what it has not saved is lost. A save that ends now may have begun before the
     # job ran: only the one after it is sure to hold that.
     for change in ("first", "second") if kills else ():
-        began = state.stat().st_mtime_ns if state.exists() else 0
+        began = saved_at()
         lab.run("scontrol", "update", f"jobid={job}", f"comment={change}")
-        lab.wait(
-            lambda began=began: state.exists() and state.stat().st_mtime_ns > began, f"job {job} in the state file"
-        )
+        lab.wait(lambda began=began: saved_at() > began, f"job {job} in the state file")
 
     lab.stop_slurmctld(kills=kills)
     assert lab.job_state(job) is None  # nobody answers
@@ -141,7 +145,7 @@ def test_auto_resume_is_an_option_as_on_hyperpod() -> None:
 
 USES_A_LAB = """
 import sys
-from localcloud.slurm_lab import SlurmLab
+from localcloud.slurm.lab import SlurmLab
 with SlurmLab(nodes=("n1", "n2")) as lab:
     script = lab.folder / "work/sleeps.sh"
     script.write_text(sys.argv[1])

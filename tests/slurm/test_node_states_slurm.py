@@ -7,18 +7,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chalicelib.domain.faults import FaultClass
-from chalicelib.domain.slurm_states import fault_of_node
-from localcloud.slurm_install import Installation
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.verbs import Result, Turn
-from rekindle.agent.verbs_nodes import NodeHands
-from rekindle.headnode.documents import NodeFacts
-from rekindle.headnode.node_states import Standing, standing_of
-from rekindle.headnode.orders import Order, Outcome, Repair, Verb
+from chalicelib.domain.faults.slurm_states import fault_of_node
+from localcloud.slurm.install import Installation
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.node_states import Standing, standing_of
+from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb
+from rekindle.signatures.faults import FaultClass
+from rekindle.slurm_agent.orders.node_verbs import NodeHands
+from rekindle.slurm_agent.orders.verbs import Result, Turn
 from tests.agent_slurm import node_words
 from tests.slurm.test_numbers_slurm import HeadNode
 
+pytestmark = pytest.mark.versions
 GPUS_LOST = "gres/gpu count reported lower than configured (1 < 2)"
 
 

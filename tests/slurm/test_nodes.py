@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.slurm_hyperpod import HyperPodLab
-from localcloud.slurm_processes import is_alive
+from localcloud.engine.clock import RealClock
+from localcloud.slurm.hyperpod import HyperPodLab
+from localcloud.slurm.processes import is_alive
 
 
 @pytest.fixture(scope="module")

@@ -5,20 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.ports import Reading
-from rekindle.agent.slurm.commands import Commands
-from rekindle.agent.slurm.nodemap import NodeMap
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.roster import Roster
-from rekindle.agent.slurm.run import Runner
-from rekindle.agent.slurm.watch import Watch
-from rekindle.agent.verbs import Result, Turn
-from rekindle.agent.verbs_jobs import JobHands
-from rekindle.headnode.documents import AttemptDoc, SlurmState
-from rekindle.headnode.names import attempt_key
-from rekindle.headnode.orders import Order, Outcome, Verb
+import pytest
+
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.names import attempt_key
+from rekindle.protocol.cluster.orders import Order, Outcome, Verb
+from rekindle.slurm_agent.base.ports import Reading
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.orders.job_verbs import JobHands
+from rekindle.slurm_agent.orders.verbs import Result, Turn
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.roster import Roster
+from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.conftest import Journal, Kept
 
 
@@ -80,6 +82,7 @@ class HeadNode:
         return self.hands.requeue(self.turn(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))
 
 
+@pytest.mark.versions
 def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab for both: each takes seconds
 ) -> None:
     board: dict[str, bytes] = {}

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm_processes import is_alive, is_stopped
-from rekindle.headnode.documents import EndedBy, SlurmState
-from rekindle.headnode.orders import Outcome, Verb
+from localcloud.slurm.processes import is_alive, is_stopped
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.orders import Outcome, Verb
 from tests.slurm.stage import CLUSTER, Stage, raised
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:IAMAuthorizer")]
@@ -30,6 +30,7 @@ def end_well(stage: Stage, *, without: tuple[str, ...] = ()) -> None:
     stage.assert_done_once()
 
 
+@pytest.mark.versions
 def test_a_node_that_dies_with_its_steps_is_left_and_repaired_while_the_job_goes_on_elsewhere(tmp_path: Path) -> None:
     with raised(tmp_path) as stage:
         stage.wait_protected()
@@ -210,6 +211,7 @@ def test_an_order_that_comes_twice_late_and_after_its_time_is_carried_out_once(t
         end_well(stage)
 
 
+@pytest.mark.versions
 def test_a_job_that_slurm_may_not_requeue_is_submitted_again_once_also_by_an_agent_killed_after_sbatch(
     tmp_path: Path,
 ) -> None:

@@ -11,20 +11,21 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm_lab import SlurmLab
-from rekindle.agent.ports import SlurmError
-from rekindle.agent.slurm import spec
-from rekindle.agent.slurm.capture import arguments_of
-from rekindle.agent.slurm.commands import Commands
-from rekindle.agent.slurm.jobs import Job
-from rekindle.agent.slurm.nodemap import NodeMap
-from rekindle.agent.slurm.owners import Owners
-from rekindle.agent.slurm.reads import Reads
-from rekindle.agent.slurm.run import Runner
-from rekindle.headnode.documents import AttemptDoc, SlurmState
-from rekindle.headnode.orders import Order, Verb
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.orders import Order, Verb
+from rekindle.slurm_agent.base.ports import SlurmError
+from rekindle.slurm_agent.copies import spec
+from rekindle.slurm_agent.copies.capture import arguments_of
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.reading.jobs import Job
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.owners import Owners
 from tests.agent_slurm.asked import ASKED
 
+pytestmark = pytest.mark.versions
 SCRIPT = "#!/bin/sh\nsleep 600\n"
 
 
@@ -37,17 +38,24 @@ def lab() -> Iterator[SlurmLab]:
         yield raised
 
 
+def wait_written(lab: SlurmLab, text: str) -> None:
+    """Until slurmctld's state holds the text. While it replaces its state, there is none for a moment."""
+    state = lab.folder / "state" / "job_state"
+
+    def is_written() -> bool:
+        try:
+            return text.encode() in state.read_bytes()
+        except FileNotFoundError:
+            return False
+
+    lab.wait(is_written, f"slurmctld to write {text} down")
+
+
 def captured(lab: SlurmLab, number: int) -> tuple[str, ...] | None:
     """The job's arguments as the agent reads them, once slurmctld has written the job down."""
     reads = Reads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
     settings = reads.settings()
-    state = lab.folder / "state" / "job_state"
-    workdir = str(lab.folder / "work" / str(number)).encode()
-
-    def is_written() -> bool:
-        return state.exists() and workdir in state.read_bytes()
-
-    lab.wait(is_written, "slurmctld to write the job down")
+    wait_written(lab, str(lab.folder / "work" / str(number)))
     job = reads.job(number)
     assert job is not None
     return arguments_of(settings.state_location, job, reads.detail(job), version=settings.version)
@@ -176,9 +184,7 @@ def capture_all(lab: SlurmLab, names: Iterable[str], *, runs: bool = False) -> d
     """Submit one of each, captured as it waits or only once it runs; what this Slurm does not know is left out."""
     reads, _, owners = head_of(lab)
     numbers = {name: number for name in names if (number := ask(lab, f"{name}-{runs}", *ASKED[name])) is not None}
-    state = lab.folder / "state" / "job_state"
-    last = str(lab.folder / "work" / f"{list(numbers)[-1].replace(' ', '-')}-{runs}.sh").encode()
-    lab.wait(lambda: state.exists() and last in state.read_bytes(), "slurmctld to write the jobs down")
+    wait_written(lab, str(lab.folder / "work" / f"{list(numbers)[-1].replace(' ', '-')}-{runs}.sh"))
     settings, found = reads.settings(), {}
     for name, number in numbers.items():
         if runs:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.mailbox import (
+from rekindle.protocol.mailbox import (
     AttemptOrder,
     Beat,
     CheckpointReply,

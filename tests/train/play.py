@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rekindle.mailbox import (
+from rekindle.protocol.mailbox import (
     ENV_MAILBOX,
     AttemptOrder,
     CheckpointRequest,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rekindle.detectors.frames import training_frames
-from rekindle.reports import ReportKind, report_key
-from rekindle.summaries import HostSummary, summary_key
+from rekindle.protocol.reports import ReportKind, report_key
+from rekindle.protocol.summaries import HostSummary, summary_key
 from tests.monitor.boxes import ObservedBox
 from tests.monitor.test_asked import until
 
@@ -22,7 +22,7 @@ RANK = f"""
 import sys, threading
 import rekindle.monitor as rekindle
 from rekindle.monitor import Config
-from rekindle.monitor.boxes import DirectoryBox
+from rekindle.monitor.mail.boxes import DirectoryBox
 
 config = Config(watch_s=0.1, stall_floor_s=1.0, stall_factor=2.0, poll_s=1.0, beat_s=1.0)
 rank = int(sys.argv[2])

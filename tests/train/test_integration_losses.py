@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from rekindle.mailbox import Manifest, manifest_prefix
+from rekindle.protocol.mailbox import Manifest, manifest_prefix
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 PATIENCE_S = 120.0
@@ -129,7 +129,7 @@ def test_a_loss_that_is_not_finite_is_reported_although_the_trainer_does_not_log
     from transformers import Trainer, TrainingArguments
 
     from rekindle.integrations.hf import RekindleCallback
-    from rekindle.mailbox import Beat, LossState, beat_key
+    from rekindle.protocol.mailbox import Beat, LossState, beat_key
 
     class Poisoned(Tuples):
         def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

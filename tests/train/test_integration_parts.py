@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from rekindle.integrations.together import Together, clean, put_in_place
-from rekindle.mailbox import (
+from rekindle.protocol.mailbox import (
     Beat,
     CheckpointReply,
     CheckpointRequest,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.mailbox import ReplyOutcome, SaveKind
+from rekindle.protocol.mailbox import ReplyOutcome, SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Attempt, Launcher, plan
 

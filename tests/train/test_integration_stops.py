@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rekindle.mailbox import SaveKind
+from rekindle.protocol.mailbox import SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Attempt, Launcher, plan
 

@@ -20,9 +20,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from rekindle.integrations import torch as rekindle
-from rekindle.mailbox import LossState, Manifest, manifest_prefix
 from rekindle.monitor import Config, Monitor
-from rekindle.reports import RankReport, ReportKind, report_key
+from rekindle.protocol.mailbox import LossState, Manifest, manifest_prefix
+from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.monitor.boxes import PATIENCE_S, ObservedBox
 
 SICK = ("spiking", "diverging")

@@ -26,8 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 import rekindle.monitor as rekindle
 from rekindle.integrations.local import PARAMETERS, LocalWatch
 from rekindle.monitor import Monitor
+from rekindle.monitor.base.values import Unreadable, capture
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.values import Unreadable, capture
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 

@@ -1,0 +1,157 @@
+"""What chat channels have been told, in the table: items `SLACK#…` (docs/access-patterns.md).
+
+A thread is worked on by one at a time: `take` sets a lease and counts a fence up, and every later write asks that the
+fence is still its own. So a message is not posted twice, and an older state never overwrites a newer one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.incidents import incident_of
+from chalicelib.aws.errors import AwsRefusal, call
+from chalicelib.domain.model.errors import DependencyUnavailable, VersionConflict
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.notices.threads import Thread, Weather
+
+MEMORY: Final = timedelta(days=90)  # of a thread; an Incident that changes after that gets a new message
+PRESS_MEMORY: Final = timedelta(minutes=15)  # longer than a request of Slack's is taken as fresh, on either side of now
+MAX_FOLDED: Final = 1000  # Incidents that a digest reads: eleven calls. Those beyond stand in the list only
+_FAILED: Final = "ConditionalCheckFailedException"
+
+
+class DynamoChatThreads:
+    """channels.slack.channel.Threads and api.slack_request.Presses; `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, *, table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def take(self, channel: str, key: str, *, now: datetime, until: datetime) -> tuple[Thread, int]:
+        """The thread as it stands, and the fence of whoever took it.
+
+        Raises:
+            DependencyUnavailable: somebody else is at it; come again.
+        """
+        try:
+            answer = items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=_key(channel, key),
+                UpdateExpression="SET #lease = :until ADD #fence :one",
+                ConditionExpression="attribute_not_exists(#lease) OR #lease <= :now",
+                ExpressionAttributeNames={"#lease": "lease", "#fence": "fence"},
+                ExpressionAttributeValues={
+                    ":until": items.text(until.isoformat()),
+                    ":now": items.text(now.isoformat()),
+                    ":one": items.number(1),
+                },
+                ReturnValues="ALL_NEW",
+            )
+        except AwsRefusal as refusal:
+            raise DependencyUnavailable(f"the message about {key} is being worked on by another delivery") from refusal
+        stored = answer["Attributes"]
+        return _thread(channel, key, stored), items.read_number(stored, "fence")
+
+    def keep(self, thread: Thread, *, fence: int, now: datetime, release: bool) -> None:
+        """Write the thread down; `release` lets the next one at it.
+
+        Raises:
+            VersionConflict: the lease ran out, and somebody else has taken over.
+        """
+        expires = items.number(int((now + MEMORY).timestamp()))
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=_key(thread.channel, thread.key),
+                UpdateExpression=f"SET #state = :state, #ttl = :ttl{' REMOVE #lease' if release else ''}",
+                ConditionExpression="#fence = :fence",
+                ExpressionAttributeNames={
+                    "#state": "state",
+                    "#ttl": items.TTL_ATTRIBUTE,
+                    "#fence": "fence",
+                    **({"#lease": "lease"} if release else {}),
+                },
+                ExpressionAttributeValues={
+                    ":state": items.pack(thread.to_wire()),
+                    ":ttl": expires,
+                    ":fence": items.number(fence),
+                },
+            )
+        except AwsRefusal as refusal:
+            raise VersionConflict(f"the message about {thread.key} has been taken over") from refusal
+
+    def peek(self, channel: str, key: str) -> Thread:
+        """The thread as it stands, without taking it."""
+        return _thread(channel, key, items.get(self._client, self._table, _key(channel, key)) or {})
+
+    def weather(self, channel: str) -> Weather:
+        """How many Incidents it has been told of lately."""
+        stored = items.get(self._client, self._table, _key(channel, ""))
+        if stored is None:
+            return Weather()
+        return Weather.from_wire(items.unpack(stored["state"]), version=items.read_number(stored, "version"))
+
+    def set_weather(self, channel: str, weather: Weather) -> None:
+        """Replace what was read. Raises VersionConflict if somebody else did in between."""
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=_key(channel, ""),
+                UpdateExpression="SET #state = :state, #version = :next",
+                ConditionExpression="attribute_not_exists(#version) OR #version = :version",
+                ExpressionAttributeNames={"#state": "state", "#version": "version"},
+                ExpressionAttributeValues={
+                    ":state": items.pack(weather.to_wire()),
+                    ":version": items.number(weather.version),
+                    ":next": items.number(weather.version + 1),
+                },
+            )
+        except AwsRefusal as refusal:
+            raise VersionConflict(f"what {channel} was told has changed meanwhile") from refusal
+
+    def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None:
+        """Add an Incident to a digest. Idempotent."""
+        expires = int((now + MEMORY).timestamp())
+        item = _key(channel, digest, f"M#{incident_id}") | {items.TTL_ATTRIBUTE: items.number(expires)}
+        items.insist(self._client.put_item, TableName=self._table, Item=item)
+
+    def folded(self, channel: str, digest: str) -> tuple[Incident, ...]:
+        """The Incidents of a digest as they stand, in the order of their ids; at most MAX_FOLDED."""
+        request = items.begins(_key(channel, digest)["pk"]["S"], "M#") | {"Limit": MAX_FOLDED}
+        rows = call(self._client.query, TableName=self._table, **request).get("Items", ())
+        keys = [items.key(items.incident_pk(row["sk"]["S"].removeprefix("M#"))) for row in rows]
+        return tuple(incident_of(stored) for stored in items.get_many(self._client, self._table, keys))
+
+    def is_first(self, mark: str, *, now: datetime) -> bool:
+        """True once for each request that came in: a copy of it is not taken."""
+        expires = int((now + PRESS_MEMORY).timestamp())
+        try:
+            items.insist(
+                self._client.put_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Item=items.key(f"SLACK#PRESS#{mark}") | {items.TTL_ATTRIBUTE: items.number(expires)},
+                # DynamoDB deletes expired items within days; one that has expired is too old to be taken as fresh.
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except AwsRefusal:
+            return False
+        return True
+
+
+def _key(channel: str, key: str, sk: str = items.META) -> items.Item:
+    return items.key(f"SLACK#{channel}#{key}", sk)
+
+
+def _thread(channel: str, key: str, stored: items.Item) -> Thread:
+    if "state" not in stored:
+        return Thread(channel=channel, key=key)
+    return Thread.from_wire(items.unpack(stored["state"]))

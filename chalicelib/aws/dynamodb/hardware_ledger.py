@@ -1,0 +1,96 @@
+"""The lemon ledger in the one table: an item per mark of hardware, each of bounded size and with an end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.items import Item
+from chalicelib.aws.errors import AwsRefusal
+from chalicelib.domain.model.errors import Throttled
+from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
+
+_LOG = logging.getLogger(__name__)
+
+# Marks with more than one fault have a partition of the index to themselves: they are what is looked for.
+REPEATED: Final = "LEMONS#REPEATED"
+ONCE: Final = "LEMONS#ONCE"
+MEMORY: Final = timedelta(days=120)  # after its last fault; longer than any policy's window (90 days)
+_TRIES: Final = 6  # two Incidents of one node do not close at the same time; a repeated step may
+_FAILED: Final = "ConditionalCheckFailedException"
+
+
+class DynamoLemons:
+    """ports.LemonLedger; `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, *, table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
+        """See ports.LemonLedger."""
+        for _ in range(_TRIES):
+            stored = items.get(self._client, self._table, _key(mark))
+            before = _record(stored) if stored is not None else None
+            record = (before or HardwareRecord(mark=mark)).with_fault(fault)
+            if record is before:
+                return record
+            version = items.read_number(stored or {}, "version")
+            try:
+                items.insist(
+                    self._client.put_item,
+                    expect=(_FAILED,),
+                    TableName=self._table,
+                    Item=_item(record, version=version + 1),
+                    ConditionExpression="attribute_not_exists(pk)" if stored is None else "version = :version",
+                    **({} if stored is None else {"ExpressionAttributeValues": {":version": items.number(version)}}),
+                )
+            except AwsRefusal:
+                continue  # somebody else has just written: read again
+            return record
+        raise Throttled(f"the record of {mark} stays busy")
+
+    def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
+        """See ports.LemonLedger."""
+        keys = [_key(one) for one in dict.fromkeys(marks)]
+        found = items.get_many(self._client, self._table, keys) if keys else []
+        return tuple(one for one in map(_record, found) if one is not None)
+
+    def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
+        """See ports.LemonLedger."""
+        keys = list(islice(self._keys(repeated_only), limit))
+        found = items.get_many(self._client, self._table, keys)
+        return tuple(one for one in map(_record, found) if one is not None)
+
+    def _keys(self, repeated_only: bool) -> Iterator[Item]:
+        for partition in (REPEATED,) if repeated_only else (REPEATED, ONCE):
+            request = items.index_query(partition, newest_first=True)
+            yield from items.keys_of(items.query(self._client, self._table, **request))
+
+
+def _key(mark: str) -> Item:
+    return items.key(f"LEMON#{mark}")
+
+
+def _item(record: HardwareRecord, *, version: int) -> Item:
+    last: datetime = record.faults[-1].at
+    return _key(record.mark) | {
+        "gsi1pk": items.text(REPEATED if len(record.faults) > 1 else ONCE),
+        "gsi1sk": items.text(f"{last.isoformat()}#{record.mark}"),
+        "record": items.pack(record.to_wire()),
+        "version": items.number(version),
+        items.TTL_ATTRIBUTE: items.number(int((last + MEMORY).timestamp())),
+    }
+
+
+def _record(stored: Item) -> HardwareRecord | None:
+    """None for one that cannot be read: it must not keep a node from being repaired."""
+    try:
+        return HardwareRecord.from_wire(items.unpack(stored["record"]))
+    except (KeyError, ValueError, TypeError) as err:
+        _LOG.error("a lemon's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
+        return None

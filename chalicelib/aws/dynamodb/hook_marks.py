@@ -1,0 +1,29 @@
+"""Which signed requests have been taken in: one small item each, gone by itself once they are too old to come again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from chalicelib.aws.dynamodb import items
+
+
+class DynamoHookMarks:
+    """api.hooks.Marks; `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, *, table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def is_known(self, mark: str) -> bool:
+        """See api.hooks.Marks."""
+        return items.get(self._client, self._table, _key(mark)) is not None
+
+    def keep(self, mark: str, *, until: datetime) -> None:
+        """See api.hooks.Marks."""
+        body = {items.TTL_ATTRIBUTE: items.number(int(until.timestamp()))}
+        items.insist(self._client.put_item, TableName=self._table, Item=_key(mark) | body)
+
+
+def _key(mark: str) -> items.Item:
+    return items.key(f"HOOK#{mark}")

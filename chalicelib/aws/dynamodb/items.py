@@ -1,0 +1,287 @@
+"""The one table: its keys, and how values are laid down in it. docs/access-patterns.md is the reader's view.
+
+Its shape is in `infra/template/storage.yaml`; the tests and the embedded cloud create it from there.
+
+Records travel as one JSON text in the attribute `state`; beside it stand only the attributes that conditions and
+indexes need, so that no float, Decimal or empty set of DynamoDB's ever reaches the domain.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.aws.errors import AwsRefusal, call, meaning_of
+from chalicelib.domain.model.errors import InvalidRequest, Throttled
+
+Item = dict[str, Any]
+
+INDEX: Final = "GSI1"
+JOBS_ACTIVE: Final = "JOBS#ACTIVE"
+JOBS_ENDED: Final = "JOBS#ENDED"
+INCIDENTS_OPEN: Final = "INCIDENTS#OPEN"
+INCIDENTS_CLOSED: Final = "INCIDENTS#CLOSED"
+META: Final = "META"
+
+TTL_ATTRIBUTE: Final = "ttl"
+
+_PLAIN_BYTES: Final = 2048  # below this a readable text is worth more than the write units that compression saves
+BATCH: Final = 100  # Source: BatchGetItem, 100 items per call
+_BATCH_ROUNDS: Final = 8
+_CONFLICT: Final = "TransactionConflictException"
+_CANCELED: Final = "TransactionCanceledException"
+_FAILED: Final = "ConditionalCheckFailed"
+_CONFLICT_TRIES: Final = 8  # a transaction holds an item for some 10 ms; each try is a round trip of a few
+
+
+def text(value: str) -> Item:
+    """A DynamoDB string."""
+    return {"S": value}
+
+
+def number(value: int) -> Item:
+    """A DynamoDB number."""
+    return {"N": str(value)}
+
+
+def flag(value: bool) -> Item:
+    """A DynamoDB boolean."""
+    return {"BOOL": value}
+
+
+def read_text(item: Mapping[str, Any], name: str) -> str | None:
+    """The string attribute `name`, None where it is absent."""
+    value = item.get(name)
+    return None if value is None else str(value["S"])
+
+
+def read_number(item: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """The number attribute `name`."""
+    value = item.get(name)
+    return default if value is None else int(value["N"])
+
+
+def read_flag(item: Mapping[str, Any], name: str) -> bool:
+    """The boolean attribute `name`, False where it is absent."""
+    return bool(item.get(name, {}).get("BOOL", False))
+
+
+def read_at(item: Mapping[str, Any], name: str) -> datetime | None:
+    """The time attribute `name` (ISO-8601 text)."""
+    value = read_text(item, name)
+    return datetime.fromisoformat(value) if value else None
+
+
+def pack(wire: Any) -> Item:
+    """JSON as a string, or compressed where it is long: write units are counted by the kilobyte."""
+    raw = json.dumps(wire, separators=(",", ":"))
+    if len(raw) <= _PLAIN_BYTES:
+        return {"S": raw}
+    return {"B": zlib.compress(raw.encode(), 6)}
+
+
+def squeeze(wire: Any) -> Item:
+    """JSON compressed whatever its length."""
+    return {"B": zlib.compress(json.dumps(wire, separators=(",", ":")).encode(), 9)}
+
+
+def packed_bytes(packed: Item) -> int:
+    """What a packed value weighs in its item."""
+    return len(packed["S"].encode()) if "S" in packed else len(packed["B"])
+
+
+def unpack(packed: Mapping[str, Any]) -> Any:
+    """Inverse of `pack`."""
+    if "S" in packed:
+        return json.loads(packed["S"])
+    return json.loads(zlib.decompress(bytes(packed["B"])))
+
+
+def key(pk: str, sk: str = META) -> Item:
+    """A primary key."""
+    return {"pk": text(pk), "sk": text(sk)}
+
+
+def job_pk(job_id: str) -> str:
+    return f"JOB#{job_id}"
+
+
+def cluster_pk(cluster: str) -> str:
+    return f"CLUSTER#{cluster}"
+
+
+def incident_pk(incident_id: str) -> str:
+    return f"INC#{incident_id}"
+
+
+def attempt_pk(name: str) -> str:
+    return f"ATTEMPT#{name}"
+
+
+def signal_pk(dedupe_key: str) -> str:
+    return f"SIG#{dedupe_key}"
+
+
+def attempt_sk(attempt_number: int) -> str:
+    return f"ATTEMPT#{attempt_number:04d}"
+
+
+def incident_sk(opened_at: datetime, incident_id: str) -> str:
+    return f"INCIDENT#{opened_at.isoformat()}#{incident_id}"
+
+
+def mark_of(dedupe_key: str) -> str:
+    """A Signal's short name inside an Incident: 48 bits, so 5,000 of them collide once in 20 million Incidents."""
+    return hashlib.sha256(dedupe_key.encode()).hexdigest()[:12]
+
+
+class Expression:
+    """Builds one request's expression parts; every attribute name goes through a placeholder (reserved words)."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Item] = {}
+
+    def name(self, attribute: str) -> str:
+        self.names[f"#{attribute}"] = attribute
+        return f"#{attribute}"
+
+    def value(self, label: str, value: Item) -> str:
+        self.values[f":{label}"] = value
+        return f":{label}"
+
+    def set(self, attribute: str, value: Item) -> str:
+        return f"{self.name(attribute)} = {self.value(attribute, value)}"
+
+    def parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = {}
+        if self.names:
+            parts["ExpressionAttributeNames"] = self.names
+        if self.values:
+            parts["ExpressionAttributeValues"] = self.values
+        return parts
+
+
+def insist(method: Any, /, *, expect: tuple[str, ...] = (), **request: Any) -> Any:
+    """`call`, tried again at once while a transaction holds the item.
+
+    Raises:
+        Throttled: the item stayed busy.
+    """
+    for _ in range(_CONFLICT_TRIES):
+        try:
+            return call(method, expect=(*expect, _CONFLICT, _CANCELED), **request)
+        except AwsRefusal as refusal:
+            if not _is_conflict(refusal):
+                raise
+    raise Throttled("an item stayed busy with other transactions")
+
+
+def _is_conflict(refusal: AwsRefusal) -> bool:
+    if refusal.code == _CONFLICT:
+        return True
+    codes = {reason.get("Code") for reason in refusal.response.get("CancellationReasons", ())}
+    return refusal.code == _CANCELED and "TransactionConflict" in codes
+
+
+def reasons_of(refusal: AwsRefusal) -> list[Item | None]:
+    """Per item of a cancelled transaction what its condition met: {} where it met nothing, None where it held.
+
+    Raises:
+        Retryable: cancelled for another reason than a condition.
+    """
+    reasons: list[dict[str, Any]] = refusal.response.get("CancellationReasons") or []
+    others = [code for code in (reason.get("Code") for reason in reasons) if code not in (None, "None", _FAILED)]
+    if others or not reasons:
+        raise meaning_of(others[0] if others else refusal.code, f"transaction cancelled: {refusal.message}")
+    return [reason.get("Item") or {} if reason.get("Code") == _FAILED else None for reason in reasons]
+
+
+def query(client: Any, table: str, **request: Any) -> Iterator[Item]:
+    """All items of a query, page by page."""
+    while True:
+        page = call(client.query, TableName=table, **request)
+        yield from page.get("Items", ())
+        if not page.get("LastEvaluatedKey"):
+            return
+        request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+
+def index_query(partition: str, *, newest_first: bool = False) -> dict[str, Any]:
+    """The request for one partition of the index."""
+    return {
+        "IndexName": INDEX,
+        "KeyConditionExpression": "gsi1pk = :p",
+        "ExpressionAttributeValues": {":p": text(partition)},
+        "ScanIndexForward": not newest_first,
+    }
+
+
+def begins(pk: str, prefix: str, *, newest_first: bool = False) -> dict[str, Any]:
+    """The request for the items of `pk` whose sort key begins with `prefix`, strongly consistent."""
+    return {
+        "KeyConditionExpression": "pk = :p AND begins_with(sk, :s)",
+        "ExpressionAttributeValues": {":p": text(pk), ":s": text(prefix)},
+        "ScanIndexForward": not newest_first,
+        "ConsistentRead": True,
+    }
+
+
+def get(client: Any, table: str, item_key: Item) -> Item | None:
+    """One item, strongly consistent."""
+    found: Item | None = call(client.get_item, TableName=table, Key=item_key, ConsistentRead=True).get("Item")
+    return found
+
+
+def get_many(client: Any, table: str, keys: Iterable[Item]) -> list[Item]:
+    """The items that exist, in the order of `keys`, strongly consistent.
+
+    Raises:
+        Throttled: DynamoDB keeps handing keys back unprocessed.
+    """
+    wanted = list(keys)
+    found: dict[tuple[str, str], Item] = {}
+    for start in range(0, len(wanted), BATCH):
+        left: dict[str, Any] = {table: {"Keys": wanted[start : start + BATCH], "ConsistentRead": True}}
+        for _ in range(_BATCH_ROUNDS):
+            answer = call(client.batch_get_item, RequestItems=left)
+            for item in answer["Responses"].get(table, ()):
+                found[item["pk"]["S"], item["sk"]["S"]] = item
+            left = answer.get("UnprocessedKeys") or {}
+            if not left:
+                break
+        else:
+            raise Throttled("batch_get_item keeps leaving keys unprocessed")
+    places = ((item["pk"]["S"], item["sk"]["S"]) for item in wanted)
+    return [found[place] for place in places if place in found]
+
+
+def keys_of(items: Iterable[Item]) -> list[Item]:
+    """The primary keys of index rows."""
+    return [{"pk": item["pk"], "sk": item["sk"]} for item in items]
+
+
+def cursor_of(last: Mapping[str, Any] | None, *, partition: str = "") -> str | None:
+    """An opaque cursor for a LastEvaluatedKey."""
+    if not last and not partition:
+        return None
+    body = {"partition": partition, "key": {name: value["S"] for name, value in (last or {}).items()}}
+    return base64.urlsafe_b64encode(json.dumps(body, sort_keys=True).encode()).decode()
+
+
+def read_cursor(cursor: str) -> tuple[str, Item | None]:
+    """Partition and ExclusiveStartKey of a cursor that `cursor_of` made. Raises InvalidRequest for anything else."""
+    try:
+        body = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        start = {str(name): text(str(value)) for name, value in body["key"].items()}
+        partition = str(body["partition"])
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise InvalidRequest("cursor", "is not one that this API gave out") from err
+    if start and set(start) != {"pk", "sk", "gsi1pk", "gsi1sk"}:
+        raise InvalidRequest("cursor", "is not one that this API gave out")
+    return partition, start or None

@@ -1,0 +1,376 @@
+"""Jobs and Attempts in DynamoDB; the switches are in controls.py.
+
+docs/access-patterns.md counts what each method costs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.items import Expression, Item
+from chalicelib.aws.dynamodb.switches import SWITCHES, DynamoControls, switches_of
+from chalicelib.aws.errors import AwsRefusal, call
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.model.incident import SkipWindow
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.job import Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.known import Known, maybe_from_wire, maybe_to_wire
+from chalicelib.ports import Standing
+
+_LOG = logging.getLogger(__name__)
+
+_KEYS_PER_PAGE: Final = 500  # bounds the sweep's memory: an unbounded page of keys holds some 8,000
+_FAILED = "ConditionalCheckFailedException"
+_CANCELED = "TransactionCanceledException"
+
+
+class DynamoJobRegistry(DynamoControls):
+    """ports.JobRegistry over one table; `client` is a boto3 DynamoDB client."""
+
+    def register(self, job: Job, attempt: Attempt) -> Job:
+        """See ports.JobRegistry. An attempt that belongs to another Job already returns that Job."""
+        try:
+            items.insist(
+                self._client.transact_write_items,
+                expect=(_CANCELED,),
+                TransactItems=[
+                    self._put(job_item(job), only_new=True),
+                    self._put(_attempt_item(attempt), only_new=False),
+                    self._put(_name_item(attempt), only_new=True),
+                ],
+            )
+        except AwsRefusal as refusal:
+            there, _, named = items.reasons_of(refusal)
+            if there is None and named:
+                return self.get(named["job_id"]["S"])
+            return self.get(job.job_id)
+        return job
+
+    def _put(self, item: Item, *, only_new: bool) -> Item:
+        put: Item = {"TableName": self._table, "Item": item, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+        if only_new:
+            put["ConditionExpression"] = "attribute_not_exists(pk)"
+        return {"Put": put}
+
+    def get(self, job_id: str) -> Job:
+        """See ports.JobRegistry."""
+        stored = items.get(self._client, self._table, items.key(items.job_pk(job_id)))
+        if stored is None:
+            raise UnknownEntity(f"job {job_id!r} is not registered")
+        return job_of(stored)
+
+    def standing(self, job_id: str | None) -> Standing:
+        """See ports.JobRegistry. One BatchGetItem."""
+        if job_id is None:
+            return Standing(switches=self.switches(), job=None)
+        keys = [SWITCHES, items.key(items.job_pk(job_id))]
+        found = {one["pk"]["S"]: one for one in items.get_many(self._client, self._table, keys)}
+        stored = found.get(items.job_pk(job_id))
+        if stored is None:
+            raise UnknownEntity(f"job {job_id!r} is not registered")
+        return Standing(switches=switches_of(found.get(SWITCHES["pk"]["S"], {})), job=job_of(stored))
+
+    def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """See ports.JobRegistry."""
+        wanted = [items.key(items.job_pk(job_id)) for job_id in dict.fromkeys(job_ids)]
+        jobs = (job_of(stored) for stored in items.get_many(self._client, self._table, wanted))
+        return {job.job_id: job for job in jobs}
+
+    def job_of_attempt(self, attempt_name: str) -> str | None:
+        """See ports.JobRegistry."""
+        stored = items.get(self._client, self._table, items.key(items.attempt_pk(attempt_name)))
+        return None if stored is None else items.read_text(stored, "job_id")
+
+    def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
+        """See ports.JobRegistry. Raises UnknownEntity for a Job that is not registered."""
+        expression = Expression()
+        sets = [
+            expression.set("current_attempt", items.text(attempt.name)),
+            expression.set("attempt_number", items.number(attempt.number)),
+            expression.set("attempt_started_at", items.text(attempt.submitted_at.isoformat())),
+            expression.set("version", items.number(job.version + 1)),
+            *_activity(expression, active=True),
+        ]
+        expression.values[":expected"] = items.number(job.version)
+        point = {
+            "Update": {
+                "TableName": self._table,
+                "Key": items.key(items.job_pk(job.job_id)),
+                "UpdateExpression": f"SET {', '.join(sets)} REMOVE halted_by",
+                "ConditionExpression": "#version = :expected AND #current_attempt <> :current_attempt",
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                **expression.parts(),
+            }
+        }
+        supersede = {
+            "Update": {
+                "TableName": self._table,
+                "Key": items.key(items.job_pk(job.job_id), items.attempt_sk(job.attempt_number)),
+                "UpdateExpression": "SET superseded_at = if_not_exists(superseded_at, :now)",
+                "ExpressionAttributeValues": {":now": items.text(now.isoformat())},
+            }
+        }
+        puts = [self._put(_attempt_item(attempt), only_new=False), self._put(_name_item(attempt), only_new=False)]
+        # A resubmission under the same number (its first name was taken by somebody else) replaces the record itself.
+        old = [] if attempt.number == job.attempt_number else [supersede]
+        try:
+            items.insist(self._client.transact_write_items, expect=(_CANCELED,), TransactItems=[point, *puts, *old])
+        except AwsRefusal as refusal:
+            current = items.reasons_of(refusal)[0]
+            if not current:
+                raise UnknownEntity(f"job {job.job_id!r} is not registered") from refusal
+            stored = job_of(current)
+            if stored.current_attempt == attempt.name:
+                return stored
+            raise VersionConflict(
+                f"{job.job_id} is at version {stored.version} with {stored.current_attempt}, not {job.version}"
+            ) from refusal
+        return replace(
+            job,
+            active=True,
+            halted_by="",
+            current_attempt=attempt.name,
+            attempt_number=attempt.number,
+            attempt_started_at=attempt.submitted_at,
+            version=job.version + 1,
+        )
+
+    def update_attempt(self, attempt: Attempt) -> None:
+        """See ports.JobRegistry: what is Unknown here does not wipe out what is known there. Raises UnknownEntity."""
+        expression = Expression()
+        sets = []
+        if attempt.status:
+            sets.append(expression.set("status", items.text(attempt.status)))
+        for name, step in (("first_step", attempt.first_step), ("last_step", attempt.last_step)):
+            if isinstance(step, Known):
+                sets.append(expression.set(name, items.pack(maybe_to_wire(step))))
+        for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
+            if moment is not None:
+                sets.append(expression.set(name, items.text(moment.isoformat())))
+        if attempt.began:
+            sets.append(expression.set("began", {"BOOL": True}))
+        if not sets:
+            return
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number)),
+                UpdateExpression=f"SET {', '.join(sets)}",
+                ConditionExpression=f"{expression.name('name')} = {expression.value('name', items.text(attempt.name))}",
+                **expression.parts(),
+            )
+        except AwsRefusal as refusal:
+            raise UnknownEntity(f"attempt {attempt.name!r} of job {attempt.job_id!r} is not registered") from refusal
+
+    def attempts(self, job_id: str) -> tuple[Attempt, ...]:
+        """See ports.JobRegistry."""
+        rows = items.query(self._client, self._table, **items.begins(items.job_pk(job_id), "ATTEMPT#"))
+        return tuple(_attempt(row) for row in rows if "name" in row)
+
+    def active(self, *, after: str = "") -> Iterator[Job]:
+        """See ports.JobRegistry. Holds one page of keys and the Jobs of one batch, however many there are."""
+        request = items.index_query(items.JOBS_ACTIVE) | {"Limit": _KEYS_PER_PAGE}
+        if after:
+            request["KeyConditionExpression"] += " AND gsi1sk > :after"
+            request["ExpressionAttributeValues"] |= {":after": items.text(after)}
+        rows = items.query(self._client, self._table, **request)
+        while batch := list(islice(rows, items.BATCH)):
+            for stored in items.get_many(self._client, self._table, items.keys_of(batch)):
+                job = _readable(stored)
+                if job is not None and job.active:  # the index lags behind
+                    yield job
+
+    def set_watch(self, job_id: str, watch: WatchPlan) -> None:
+        """See ports.JobRegistry."""
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=items.key(items.job_pk(job_id)),
+                UpdateExpression="SET watch = :watch",
+                ConditionExpression="attribute_exists(pk)",
+                ExpressionAttributeValues={":watch": items.pack(watch.to_wire())},
+            )
+        except AwsRefusal as refusal:
+            raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
+
+    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
+        """See ports.JobRegistry. Raises InvalidRequest for a cursor that is not ours."""
+        partition, start = (items.JOBS_ACTIVE, None) if cursor is None else items.read_cursor(cursor)
+        if partition not in (items.JOBS_ACTIVE, items.JOBS_ENDED):
+            raise InvalidRequest("cursor", "is not one that this API gave out")
+        found: list[Item] = []
+        after: str | None = None
+        while len(found) < limit:
+            request = items.index_query(partition) | {"Limit": limit - len(found)}
+            if start is not None:
+                request["ExclusiveStartKey"] = start
+            page = call(self._client.query, TableName=self._table, **request)
+            found += page.get("Items", ())
+            start = page.get("LastEvaluatedKey")
+            after = items.cursor_of(start, partition=partition)
+            if start is None and partition == items.JOBS_ENDED:
+                after = None
+                break
+            if start is None:
+                partition = items.JOBS_ENDED
+                after = items.cursor_of(None, partition=partition)
+        jobs = tuple(job_of(item) for item in items.get_many(self._client, self._table, items.keys_of(found)))
+        return jobs, after
+
+    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
+        """See ports.JobRegistry."""
+        expression = Expression()
+        sets = [*_activity(expression, active=False), expression.set("ended_at", items.text(now.isoformat()))]
+        if halted_by:
+            sets.append(expression.set("halted_by", items.text(halted_by)))
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=items.key(items.job_pk(job_id)),
+                UpdateExpression=f"SET {', '.join(sets)}",
+                ConditionExpression="attribute_exists(pk)",
+                **expression.parts(),
+            )
+        except AwsRefusal as refusal:
+            raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
+
+
+def _activity(expression: Expression, *, active: bool) -> list[str]:
+    """Whether the sweep looks after it, in the item and in the index."""
+    return [
+        expression.set("active", items.flag(active)),
+        expression.set("gsi1pk", items.text(items.JOBS_ACTIVE if active else items.JOBS_ENDED)),
+    ]
+
+
+def job_item(job: Job) -> Item:
+    """The Job's record, whole."""
+    item = items.key(items.job_pk(job.job_id)) | {
+        "gsi1pk": items.text(items.JOBS_ACTIVE if job.active else items.JOBS_ENDED),
+        "gsi1sk": items.text(job.job_id),
+        "job_id": items.text(job.job_id),
+        "name": items.text(job.name),
+        "orchestrator": items.text(job.orchestrator.value),
+        "policy_name": items.text(job.policy_name),
+        "created_at": items.text(job.created_at.isoformat()),
+        "mailbox": items.text(job.mailbox),
+        "current_attempt": items.text(job.current_attempt),
+        "attempt_number": items.number(job.attempt_number),
+        "attempt_started_at": items.text(job.attempt_started_at.isoformat()),
+        "active": items.flag(job.active),
+        "version": items.number(job.version),
+    }
+    if job.checkpoints:
+        item["checkpoints"] = items.text(job.checkpoints)
+    if job.watch != WatchPlan():
+        item["watch"] = items.pack(job.watch.to_wire())
+    if job.halted_by:
+        item["halted_by"] = items.text(job.halted_by)
+    if job.limits:
+        item["limits"] = items.pack(list(job.limits))
+    if job.size != JobSize():
+        item["size"] = items.pack(job.size.to_wire())
+    if job.open_incident is not None:
+        item["open_incident"] = items.text(job.open_incident)
+    return item
+
+
+def job_of(stored: Item) -> Job:
+    """The Job in its record."""
+    return Job(
+        job_id=stored["job_id"]["S"],
+        name=stored["name"]["S"],
+        orchestrator=Orchestrator(stored["orchestrator"]["S"]),
+        policy_name=stored["policy_name"]["S"],
+        created_at=datetime.fromisoformat(stored["created_at"]["S"]),
+        mailbox=stored["mailbox"]["S"],
+        checkpoints=items.read_text(stored, "checkpoints") or "",
+        current_attempt=stored["current_attempt"]["S"],
+        attempt_number=items.read_number(stored, "attempt_number"),
+        attempt_started_at=datetime.fromisoformat(stored["attempt_started_at"]["S"]),
+        active=items.read_flag(stored, "active"),
+        open_incident=items.read_text(stored, "open_incident"),
+        version=items.read_number(stored, "version"),
+        watch=WatchPlan.from_wire(items.unpack(stored["watch"])) if "watch" in stored else WatchPlan(),
+        limits=tuple(items.unpack(stored["limits"])) if "limits" in stored else (),
+        size=JobSize.from_wire(items.unpack(stored["size"])) if "size" in stored else JobSize(),
+        halted_by=items.read_text(stored, "halted_by") or "",
+        ended_at=_ended_at(stored),
+    )
+
+
+def _ended_at(stored: Item) -> datetime | None:
+    """What an earlier end left behind counts for nothing once a new attempt runs."""
+    text = None if items.read_flag(stored, "active") else items.read_text(stored, "ended_at")
+    return datetime.fromisoformat(text) if text else None
+
+
+def _readable(stored: Item) -> Job | None:
+    """None for a record that is not a Job's: it must not keep the sweep from all the others."""
+    try:
+        return job_of(stored)
+    except (KeyError, ValueError, TypeError) as err:
+        _LOG.error("a Job's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
+        return None
+
+
+def _name_item(attempt: Attempt) -> Item:
+    return items.key(items.attempt_pk(attempt.name)) | {
+        "job_id": items.text(attempt.job_id),
+        "number": items.number(attempt.number),
+    }
+
+
+def _attempt_item(attempt: Attempt) -> Item:
+    item = items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number)) | {
+        "job_id": items.text(attempt.job_id),
+        "number": items.number(attempt.number),
+        "name": items.text(attempt.name),
+        "submitted_at": items.text(attempt.submitted_at.isoformat()),
+        "resume_step": items.pack(maybe_to_wire(attempt.resume_step)),
+        "skips": items.pack([[window.from_step, window.to_step] for window in attempt.skips]),
+        "status": items.text(attempt.status),
+        "first_step": items.pack(maybe_to_wire(attempt.first_step)),
+        "last_step": items.pack(maybe_to_wire(attempt.last_step)),
+    }
+    if attempt.incident_id is not None:
+        item["incident_id"] = items.text(attempt.incident_id)
+    if attempt.went_back:
+        item["went_back"] = {"BOOL": True}
+    if attempt.began:
+        item["began"] = {"BOOL": True}
+    for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
+        if moment is not None:
+            item[name] = items.text(moment.isoformat())
+    return item
+
+
+def _attempt(stored: Item) -> Attempt:
+    return Attempt(
+        job_id=stored["job_id"]["S"],
+        number=items.read_number(stored, "number"),
+        name=stored["name"]["S"],
+        submitted_at=datetime.fromisoformat(stored["submitted_at"]["S"]),
+        incident_id=items.read_text(stored, "incident_id"),
+        resume_step=maybe_from_wire(items.unpack(stored["resume_step"])),
+        went_back="went_back" in stored,
+        skips=tuple(SkipWindow(from_step=low, to_step=high) for low, high in items.unpack(stored["skips"])),
+        status=stored["status"]["S"],
+        first_step=maybe_from_wire(items.unpack(stored["first_step"])),
+        last_step=maybe_from_wire(items.unpack(stored["last_step"])),
+        ended_at=items.read_at(stored, "ended_at"),
+        superseded_at=items.read_at(stored, "superseded_at"),
+        began="began" in stored,
+    )

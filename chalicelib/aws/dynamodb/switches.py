@@ -1,0 +1,167 @@
+"""The switches and the breaker in DynamoDB: one item that every look reads anyway, and one row per Incident that acts.
+
+docs/access-patterns.md counts what each method costs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.items import Expression, Item
+from chalicelib.aws.errors import AwsRefusal
+from chalicelib.domain.model.switches import Breaker, ShadowScope, Switches
+
+_FAILED: Final = "ConditionalCheckFailedException"
+SWITCHES: Final = items.key("CONTROL", "PAUSE")
+_ACTS: Final = "ACTS"
+_KEPT: Final = timedelta(days=2)  # longer than any window that a policy may count over
+_SETS: Final = {ShadowScope.JOB: "shadow_jobs", ShadowScope.CLUSTER: "shadow_clusters"}
+
+
+class DynamoControls:
+    """The part of ports.JobRegistry that is about no single Job; `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, *, table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def switches(self) -> Switches:
+        """See ports.JobRegistry."""
+        return switches_of(items.get(self._client, self._table, SWITCHES) or {})
+
+    def is_paused(self) -> bool:
+        """See ports.JobRegistry."""
+        return self.switches().paused
+
+    def set_paused(self, paused: bool, *, who: str, now: datetime, why: str = "") -> None:
+        """See ports.JobRegistry."""
+        self._set(
+            {
+                "paused": items.flag(paused),
+                "who": items.text(who),
+                "at": items.text(now.isoformat()),
+                "why": items.text(why),
+            }
+        )
+
+    def set_shadow(self, scope: ShadowScope, name: str, on: bool, *, who: str, now: datetime) -> None:
+        """See ports.JobRegistry."""
+        said = {"shadow_who": items.text(who), "shadow_at": items.text(now.isoformat())}
+        if scope is ShadowScope.EVERYWHERE:
+            self._set(said | {"shadow_everywhere": items.flag(on)})
+            return
+        expression = Expression()
+        sets = ", ".join(expression.set(attribute, value) for attribute, value in said.items())
+        change = f"{expression.name(_SETS[scope])} {expression.value('name', {'SS': [name]})}"
+        items.insist(
+            self._client.update_item,
+            TableName=self._table,
+            Key=SWITCHES,
+            UpdateExpression=f"SET {sets} {'ADD' if on else 'DELETE'} {change}",
+            **expression.parts(),
+        )
+
+    def _set(self, values: Item) -> None:
+        expression = Expression()
+        sets = ", ".join(expression.set(attribute, value) for attribute, value in values.items())
+        items.insist(
+            self._client.update_item,
+            TableName=self._table,
+            Key=SWITCHES,
+            UpdateExpression=f"SET {sets}",
+            **expression.parts(),
+        )
+
+    # --- the breaker ---
+
+    def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
+        """See ports.JobRegistry. One write, then one consistent query: whoever wrote before is counted."""
+        row = items.key(_ACTS, f"{now.isoformat()}#{incident_id}")
+        row |= {items.TTL_ATTRIBUTE: items.number(int((now + _KEPT).timestamp()))}
+        items.insist(self._client.put_item, TableName=self._table, Item=row)
+        found = items.query(
+            self._client,
+            self._table,
+            KeyConditionExpression="pk = :p AND sk >= :since",
+            ExpressionAttributeValues={":p": items.text(_ACTS), ":since": items.text(since.isoformat())},
+            ProjectionExpression="sk",
+            ConsistentRead=True,
+        )
+        return len({row["sk"]["S"].partition("#")[2] for row in found})
+
+    def count_active(self) -> int:
+        """See ports.JobRegistry."""
+        request = items.index_query(items.JOBS_ACTIVE)
+        return sum(1 for _ in items.query(self._client, self._table, ProjectionExpression="pk", **request))
+
+    def trip(self, incident_id: str, *, now: datetime, said: str) -> None:
+        """See ports.JobRegistry."""
+        expression = Expression()
+        sets = [
+            expression.set("tripped_at", items.text(now.isoformat())),
+            expression.set("tripped_by", items.text(incident_id)),
+            expression.set("tripped_said", items.text(said)),
+        ]
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=SWITCHES,
+                UpdateExpression=f"SET {', '.join(sets)} REMOVE breaker_paged",
+                # Whoever trips it first has tripped it.
+                ConditionExpression="attribute_not_exists(#tripped_at) OR #tripped_at <= lifted_at",
+                **expression.parts(),
+            )
+        except AwsRefusal:
+            return
+
+    def lift(self, *, who: str, now: datetime) -> None:
+        """See ports.JobRegistry."""
+        self._set({"lifted_at": items.text(now.isoformat()), "lifted_by": items.text(who)})
+
+    def pages_for_breaker(self, incident_id: str) -> bool:
+        """See ports.JobRegistry."""
+        expression = Expression()
+        sets = expression.set("breaker_paged", items.text(incident_id))
+        try:
+            items.insist(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=SWITCHES,
+                UpdateExpression=f"SET {sets}",
+                ConditionExpression="attribute_not_exists(#breaker_paged) OR #breaker_paged = :breaker_paged",
+                **expression.parts(),
+            )
+        except AwsRefusal:
+            return False
+        return True
+
+
+def _names(stored: Item, attribute: str) -> tuple[str, ...]:
+    return tuple(sorted(stored.get(attribute, {}).get("SS", ())))
+
+
+def switches_of(stored: Item) -> Switches:
+    """The switches in their record; an empty one: none was ever set."""
+    return Switches(
+        paused=items.read_flag(stored, "paused"),
+        paused_by=items.read_text(stored, "who") or "",
+        paused_at=items.read_at(stored, "at"),
+        paused_why=items.read_text(stored, "why") or "",
+        everywhere=items.read_flag(stored, "shadow_everywhere"),
+        jobs=_names(stored, "shadow_jobs"),
+        clusters=_names(stored, "shadow_clusters"),
+        shadow_by=items.read_text(stored, "shadow_who") or "",
+        shadow_at=items.read_at(stored, "shadow_at"),
+        breaker=Breaker(
+            tripped_at=items.read_at(stored, "tripped_at"),
+            incident_id=items.read_text(stored, "tripped_by") or "",
+            said=items.read_text(stored, "tripped_said") or "",
+            lifted_at=items.read_at(stored, "lifted_at"),
+            lifted_by=items.read_text(stored, "lifted_by") or "",
+        ),
+    )

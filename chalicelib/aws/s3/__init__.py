@@ -1,0 +1,1 @@
+"""What is read and written in S3: mailboxes, checkpoints, reports, cluster state, Incident pages."""

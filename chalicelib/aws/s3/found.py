@@ -1,0 +1,89 @@
+"""The checkpoints on a shared path, which only the head node's agent sees: its list of them, `found.json`.
+
+Which of them are whole the agent has judged, by manifest or by format; who may have written them is judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.observation import CheckpointView
+from chalicelib.domain.run.checkpoint_choice import attributed
+from rekindle.protocol.cluster.documents import FoundDoc
+from rekindle.protocol.cluster.names import cluster_prefix, found_key, is_slurm, parse_attempt
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
+
+if TYPE_CHECKING:
+    from chalicelib.aws.s3.objects import S3Objects
+    from chalicelib.domain.model.job import Attempt, Job
+    from rekindle.protocol.cluster.documents import FoundCheckpoint
+
+
+class FoundCheckpoints:
+    """Reads them; `bucket` is the stack's own, None where nothing is relayed."""
+
+    def __init__(self, objects: S3Objects, bucket: str | None) -> None:
+        self._objects = objects
+        self._bucket = bucket
+
+    def is_for(self, job: Job) -> bool:
+        """True for a Job on Slurm whose checkpoints lie on a shared path (or its mailbox, where nothing else tells)."""
+        if self._bucket is None or not is_slurm(job.current_attempt):
+            return False
+        if job.checkpoints:
+            return _is_directory(job.checkpoints)
+        cluster = parse_attempt(job.current_attempt).cluster
+        return job.mailbox.startswith(f"s3://{self._bucket}/{cluster_prefix(cluster)}")
+
+    def of(self, job: Job, attempts: Sequence[Attempt]) -> list[CheckpointView]:
+        """In the agent's order; empty for a Job that this is not for.
+
+        Raises:
+            DependencyUnavailable: the agent has not looked yet, or its list cannot be used. No list is no empty list.
+        """
+        if not self.is_for(job):
+            return []
+        key = found_key(parse_attempt(job.current_attempt).cluster, job.job_id)
+        raw = self._objects.read(Place(bucket=self._bucket, path=key), MAX_MESSAGE_BYTES)
+        if raw is None:
+            raise DependencyUnavailable(f"the agent has not listed the checkpoints of {job.job_id} yet")
+        try:
+            doc = FoundDoc.from_json(raw)
+            _insist(doc.job_id == job.job_id, "job_id", f"is {doc.job_id}")
+            return [_view(one, attempts) for one in doc.checkpoints]
+        except MailboxError as err:
+            raise DependencyUnavailable(f"the list of checkpoints cannot be used: {err}"[:300]) from err
+
+
+def _view(found: FoundCheckpoint, attempts: Sequence[Attempt]) -> CheckpointView:
+    """Raises: MailboxError for a root that is no place."""
+    writer, fenced = found.attempt, False
+    if writer:
+        known = next((one for one in attempts if one.name == writer), None)
+        fenced = known is None or (known.superseded_at is not None and found.saved_at > known.superseded_at)
+    else:
+        writer, fenced = attributed(found.step, [found.saved_at], attempts)
+    return CheckpointView(
+        step=found.step,
+        root=Place.parse(found.root, "root").uri,
+        manifest=Place.parse(found.manifest, "manifest").uri if found.manifest else "",
+        attempt=writer,
+        kind=found.kind,
+        saved_at=found.saved_at,
+        problems=found.problems,
+        fenced=fenced,
+    )
+
+
+def _is_directory(uri: str) -> bool:
+    try:
+        return bool(uri) and Place.parse(uri).bucket is None
+    except MailboxError:
+        return False
+
+
+def _insist(holds: bool, field: str, problem: str) -> None:
+    if not holds:
+        raise MailboxError(field, problem)

@@ -1,0 +1,276 @@
+"""The mailbox in S3: heartbeats, requests, replies, manifests, the fence.
+
+Formats and limits: rekindle/protocol/mailbox.py.
+Whatever lies in a mailbox was written by a training process and is untrusted: too large, half written, or lying. Each
+reader answers Unknown or a problem with the reason; nothing in a bucket makes a look fail.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.aws.s3.checkpoints import S3Checkpoints
+from chalicelib.aws.s3.objects import S3Objects
+from chalicelib.aws.s3.reports import S3Reports
+from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
+from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptView, CheckpointView, ReplyView
+from rekindle.checkpoints.marks import QuarantineMark
+from rekindle.protocol.keys import KeyKind, beat_prefix, parse_key
+from rekindle.protocol.mailbox import (
+    MAX_DEADLINE_S,
+    MAX_MESSAGE_BYTES,
+    MAX_TEXT_CHARS,
+    AttemptOrder,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    MailboxError,
+    Place,
+    Plan,
+    beat_key,
+    doorbell_key,
+    fence_key,
+    plan_key,
+    reply_key,
+    request_key,
+)
+from rekindle.protocol.reports import RankReport, ReportKind
+
+_LOG = logging.getLogger(__name__)
+
+FIRST_FENCED: Final = 2  # the number of the attempt with which most fences begin
+MAX_SUPERSEDED: Final = 1000  # the wire format's limit
+
+
+class S3Mailbox:
+    """ports.Mailbox; `client` is a boto3 S3 client, `bucket` the stack's own (see S3Checkpoints)."""
+
+    def __init__(self, client: Any, *, bucket: str | None = None) -> None:
+        self._objects = S3Objects(client)
+        self._reports = S3Reports(self._objects)
+        self._checkpoints = S3Checkpoints(self._objects, bucket=bucket)
+
+    # ---- heartbeat and reply ---------------------------------------------------------------------------------------
+
+    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
+        """See ports.Mailbox. A heartbeat that cannot be read makes both steps Unknown, with the reason."""
+        try:
+            place = _root(job).join(beat_key(attempt.name))
+            raw, written_at = self._objects.read_dated(place, MAX_MESSAGE_BYTES)
+            if raw is None:
+                return attempt
+            beat = Beat.from_json(raw)
+            _insist(beat.attempt == attempt.name, "attempt", f"is {beat.attempt}")
+            # A clone made by hand may have been told no job id: its monitor then takes its own name for one.
+            _insist(beat.job_id in (job.job_id, attempt.name), "job_id", f"is {beat.job_id}")
+        except (MailboxError, NotAuthorized) as err:
+            why = Unknown(f"the heartbeat cannot be read: {err}"[:200])
+            return attempt if not job.mailbox else replace(attempt, first_step=why, last_step=why)
+        return replace(
+            attempt,
+            first_step=_step(beat.first_step),
+            last_step=_step(beat.step),
+            beat_at=written_at or beat.at,  # the store's clock: the training host's may be minutes off
+            loss_state=beat.loss_state.value,
+            work=beat.phase.value,
+            step_s=beat.step_s_median,
+            loss_health=beat.loss_health,
+            onset_step=beat.onset_step,
+            healed_step=beat.healed_step,
+            loss_baseline=beat.loss_baseline,
+            judged_step=beat.judged_step,
+            hears=beat.hears,
+        )
+
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+        """See ports.Mailbox: one listing, which dates each heartbeat by the store's clock."""
+        if not job.mailbox:
+            return ()
+        try:
+            folder = _root(job).join(beat_prefix())
+            listed = [item for item in self._objects.below(folder, folder=True) if item.modified_at >= since]
+        except (MailboxError, NotAuthorized) as err:
+            raise DependencyUnavailable(f"the heartbeats of {job.job_id} cannot be listed: {err}"[:300]) from err
+        keys = (parse_key(item.key) for item in listed)
+        return tuple(key.name for key in keys if key is not None and key.kind is KeyKind.BEAT)
+
+    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+        """See ports.Mailbox, and S3Reports."""
+        try:
+            return self._reports.of(job, _root(job), attempt, kind)
+        except (MailboxError, NotAuthorized) as err:
+            return Unknown(f"the ranks' reports cannot be read: {err}"[:200])
+
+    def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
+        """See ports.Mailbox."""
+        try:
+            raw = self._objects.read(_root(job).join(reply_key(request_id)), MAX_MESSAGE_BYTES)
+            if raw is None:
+                return Known(None)
+            reply = CheckpointReply.from_json(raw)
+            _insist(reply.request_id == request_id, "request_id", f"is {reply.request_id}")
+            _insist(reply.job_id == job.job_id, "job_id", f"is {reply.job_id}")
+        except (MailboxError, NotAuthorized) as err:
+            return Unknown(f"the reply cannot be read: {err}"[:200])
+        return Known(
+            ReplyView(request_id=reply.request_id, outcome=reply.outcome.value, step=reply.step, why=reply.why[:400])
+        )
+
+    # ---- request and fence -----------------------------------------------------------------------------------------
+
+    def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
+        """See ports.Mailbox."""
+        name = action_name(action)
+        if not job.mailbox:
+            return ActionResult(action=name, done=Done.REFUSED, detail="the run has no mailbox")
+        try:
+            place = _root(job).join(request_key(action.request_id))
+            wanted = CheckpointRequest(
+                request_id=action.request_id,
+                job_id=job.job_id,
+                attempt=action.attempt,
+                deadline_s=min(max((action.deadline_at - now).total_seconds(), 0.0), MAX_DEADLINE_S),
+                reason=action.why[:MAX_TEXT_CHARS],
+                incident_id=incident_id,
+            )
+            if self._objects.create(place, wanted.to_json()):
+                self._ring(job, action.request_id)
+                return ActionResult(action=name, done=Done.DONE, detail=action.request_id)
+            there = CheckpointRequest.from_json(self._objects.read(place, MAX_MESSAGE_BYTES) or b"")
+        except MailboxError as err:
+            return ActionResult(action=name, done=Done.REFUSED, detail=f"the mailbox cannot be used: {err}"[:400])
+        same = (there.request_id, there.job_id, there.attempt) == (action.request_id, job.job_id, action.attempt)
+        if same:
+            self._ring(job, action.request_id)  # whoever wrote it may have died before ringing
+            return ActionResult(action=name, done=Done.ALREADY, detail=action.request_id)
+        return ActionResult(action=name, done=Done.REFUSED, detail="another request has this id")
+
+    def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
+        """See ports.Mailbox.
+
+        A fence never goes back: each write is conditional on the one that was read.
+
+        Raises:
+            VersionConflict: the fence names a newer attempt, or somebody else writes it now.
+            Permanent: the mailbox or a name is not usable.
+        """
+        if not job.mailbox:
+            return
+        try:
+            place = _root(job).join(fence_key())
+            if number <= FIRST_FENCED and self._is_first_fence(place, job, attempt, number, superseded, now):
+                self._ring(job, attempt)
+                return
+            raw, etag = self._objects.read_with_etag(place, MAX_MESSAGE_BYTES)
+            there = _fence_of(raw)
+            if there is not None and there.job_id == job.job_id:
+                if there.attempt_number > number:
+                    raise VersionConflict(f"the fence of {job.job_id} names {there.attempt}, newer than {attempt}")
+                superseded = [*there.superseded, *(name for name in superseded if name not in there.superseded)]
+                if there.attempt not in (attempt, *superseded):
+                    superseded.append(there.attempt)
+            others = tuple(name for name in superseded if name != attempt)[-MAX_SUPERSEDED:]
+            stands = there is not None and (there.attempt, there.attempt_number) == (attempt, number)
+            if stands and there is not None and set(others) <= set(there.superseded):
+                return
+            body = Fence(
+                job_id=job.job_id, attempt=attempt, attempt_number=number, superseded=others, written_at=now
+            ).to_json()
+        except MailboxError as err:
+            raise Permanent(f"the fence cannot be written: {err}") from err
+        condition = {"IfMatch": etag} if etag is not None else {"IfNoneMatch": "*"}
+        self._objects.write(place, body, **condition)
+        self._ring(job, attempt)
+
+    def _is_first_fence(
+        self, place: Place, job: Job, attempt: str, number: int, superseded: Sequence[str], now: datetime
+    ) -> bool:
+        """Whether it is written now. Most Jobs have no fence before their second attempt: that need not be read."""
+        others = tuple(name for name in superseded if name != attempt)[-MAX_SUPERSEDED:]
+        body = Fence(
+            job_id=job.job_id, attempt=attempt, attempt_number=number, superseded=others, written_at=now
+        ).to_json()
+        return self._objects.create(place, body)
+
+    def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
+        """See ports.Mailbox. The newest one counts: it is written again whenever its start is ordered again."""
+        if not job.mailbox:
+            return
+        try:
+            plan = Plan(attempt=attempt, order=order, written_at=now)
+            self._objects.write(_root(job).join(plan_key(attempt)), plan.to_json())
+        except MailboxError as err:
+            raise Permanent(f"the plan of {attempt} cannot be written: {err}") from err
+
+    def _ring(self, job: Job, news: str) -> None:
+        """Change the doorbell's bytes: a monitor that finds them unchanged lists requests once a minute only.
+
+        Best effort. A bell that did not ring costs that minute at most, so nothing is refused or repeated for it.
+        """
+        try:
+            self._objects.write(_root(job).join(doorbell_key()), json.dumps({"news": news}).encode())
+        except (DependencyUnavailable, NotAuthorized, Permanent, VersionConflict) as err:
+            _LOG.warning("the mailbox's doorbell could not be rung: %s", err)
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoints(
+        self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()
+    ) -> Known[tuple[CheckpointView, ...]]:
+        """See ports.Mailbox.
+
+        Raises:
+            DependencyUnavailable: also where listing is not allowed.
+        """
+        return Known(self._checkpoints.of(job, attempts, near=near))
+
+    def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
+        """See ports.Mailbox."""
+        name = action_name(action)
+        if not job.mailbox:
+            return ActionResult(action=name, done=Done.REFUSED, detail="the run has no mailbox")
+        try:
+            mark = QuarantineMark(root=action.root, why=action.why, by=by, at=now)
+            is_new = self._objects.create(_root(job).join(mark.key), mark.to_json())
+        except MailboxError as err:
+            return ActionResult(action=name, done=Done.REFUSED, detail=f"it cannot be marked: {err}"[:400])
+        return ActionResult(action=name, done=Done.DONE if is_new else Done.ALREADY, detail=action.root[:400])
+
+
+def _root(job: Job) -> Place:
+    """Raises: MailboxError where the Job has no mailbox in S3."""
+    if not job.mailbox:
+        raise MailboxError("mailbox", "the run has none")
+    place = Place.parse(job.mailbox, "mailbox")
+    if place.bucket is None:
+        raise MailboxError("mailbox", "is a directory, which the service cannot see")
+    return place
+
+
+def _fence_of(raw: bytes | None) -> Fence | None:
+    """The fence there, None for none or for one that cannot be read, which is written over."""
+    if raw is None:
+        return None
+    try:
+        return Fence.from_json(raw)
+    except MailboxError as err:
+        _LOG.warning("an unreadable fence is written over", extra={"field": err.field})
+        return None
+
+
+def _step(step: int | None) -> Maybe[int]:
+    return Unknown("no step seen yet") if step is None else Known(step)
+
+
+def _insist(holds: bool, field: str, problem: str) -> None:
+    if not holds:
+        raise MailboxError(field, problem)

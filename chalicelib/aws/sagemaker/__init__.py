@@ -1,0 +1,1 @@
+"""HyperPod clusters, their nodes, and tags, through SageMaker's API."""

@@ -1,0 +1,1 @@
+"""Queues: deliveries, and what waits for a person (quarantine, undelivered notices)."""

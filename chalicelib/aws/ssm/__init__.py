@@ -1,0 +1,1 @@
+"""Documents and secrets in Parameter Store: policies, prices, settings."""

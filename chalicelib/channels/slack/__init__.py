@@ -1,0 +1,1 @@
+"""The Slack channel: one message per Incident, its blocks, its Web API."""

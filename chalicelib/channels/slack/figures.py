@@ -1,0 +1,71 @@
+"""What a closed Incident took and cost, as the last block of its Slack message. Pure.
+
+The figures are the ledger's, under its names (rekindle.protocol.quantities). An unknown figure is shown as unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from chalicelib.channels.address import in_console
+from chalicelib.channels.slack.text import Element, escape, markup, moment, plain
+from chalicelib.domain.model.durations import duration
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.reporting.ledger import IncidentLedger
+from chalicelib.ports import Address
+from rekindle.protocol.quantities import heading
+
+_MAX_WHY_CHARS: Final = 120
+# A signed link as S3's clients make it: no sign that ends a link of Slack's. It is long: it carries a session's token.
+_SIGNED: Final = re.compile(r"https?://[A-Za-z0-9.:-]{1,300}/[A-Za-z0-9/._~%?&=+-]{1,2600}\Z")
+
+
+def figures(ledger: IncidentLedger) -> tuple[Element, ...]:
+    """The block of figures, and why those that are missing are not known."""
+    took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
+    rows: tuple[tuple[str, Maybe[float], str], ...] = (
+        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s, "duration"),
+        ("steps_lost", ledger.steps_lost, "{:,.0f}"),
+        ("gpu_hours_lost", ledger.gpu_hours_lost, "{:,.1f}"),
+        ("dollars_lost", ledger.dollars_lost, "{:,.2f}"),
+    )
+    fields = [markup(f"*{heading(name)}*\n{_worth(value, form)}") for name, value, form in rows]
+    missing = dict.fromkeys(value.why for _, value, _ in rows if not isinstance(value, Known))
+    why = [plain(text, _MAX_WHY_CHARS) for text in list(missing)[:3]]
+    return (
+        {"type": "section", "fields": fields},
+        *([{"type": "context", "elements": [markup("Not known, because:"), *why]}] if why else []),
+    )
+
+
+def in_words(ledger: IncidentLedger) -> str:
+    """The same for the one line that a phone shows: what is known alone."""
+    parts = []
+    if isinstance(ledger.mttr_s, Known):
+        parts.append(f"recovered in {duration(ledger.mttr_s.value)}")
+    if isinstance(ledger.steps_lost, Known):
+        parts.append(f"{ledger.steps_lost.value:,} steps lost")
+    if isinstance(ledger.dollars_lost, Known):
+        parts.append(f"{ledger.dollars_lost.value:,.2f} US dollars lost")
+    return ", ".join(parts)
+
+
+def page_link(console_url: str, incident_id: str, address: Address | None) -> str:
+    """The Incident's page as a link of Slack's: the user's own console, else a signed link and when it ends.
+
+    Empty where there is neither, or one that cannot be shown so.
+    """
+    console = in_console(console_url, incident_id)
+    if console:
+        return f"<{console}|This Incident in the console>"
+    if address is None or not _SIGNED.match(address.url):
+        return ""
+    ends = f" (opens for whoever has it, until {moment(address.until)} at the latest)" if address.until else ""
+    return f"<{address.url.replace('&', '&amp;')}|This Incident's page>{ends}"
+
+
+def _worth(value: Maybe[float], form: str) -> str:
+    if not isinstance(value, Known):
+        return "not known"
+    return escape(duration(value.value) if form == "duration" else form.format(value.value), 60)

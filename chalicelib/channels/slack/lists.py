@@ -1,0 +1,96 @@
+"""What a slash command answers, to the one who gave it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from chalicelib.channels.slack.blocks import Message, headline
+from chalicelib.channels.slack.text import Element, code, escape, markup, moment, plain
+from chalicelib.domain.model.incident import Incident
+
+MAX_ROWS: Final = 10
+HELP: Final = (
+    "`/rekindle status`  how things stand\n"
+    "`/rekindle incidents`  the newest open Incidents\n"
+    "`/rekindle pause why`  do nothing to any Job until it is lifted\n"
+    "`/rekindle resume`  lift the pause\n"
+    "`/rekindle help`  this"
+)
+
+
+def ephemeral(message: Message) -> dict[str, Any]:
+    """As an answer that only the one who asked can see, and that leaves the message as it is."""
+    return {
+        "response_type": "ephemeral",
+        "replace_original": False,
+        "text": message.text,
+        **({"blocks": list(message.blocks)} if message.blocks else {}),
+    }
+
+
+def words(text: str) -> Message:
+    """A sentence, which may hold other people's words."""
+    return Message(text=escape(text, 1000), blocks=({"type": "section", "text": plain(text, 1000)},))
+
+
+def help_message() -> Message:
+    """Every command."""
+    return Message(text="What Rekindle can be told", blocks=(_ours(HELP),))
+
+
+def status_message(
+    switches: Mapping[str, Any], *, open_count: int, active_jobs: int, newest: Sequence[Incident]
+) -> Message:
+    """How things stand: the pause, shadow mode, the breaker, how many are open."""
+    said = f"{active_jobs} Jobs are looked after, {open_count} Incidents are open"
+    blocks: list[Element] = [{"type": "section", "text": plain(said, 200)}]
+    if switches.get("paused"):
+        why = f": {switches['paused_why']}" if switches.get("paused_why") else ""
+        blocks.append(_context(f"⏸ paused by {code(str(switches.get('paused_by') or '-'), 130)}", why))
+    shadow = switches.get("shadow") or {}
+    if shadow.get("everywhere"):
+        blocks.append(_context("👥 shadow mode everywhere: everything is decided and told, nothing is done"))
+    elif shadow.get("jobs") or shadow.get("clusters"):
+        names = ", ".join([*map(str, shadow.get("jobs") or ()), *map(str, shadow.get("clusters") or ())])
+        blocks.append(_context("👥 shadow mode for", names))
+    if (switches.get("breaker") or {}).get("open"):
+        blocks.append(_context("⚡ the breaker has tripped: nothing is done until a person lifts it"))
+    blocks += _rows(newest[:3])
+    return Message(text=escape(said, 300), blocks=tuple(blocks))
+
+
+def incidents_message(incidents: Sequence[Incident], *, open_count: int) -> Message:
+    """The newest open Incidents, and where the others are."""
+    if not incidents:
+        return words("No Incident is open.")
+    said = f"{open_count} Incidents are open" if open_count != 1 else "1 Incident is open"
+    blocks = [_ours(f"*{said}*"), *_rows(incidents[:MAX_ROWS])]
+    left = open_count - min(len(incidents), MAX_ROWS)
+    if left > 0:
+        blocks.append(_context(f"and {left} more: `rekindle incidents` in a shell, or the console"))
+    return Message(text=said, blocks=tuple(blocks))
+
+
+def _rows(incidents: Sequence[Incident]) -> list[Element]:
+    return [
+        {
+            "type": "context",
+            "elements": [
+                plain(headline(incident), 200),
+                markup(f"{code(incident.incident_id, 80)}  ·  since {moment(incident.opened_at)}"),
+            ],
+        }
+        for incident in incidents
+    ]
+
+
+def _context(ours: str, theirs: str = "") -> Element:
+    elements = [markup(ours)]
+    if theirs.strip():
+        elements.append(plain(theirs, 300))
+    return {"type": "context", "elements": elements}
+
+
+def _ours(text: str) -> Element:
+    return {"type": "section", "text": markup(text)}

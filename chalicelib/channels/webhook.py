@@ -1,0 +1,63 @@
+"""The webhook channel: CloudEvents 1.0 in structured JSON, signed by Standard Webhooks, over HTTPS.
+
+Source: CloudEvents 1.0 HTTP binding, structured mode (content type application/cloudevents+json).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from chalicelib.channels import standard_webhooks
+from chalicelib.channels.bus import detail_of
+from chalicelib.channels.channel import Secrets, SlowDown
+from chalicelib.channels.outbound import TOTAL_S, post
+from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
+from chalicelib.domain.notices.channels import ChannelConfig
+from chalicelib.ports import Clock, Notice
+
+CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
+_TOO_MANY: Final = 429
+_LATER: Final = frozenset({408, 425, _TOO_MANY})  # besides every 5xx: the same request may be taken later
+
+
+class Webhook:
+    """channels.channel.Channel: one receiver."""
+
+    def __init__(self, config: ChannelConfig, secrets: Secrets, *, clock: Clock, total_s: float = TOTAL_S) -> None:
+        """Raises InvalidSettings or UnknownEntity where the secrets cannot be used."""
+        self._name = config.name
+        self._url = config.text("url")
+        self._is_private = config.flags.get("private", False)
+        self._clock = clock
+        self._total_s = total_s
+        # While a secret is changed both sign, so that a receiver may know either.
+        names = [name for name in (config.text("signing_secret"), config.text("older_signing_secret")) if name]
+        self._keys = [standard_webhooks.key_of(secrets.secret(name), name=name) for name in names]
+
+    def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  every attempt is the same message
+        """See channels.channel.Channel. Only the timestamp and its signature differ between attempts."""
+        body = json.dumps(detail_of(notice), separators=(",", ":")).encode()
+        now = self._clock.now()
+        message_id = standard_webhooks.message_id_of(notice.token, self._name)
+        timestamp = str(int(now.timestamp()))
+        signatures = [
+            standard_webhooks.sign(key, message_id=message_id, timestamp=timestamp, body=body) for key in self._keys
+        ]
+        headers = {
+            "Content-Type": CONTENT_TYPE,
+            "User-Agent": "rekindle",
+            standard_webhooks.ID: message_id,
+            standard_webhooks.TIMESTAMP: timestamp,
+            standard_webhooks.SIGNATURE: " ".join(signatures),
+        }
+        answer = post(self._url, body, headers, private=self._is_private, total_s=self._total_s)
+        if 200 <= answer.status < 300:
+            return
+        said = f"{self._name} answered {answer.status}"
+        wait_s = answer.retry_after_s(now)
+        if answer.status == _TOO_MANY or (answer.status >= 500 and wait_s is not None):
+            raise SlowDown(said, retry_after_s=wait_s if wait_s is not None else 30.0)
+        if answer.status in _LATER or answer.status >= 500:
+            raise DependencyUnavailable(said)
+        raise Permanent(f"{said}{' (redirects are not followed)' if 300 <= answer.status < 400 else ''}")

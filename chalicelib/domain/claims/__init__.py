@@ -1,0 +1,1 @@
+"""Which Signals are believed: a claim is weighed against heartbeats, nodes and other sources. Pure."""

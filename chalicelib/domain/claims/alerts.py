@@ -1,0 +1,127 @@
+"""What rests on the word of somebody else's monitoring, or on a log line, alone, and what bears it out. Pure.
+
+Such an alert may be wrong in every way that its rule may be: a threshold, a label that names another run, a metric that
+went missing. The health agent writes its log under the role of the node that it runs on, under which a job on that node
+may write as well. So before a step that ends or takes something away, the run's or the node's own word is wanted, or a
+person's (ADR 0037).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chalicelib.domain.decision.steps import STOP
+from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.faults.diagnosis import ORDER_KINDS
+from chalicelib.domain.faults.heartbeat_claims import CLAIMS, has_fresh_beat, is_beyond_beats
+from chalicelib.domain.model.evidence import HEALABLE, LOSS_FAULTS
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import InstanceState, is_marked, is_silent
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.node.memory import facts_of, instance_seen
+from chalicelib.domain.policy.guard_rules import Harm
+from rekindle.signatures.faults import FaultClass
+
+# What ends a run or takes a node away. What follows from it (the new start, a check) was agreed to with it.
+ASKED: Final = frozenset({Harm.STOP_JOB, Harm.CORDON_NODE, Harm.REBOOT_NODE, Harm.REPLACE_NODE})
+PASSED_ON: Final = "alert_only"  # in the evidence of a run's report of a node: it knows no more than the alert did
+
+
+def is_alert(signal: Signal) -> bool:
+    """Other monitoring or a log line says so, or a run that passes its word on."""
+    if signal.kind in (SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT):
+        return True
+    return signal.evidence.get(PASSED_ON) is True
+
+
+def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
+    """True if alerts say it and nobody else does; `fault` narrows it to what says that."""
+    said = [
+        one
+        for one in signals
+        if one.triggers and one.fault is not None and one.kind not in ORDER_KINDS and fault in (None, one.fault)
+    ]
+    return bool(said) and all(is_alert(one) for one in said)
+
+
+def left_by_alerts_alone(incident: Incident) -> bool:
+    """What a person has said about it was said about an alert: the run's or the node's own word is news."""
+    return only_alerts(incident.signals, None if incident.node is not None else incident.fault)
+
+
+def is_unproven(signal: Signal) -> bool:
+    """A claim that others than the run's monitor can send: an event of the bus, or a metric beside the monitor's."""
+    if signal.source is SignalSource.MONITOR and signal.kind in CLAIMS:
+        return True
+    return signal.kind is SignalKind.STATE_REREAD and signal.fault is FaultClass.NON_FINITE
+
+
+def _only_unproven(look: Look) -> bool:
+    """A stall or a bad value of a run whose mailbox has no heartbeat to bear it out or to deny it (ADR 0092)."""
+    said = [one for one in look.incident.signals if one.triggers and one.fault is look.incident.fault]
+    attempt = look.attempt
+    if attempt is None or not said or not all(is_alert(one) or is_unproven(one) for one in said):
+        return False
+    if attempt.beat_at is None and not attempt.is_beat_unread and not isinstance(attempt.last_step, Known):
+        return True
+    unproven = [one for one in said if is_unproven(one)]
+    if unproven and _is_asked(look.incident):  # heartbeats that are found meanwhile, and are late, do not answer
+        return not has_fresh_beat(attempt, now=look.now)
+    return bool(unproven) and all(is_beyond_beats(one, attempt) for one in unproven)  # one that is unread is there
+
+
+def _is_asked(incident: Incident) -> bool:
+    """Whether the run may be stopped has been asked, and the question stands."""
+    return any(one.lapsed_at is None and one.key.startswith(f"{STOP}:") for one in incident.approvals)
+
+
+def rests_on_alerts(look: Look) -> bool:
+    """Nothing but alerts stands behind what is being done about the run, or the node, now."""
+    incident = look.incident
+    if incident.node is not None:
+        return only_alerts(incident.signals) and not _node_bears_out(look)
+    attempt = look.attempt
+    if attempt is not None and attempt.slurm is not None and attempt.slurm.is_queued:
+        return False  # nothing of it runs yet: it is withdrawn for another reason
+    # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
+    is_unproven_word = _only_unproven(look)
+    if not is_unproven_word and (incident.fault in HEALABLE or not only_alerts(incident.signals, incident.fault)):
+        return False
+    if attempt is None:
+        return True
+    if attempt.status.has_ended:
+        return False
+    if incident.fault is FaultClass.NON_FINITE:
+        return attempt.loss_state not in ("nan", "inf")
+    return not (incident.fault in LOSS_FAULTS and attempt.loss_health not in ("unknown", "ok"))
+
+
+def _node_bears_out(look: Look) -> bool:
+    """HyperPod's own word, or Slurm, which cannot reach it; or both a log line and an alert, from two sources."""
+    facts, instance = facts_of(look), instance_seen(look)
+    if instance is not None and instance.state is InstanceState.FAILURE:
+        return True
+    if facts is not None and (is_silent(facts) or is_marked(facts)):
+        return True
+    kinds = {one.kind for one in look.incident.signals if one.triggers}
+    return {SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT} <= kinds
+
+
+def alerts_word(look: Look) -> str:
+    """For whoever is asked: on what alone it rests."""
+    if any(one.kind is SignalKind.EXTERNAL_ALERT for one in look.incident.signals):
+        return "only an alert of other monitoring says so"
+    if _only_unproven(look):
+        return "only events or metrics say so, which others may send as well, and no heartbeat since bears it out"
+    return "only a line in the health agent's log says so, where a job on the node may write as well"
+
+
+def own_word(look: Look) -> str:
+    """For whoever is asked: what the run says of itself."""
+    attempt = look.attempt
+    if look.incident.node is not None or attempt is None:
+        return "nothing else is known"
+    step = f" at step {attempt.last_step.value}" if isinstance(attempt.last_step, Known) else ""
+    return f"the run's own monitor reads a loss that is {attempt.loss_state}{step}"

@@ -1,0 +1,256 @@
+"""Which nodes a Job's Incident holds to be broken, and what it does about them: cordon, report, at worst exclude. Pure.
+
+A cordoned node gets no job, so that a new attempt needs no list of nodes to stay away from: it starts on spares, or
+waits in Slurm's own queue for the repaired node. The repair itself is the node's own Incident's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from chalicelib.domain.claims.alerts import PASSED_ON, only_alerts
+from chalicelib.domain.decision.verdict import Decision
+from chalicelib.domain.model.action import Action, CordonNode, Done, ReportNode
+from chalicelib.domain.model.evidence import Suspicion
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import is_in_service
+from chalicelib.domain.model.node_findings import OF_PLATFORM, PLATFORM_KINDS, SAID_AT
+from chalicelib.domain.model.observation import AttemptView, Observation
+from chalicelib.domain.model.repair import Allowed
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.model.slurm_view import BadNode
+from chalicelib.domain.node.claims import is_over
+from chalicelib.domain.policy.document import Policy
+from rekindle.detectors.ranks import STRONG, RankRule
+from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from rekindle.signatures.faults import FaultClass
+
+NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
+MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
+MAX_LEFT: Final = 512
+REPORT_FOR: Final = timedelta(minutes=30)
+# A start ends so when it loses a node. Source: squeue, JOB STATE CODES
+NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
+# Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
+ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
+
+
+def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
+    """The Incident with the nodes that this look holds to be broken."""
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    if incident.attempt is None or not is_slurm(incident.attempt):
+        return incident
+    incident = _without_those_back(_not_told_yet(incident, seen), seen)
+    found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
+    known = {item.node for item in incident.bad_nodes}
+    fresh: list[BadNode] = []
+    for item in found:
+        if item.node not in known:
+            known.add(item.node)
+            fresh.append(item)
+    if not fresh:
+        return incident
+    return dataclasses.replace(incident, bad_nodes=(*incident.bad_nodes, *fresh)[:MAX_BAD])
+
+
+def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
+    """A report that reached nobody is made again, for a bounded time: saying it twice is saying it once."""
+    lost = any(one.action == ReportNode.__name__ and one.done is Done.UNAVAILABLE for one in seen.results)
+    if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
+        return incident
+    again = tuple(dataclasses.replace(item, is_told=False) for item in incident.bad_nodes)
+    return dataclasses.replace(incident, bad_nodes=again)
+
+
+def _without_those_back(incident: Incident, seen: Observation) -> Incident:
+    """A node that was away and is back before anything was done about it is no broken one."""
+    kept = tuple(one for one in incident.bad_nodes if one.is_told or not (one.is_away and _is_back(one.node, seen)))
+    return incident if kept == incident.bad_nodes else dataclasses.replace(incident, bad_nodes=kept)
+
+
+def _is_back(node: str, seen: Observation) -> bool:
+    """Slurm reaches it now; False while that is not known."""
+    facts = facts_of(node, seen)
+    return facts is not None and not is_lost(facts)
+
+
+def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
+    """Signals about an attempt of this Incident that name its node."""
+    ours = {incident.attempt, *(item.name for item in incident.tries), *(item.clone_of for item in incident.tries)}
+    for signal in incident.signals:
+        if signal.fault not in NODE_FAULTS or signal.node is None or signal.attempt not in ours or not signal.triggers:
+            continue
+        facts = facts_of(signal.node, seen)
+        is_away = signal.fault is FaultClass.NODE_LOST
+        if is_claim_over(signal, incident, seen) or (is_away and _is_back(signal.node, seen)):
+            continue
+        told = signal.evidence.get("instance_id")
+        machine = told if isinstance(told, str) else None
+        yield BadNode(
+            node=signal.node, why=signal.summary[:200], instance_id=machine or _machine(facts), is_away=is_away
+        )
+
+
+def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
+    """The nodes of an attempt that has ended, or of the one before that lost one: those that Slurm cannot reach."""
+    if not isinstance(seen.nodes, Known):
+        return
+    ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
+    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
+        ran_on |= set(view.slurm.nodes)
+    for facts in seen.nodes.value.facts:
+        if facts.name in ran_on and is_lost(facts):
+            why = f"Slurm says {facts.state}: {facts.reason}"[:200]
+            yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True)
+
+
+def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
+    """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
+    if view is None or view.slurm is None:
+        return
+    for suspicion in incident.suspicions:
+        if len(suspicion.hosts) != 1:
+            continue
+        node = _node_of(suspicion.hosts[0], view.slurm.nodes)
+        again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
+        is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
+        # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
+        if suspicion.rule == RankRule.SILENT:
+            counts = len(again) > 1
+        else:
+            counts = 2 * suspicion.reports > suspicion.world_size and (is_strong or len(again) > 1)
+        if node is not None and counts:
+            yield BadNode(node=node, why=_said(suspicion, len(again)))
+
+
+def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
+    """The nodes of an attempt that ended because it lost one of them."""
+    if view.slurm is None or not (view.slurm.state in NODE_ENDS or incident.fault in NODE_FAULTS):
+        return ()
+    return view.slurm.nodes[:MAX_LEFT]
+
+
+def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
+    """What Slurm cannot reach is away, whatever else the run has died of."""
+    return FaultClass.NODE_LOST if item.is_away else incident.fault
+
+
+def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
+    """A report that rests on an alert of other monitoring, or on HyperPod's own agents, says so: told by us, it is no
+    better known, no newer, and what they take back is taken back.
+    """
+    named = [one for one in incident.signals if one.node == item.node]
+    is_told = item.why in {one.summary[:200] for one in named}
+    if is_told and only_alerts(named):
+        return {PASSED_ON: True}
+    if not is_told or not all(one.kind in PLATFORM_KINDS for one in named):
+        return {}
+    return {OF_PLATFORM: True, SAID_AT: max(one.occurred_at for one in named if one.fault is not None).isoformat()}
+
+
+def _said(suspicion: Suspicion, attempts: int) -> str:
+    in_how_many = f" (in {attempts} attempts)" if attempts > 1 else ""
+    return f"suspected by its ranks{in_how_many}: {suspicion.said}"[:200]
+
+
+def _node_of(host: str, nodes: tuple[str, ...]) -> str | None:
+    """A rank calls its machine by hostname, Slurm by NodeName; on HyperPod both are ip-a-b-c-d."""
+    short = host.partition(".")[0]
+    return next((node for node in nodes if node in (host, short) or node.partition(".")[0] == short), None)
+
+
+def is_lost(facts: NodeFacts) -> bool:
+    """Slurm cannot use it: what ran there may live on, unseen."""
+    return facts.state in ("down", "error") or "not_responding" in facts.flags
+
+
+def is_claim_over(signal: Signal, incident: Incident, seen: Observation) -> bool:
+    """What the Signal says against its node holds no more, by what Slurm shows, what was heard since, or what the
+    node's own Incident has heard.
+    """
+    if signal.node is None:
+        return False
+    cleared_at = seen.nodes.value.cleared.get(signal.node) if isinstance(seen.nodes, Known) else None
+    if signal.kind in PLATFORM_KINDS and cleared_at is not None and cleared_at > signal.occurred_at:
+        return True
+    return is_over(signal, facts_of(signal.node, seen), incident.signals)
+
+
+def facts_of(node: str, seen: Observation) -> NodeFacts | None:
+    """What Slurm shows of it; None while that is not known."""
+    if not isinstance(seen.nodes, Known):
+        return None
+    return next((item for item in seen.nodes.value.facts if item.name == node), None)
+
+
+def _machine(facts: NodeFacts | None) -> str | None:
+    return facts.instance_id if facts is not None else None
+
+
+def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
+    """What an order names, and bad nodes that Slurm might still give a job to: their cordon is not confirmed."""
+    ordered = ordered_exclusion(incident)
+    doubtful = (item.node for item in incident.bad_nodes if not is_out(item, seen))
+    return tuple(dict.fromkeys((*ordered, *doubtful)))
+
+
+def ordered_exclusion(incident: Incident) -> tuple[str, ...]:
+    """Nodes that whoever ordered the resubmission wants it kept away from; every attempt of the Incident."""
+    named = (incident.order or {}).get("exclude") or ()
+    return tuple(str(one) for one in named)
+
+
+def is_out(bad: BadNode, seen: Observation) -> bool:
+    """Slurm gives it no job, or it is another machine by now."""
+    facts = facts_of(bad.node, seen)
+    if facts is None:
+        return False
+    is_another = bad.instance_id is not None and facts.instance_id not in (None, bad.instance_id)
+    return is_another or not is_in_service(facts)
+
+
+def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_cordon: bool = True) -> Decision:
+    """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
+
+    Under a policy that leaves nodes alone none is cordoned, for nobody would give it back: the next start is kept away
+    from it by name. So it is where a guard would hold the cordon (`may_cordon`): the node's own Incident waits then.
+    """
+    incident = decision.incident
+    fresh = [item for item in incident.bad_nodes if not item.is_told]
+    if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
+        return decision
+    cluster = parse_attempt(ran).cluster
+    repairs = policy.nodes.repair not in (Allowed.OFF, Allowed.TELL)
+    cordons = repairs and may_cordon
+    actions: list[Action] = []
+    for item in fresh:
+        if cordons:
+            actions.append(CordonNode(cluster=cluster, node=item.node, why=item.why))
+        actions.append(
+            ReportNode(
+                cluster=cluster,
+                node=item.node,
+                instance_id=item.instance_id,
+                why=item.why,
+                evidence={"attempt": ran, "fault": _fault_of(item, incident).value} | _passed_on(item, incident),
+            )
+        )
+    told = tuple(
+        item if item.is_told else dataclasses.replace(item, is_told=True, is_cordoned=cordons)
+        for item in incident.bad_nodes
+    )
+    names = ", ".join(item.node for item in fresh)
+    said = "cordoned, and handed on for repair" if cordons else "told; the policy leaves nodes in service"
+    if repairs and not cordons:
+        said = "handed on for repair; a guard holds its cordon back for now"
+    return dataclasses.replace(
+        decision,
+        incident=dataclasses.replace(incident, bad_nodes=told),
+        actions=(*actions, *decision.actions),
+        reason=f"{decision.reason} {names}: {said}.",
+    )

@@ -1,0 +1,70 @@
+"""A run whose training is over, while the platform still shows it running: it can neither crash nor hang. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from chalicelib.domain.claims.movement import unwatched
+from chalicelib.domain.decision.verdict import Decision, Look, is_poisoned, span_word, step_word, story
+from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from rekindle.signatures.faults import FaultClass
+
+# What is said of a run that makes no step, whatever the reason. A poisoned loss, or a broken node, is none of it.
+_NOT_MOVING = frozenset(
+    {
+        FaultClass.HANG,
+        FaultClass.SOFTWARE_CRASH,
+        FaultClass.PLATFORM_ERROR,
+        FaultClass.NODE_LOST,
+        FaultClass.OUT_OF_MEMORY,
+        FaultClass.THROUGHPUT_DROP,
+        FaultClass.JOB_MISSING,
+        FaultClass.UNCLEAR,
+    }
+)
+
+
+def decide_finishing(look: Look, attempt: AttemptView, *, group: str) -> Decision | None:
+    """Wait for the platform to say how it ended; None where the run still trains, or something else is wrong.
+
+    `group` is the phase's own: `open`, `checkpoint` or `verify`.
+    """
+    incident = look.incident
+    if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or incident.order is not None:
+        return None
+    if incident.is_poisoned and not look.policy.shadow:
+        return look.hand_over(
+            f"{group}.finished_poisoned",
+            f"{attempt.name} has finished training with a loss that is not finite since step "
+            f"{step_word(incident.onset_step)}: what it saves now is not to be used. {story(look)}",
+        )
+    if is_poisoned(look, attempt) or (incident.fault not in _NOT_MOVING and group != "verify"):
+        return None
+    reason = (
+        f"{attempt.name} has finished training ({attempt.work or attempt.detail}): waiting for the platform to end it"
+    )
+    beat_age = look.now - attempt.beat_at if attempt.beat_at is not None else timedelta(0)
+    waited = max(look.in_phase, beat_age)
+    if waited >= look.policy.resubmission.capacity_limit:
+        return look.hand_over(
+            f"{group}.finishing_limit", f"{reason} for {span_word(waited)}", severity=Severity.WARNING
+        )
+    if incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return look.move(f"{group}.finishing", reason, Phase.HOLDING)
+    if incident.phase is Phase.CHECKPOINTING:
+        to = Phase.VERIFYING if incident.tries else Phase.HOLDING
+        return look.changed(**unwatched()).move(f"{group}.finishing", reason, to)
+    return look.stay(f"{group}.finishing", reason)
+
+
+def completed_poisoned(look: Look, attempt: AttemptView) -> Decision | None:
+    """It has completed, and with a loss that is not finite: nothing has recovered, and its last weights are no use."""
+    if attempt.status is not AttemptStatus.COMPLETED or not is_poisoned(look, attempt):
+        return None
+    return look.hand_over(
+        "ended.completed_poisoned",
+        f"{attempt.name} completed with a loss that is not finite since step {step_word(look.incident.onset_step)}: "
+        f"what it left is not to be used. {story(look)}",
+    )

@@ -1,0 +1,42 @@
+"""Jobs on a node that never asked for protection: their people are not ours to decide for. Pure.
+
+A drain ends none of them, but the node gets no other work until they end, and is repaired then. So a person is asked
+before such a node is cordoned; once they have ended by themselves nobody needs to be.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chalicelib.domain.claims import bad_nodes
+from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.model.action import Action, CordonNode
+from chalicelib.domain.node.memory import facts_of
+from rekindle.protocol.cluster.documents import NodeFacts
+
+MAX_TOLD: Final = 8
+
+
+def others_on(look: Look, action: Action) -> tuple[int, ...]:
+    """Those that a cordon is about; none where it is not known what is on the node, or for any other step."""
+    if not isinstance(action, CordonNode):
+        return ()
+    facts = facts_of(look) if look.incident.node is not None else bad_nodes.facts_of(action.node, look.seen)
+    return _others(facts)
+
+
+def are_on_a_bad_node(look: Look) -> bool:
+    """A node that this run's Incident has not told of yet has some."""
+    fresh = (one.node for one in look.incident.bad_nodes if not one.is_told)
+    return any(_others(bad_nodes.facts_of(node, look.seen)) for node in fresh)
+
+
+def others_word(jobs: tuple[int, ...]) -> str:
+    """What the question to a person says of them."""
+    more = f" and {len(jobs) - MAX_TOLD} more" if len(jobs) > MAX_TOLD else ""
+    listed = ", ".join(map(str, jobs[:MAX_TOLD]))
+    return f"Slurm jobs on it that Rekindle does not protect ({listed}{more}) go on, but it gets no new ones"
+
+
+def _others(facts: NodeFacts | None) -> tuple[int, ...]:
+    return facts.others if facts is not None else ()

@@ -1,0 +1,55 @@
+"""A run of which nothing is heard. That is no proof that it stands still: what carries its signs of life may be away.
+
+Two sources are known by silence alone: metrics that stop (found by the sweep), and CloudWatch alarms on missing data.
+A stall that the monitor has seen, in its event or in its heartbeat, is no silence. Pure.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from chalicelib.domain.decision.verdict import Decision, Look, story, subject
+from chalicelib.domain.faults.diagnosis import concerns
+from chalicelib.domain.model.action import Notify, Severity
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.observation import STALLED, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind
+from rekindle.signatures.faults import FaultClass
+
+TOGETHER = "silent_together"  # in a Signal's evidence: how many Jobs of one source fell silent in one sweep
+
+
+def is_silence(signal: Signal) -> bool:
+    """Nothing was heard, and no more is known."""
+    if signal.fault is not FaultClass.HANG:
+        return False
+    return signal.kind is SignalKind.ALARM or (signal.kind is SignalKind.STALL and "silent_limit_s" in signal.evidence)
+
+
+def silent_only(look: Look, attempt: AttemptView) -> Decision | None:
+    """Tell it, and stop nothing; None where the run itself, or anything else, says that it hangs."""
+    if look.incident.fault is not FaultClass.HANG or attempt.work == STALLED:
+        return None
+    claims = [
+        one
+        for one in look.incident.signals
+        if one.fault is FaultClass.HANG and one.triggers and concerns(one, look.incident)
+    ]
+    if not claims or not all(map(is_silence, claims)):
+        return None
+    counts = [one.evidence.get(TOGETHER) for one in claims]
+    together = max((one for one in counts if isinstance(one, int)), default=1)
+    if together > 1:
+        reason = (
+            f"{story(look)} {together} Jobs fell silent together: the source of their metrics is suspected, not they"
+        )
+    else:
+        reason = (
+            f"{story(look)} Nothing else says that {attempt.name} stands still; a run is not stopped for silence alone"
+        )
+    if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
+        told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: nothing is heard of it", text=reason)
+        return look.move("silence.told", reason, Phase.HOLDING, told)
+    if look.in_phase < max(look.policy.timing.tell_open, timedelta(0)):
+        return look.stay("silence.waiting", reason)
+    return look.close("silence.told_limit", f"{reason}; told, and left as it is", Phase.STOPPED, severity=Severity.INFO)

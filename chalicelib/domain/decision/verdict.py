@@ -1,0 +1,301 @@
+"""What a rule works with and gives back: one look's inputs, the Decision, and the words of both."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, Severity
+from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.document import Policy
+from rekindle.protocol.cluster.documents import EndedBy
+from rekindle.protocol.cluster.names import parse_attempt
+
+PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The verdict of one look.
+
+    `incident` is the Incident as it shall be recorded, before the Actions are carried out.
+    `look_again_in` is None exactly when the Incident is closed; zero means at once.
+    """
+
+    rule: str
+    reason: str
+    incident: Incident
+    actions: tuple[Action, ...] = ()
+    look_again_in: timedelta | None
+    policy_version: str
+
+    def __post_init__(self) -> None:
+        if (self.look_again_in is None) == self.incident.is_open:
+            raise ValueError(f"{self.rule}: an open Incident needs a next look, a closed one has none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One call's inputs, so that rules take one argument."""
+
+    incident: Incident
+    seen: Observation
+    now: datetime
+    policy: Policy
+
+    @property
+    def attempt(self) -> AttemptView | None:
+        """The attempt under care; None while it cannot be read."""
+        return self.seen.attempt.value if isinstance(self.seen.attempt, Known) else None
+
+    @property
+    def in_phase(self) -> timedelta:
+        """How long the Incident has been in its phase."""
+        return self.now - self.incident.phase_entered_at
+
+    @property
+    def in_state(self) -> timedelta:
+        """How long the attempt has been in the state it is seen in."""
+        return self.now - (self.incident.seen_since or self.now)
+
+    @property
+    def unseen_for(self) -> timedelta:
+        """How long the attempt could not be read."""
+        return self.now - (self.incident.unseen_since or self.now)
+
+    @property
+    def ordered(self) -> str | None:
+        """What an operator ordered and is not carried out yet."""
+        order = self.incident.order
+        return None if order is None or self.incident.tries else str(order.get("do"))
+
+    def has_ended(self, attempt: AttemptView) -> bool:
+        """True once it will not run again. One answer "never heard of it" is not yet proof (SkyPilot #10162)."""
+        if attempt.status is AttemptStatus.GONE and self.in_state < self.policy.timing.look_max:
+            return False
+        return attempt.status.has_ended
+
+    def wait(self, *, until: datetime | None = None) -> timedelta:
+        """As long again as we have waited in this phase, within the policy's bounds, never past `until`.
+
+        News wakes the Incident at once; the timer is only for news that got lost, so it may be lazy.
+        """
+        interval = min(max(self.in_phase, self.policy.timing.look_min), self.policy.timing.look_max)
+        if until is not None:
+            interval = min(interval, max(until - self.now, timedelta(0)))
+        return interval
+
+    def changed(self, **changes: object) -> Look:
+        """The same look on an Incident with `changes`."""
+        if not changes:
+            return self
+        return dataclasses.replace(self, incident=dataclasses.replace(self.incident, **changes))  # type: ignore[arg-type]  # field names are checked by the tests of each rule
+
+    def stay(
+        self, rule: str, reason: str, *actions: Action, until: datetime | None = None, **changes: object
+    ) -> Decision:
+        """Nothing moves; look again later."""
+        return self.decided(rule, reason, self.changed(**changes).incident, actions, self.wait(until=until))
+
+    def move(
+        self, rule: str, reason: str, phase: Phase, *actions: Action, at_once: bool = False, **changes: object
+    ) -> Decision:
+        """Enter `phase`."""
+        incident = self.changed(**changes).incident.enter(phase, now=self.now)
+        return self.decided(rule, reason, incident, actions, timedelta(0) if at_once else self.policy.timing.look_min)
+
+    def unread(
+        self, rule: str, limit_rule: str, reason: str, waited: timedelta, *actions: Action, **changes: object
+    ) -> Decision:
+        """What must be read cannot be, perhaps by an outage of ours: waited for like capacity, and told in between.
+
+        A page at `stop_limit`, once in an Incident however often the source comes and goes; handed over under
+        `limit_rule` at `capacity_limit`.
+        """
+        if waited >= self.policy.resubmission.capacity_limit:
+            return self.changed(**changes).hand_over(limit_rule, f"{reason}, for {span_word(waited)}")
+        if waited < self.policy.timing.stop_limit or rule in self.incident.paged_for.split():
+            return self.changed(**changes).stay(rule, reason, *actions)
+        text = f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle goes on as soon as it can read again."
+        page = Notify(severity=Severity.PAGE, title=f"{subject(self)}: cannot be looked at", text=text)
+        return self.changed(paged_for=f"{self.incident.paged_for} {rule}".strip(), **changes).stay(
+            rule, reason, *actions, page
+        )
+
+    def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
+        """End the Incident and tell people."""
+        incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
+        more = suspects_said(self.incident) + held_said(self)
+        more += cordons_said(self) if phase is not Phase.RECOVERED else ""
+        if more:
+            reason = (reason if reason.endswith((".", "!", "?")) else f"{reason}.") + more
+        told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
+        return self.decided(rule, reason, incident, (*actions, told), None)
+
+    def hand_over(self, rule: str, reason: str, *, severity: Severity = Severity.PAGE) -> Decision:
+        """A person decides from here on."""
+        return self.close(rule, reason, Phase.HANDED_OVER, severity=severity)
+
+    def decided(
+        self, rule: str, reason: str, incident: Incident, actions: tuple[Action, ...], again: timedelta | None
+    ) -> Decision:
+        """The Decision, with this look's policy version."""
+        return Decision(
+            rule=rule,
+            reason=reason,
+            incident=incident,
+            actions=actions,
+            look_again_in=again,
+            policy_version=self.policy.version,
+        )
+
+
+_WORDS = {Phase.RECOVERED: "recovered", Phase.STOPPED: "closed", Phase.HANDED_OVER: "needs a person"}
+
+
+def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:
+    """True only if both are known."""
+    return isinstance(step, Known) and isinstance(target, Known) and step.value > target.value
+
+
+def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None = None) -> Suspicion | None:
+    """What the ranks of `attempt` say, the newest word."""
+    fit = (item for item in reversed(incident.suspicions) if item.attempt == attempt and kind in (None, item.kind))
+    return next(fit, None)
+
+
+def suspects_said(incident: Incident) -> str:
+    """For whoever is told: who is suspected, attempt by attempt, and what came out of it."""
+    blamed = [item for item in incident.suspicions if item.ranks][-4:]
+    said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
+    return said + (f" Conclusion: {incident.conclusion}." if incident.conclusion else "")
+
+
+def held_said(look: Look) -> str:
+    """For whoever is told: a Slurm job that we have put back into the queue waits there for somebody to let it go."""
+    attempt, incident = look.attempt, look.incident
+    if not incident.stop_hold or not incident.stopped_attempts:
+        return ""
+    is_between = incident.phase in (Phase.STOPPING, Phase.RESUBMITTING)  # after it a start of ours, or theirs, is there
+    if attempt is None or attempt.slurm is None:
+        base = parse_attempt(incident.stopped_attempts[-1]).base if is_between else ""
+        job = base if base.isdigit() else "<its job id>"
+        return f" Its Slurm job may be in the queue, held by us: {_let_go(job)}." if is_between else ""
+    job = str(attempt.slurm.slurm_job)
+    if attempt.name not in incident.stopped_attempts:
+        is_ours = is_between and attempt.slurm.held and attempt.slurm.is_queued
+        return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}." if is_ours else ""
+    if not attempt.status.has_ended:
+        return f" Slurm job {job} was told to stop, and may wait in the queue afterwards, held by us: {_let_go(job)}."
+    if attempt.successor is not None:
+        after = look.seen.successor.value.slurm if isinstance(look.seen.successor, Known) else None
+        if after is not None and not (after.is_queued and after.held):
+            return ""  # somebody has let it go, or ended it
+        return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}."
+    if attempt.status is AttemptStatus.COMPLETED or attempt.slurm.ended_by in (EndedBy.USER, EndedBy.ITSELF):
+        return ""
+    return f" Slurm job {job} was ended by us: `scontrol requeue {job}` starts it again while Slurm knows it."
+
+
+def _let_go(job: str) -> str:
+    return f"`scontrol release {job}` lets it go, `scancel {job}` ends it"
+
+
+def cordons_said(look: Look) -> str:
+    """For whoever takes over: nodes that this Incident has taken out of service, and how one is given back by hand."""
+    names = [item.node for item in look.incident.bad_nodes if item.is_cordoned]
+    if not names:
+        return ""
+    return (
+        f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back, and by hand "
+        f"`scontrol update nodename={names[0]} state=resume` does."
+    )
+
+
+def is_poisoned(look: Look, attempt: AttemptView) -> bool:
+    """Its loss is not finite, says its own heartbeat or a Signal."""
+    return attempt.loss_state in ("nan", "inf") or (look.incident.is_poisoned and attempt.name == look.incident.attempt)
+
+
+def stop_is_ours(look: Look, attempt: AttemptView) -> bool:
+    """We asked for this stop, in this Incident."""
+    return attempt.name in look.incident.stopped_attempts
+
+
+def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
+    """The last to arrive of `kind`."""
+    return next((signal for signal in reversed(signals) if signal.kind is kind), None)
+
+
+def result(look: Look, action: str, *ends: Done) -> ActionResult | None:
+    """What the last turn's Action answered, if it ended in one of these ways."""
+    return next((item for item in look.seen.results if item.action == action and item.done in ends), None)
+
+
+def detail(look: Look) -> str:
+    """The platform's own words of the last turn."""
+    return next((item.detail for item in look.seen.results if item.detail), "no reason given")
+
+
+def subject(look: Look) -> str:
+    """What the Incident is about, for a title."""
+    return look.incident.scope or look.incident.incident_id
+
+
+def story(look: Look) -> str:
+    """One line: the fault, the rule that named it, and the words of the Signal behind it."""
+    incident = look.incident
+    told = next((signal for signal in reversed(incident.signals) if signal.fault is incident.fault), None)
+    if told is None and incident.signals:
+        told = incident.signals[-1]
+    what = told.summary if told else "nothing was reported"
+    return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what}."
+
+
+def whole_story(incident: Incident) -> str:
+    """Every attempt and how it ended, where it went bad, what was left out: whoever is called gets everything known."""
+    ends = {item.attempt: item for item in incident.failures}
+    bad = {item.attempt: item for item in incident.onsets}
+    lines = [f"{item.attempt} went bad ({item.fault}) at step {step_word(item.step)}" for item in incident.onsets[:1]]
+    for item in incident.tries:
+        line = f"{item.name} resumed at {step_word(item.resume_step)}, ended at {step_word(item.last_step)}"
+        if item.name in bad:
+            line += f", went bad ({bad[item.name].fault}) at step {step_word(bad[item.name].step)}"
+        if item.name in ends and ends[item.name].signature:
+            line += f": {ends[item.name].signature[:120]}"
+        lines.append(line)
+    if incident.skips:
+        lines.append("data left out: " + ", ".join(f"steps {w.from_step}-{w.to_step - 1}" for w in incident.skips))
+    return "; ".join(lines)[:1500]
+
+
+def state_of_the_run(look: Look) -> str:
+    """How the run is left behind."""
+    attempt = look.attempt
+    if attempt is None:
+        return "the run's state could not be read"
+    if attempt.status.has_ended:
+        return f"{attempt.name} has ended ({attempt.status}) and nothing was started in its place"
+    return f"{attempt.name} is {attempt.status} and left as it is"
+
+
+def why(maybe: Maybe[object]) -> str:
+    """Why it is unknown."""
+    return maybe.why if isinstance(maybe, Unknown) else "known"
+
+
+def step_word(maybe: Maybe[int]) -> str:
+    """A step for people."""
+    return str(maybe.value) if isinstance(maybe, Known) else f"unknown ({maybe.why})"
+
+
+def span_word(span: timedelta) -> str:
+    """A duration for people."""
+    seconds = span.total_seconds()
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

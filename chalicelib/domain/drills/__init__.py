@@ -1,0 +1,1 @@
+"""Drills: which faults can be rehearsed, the assumed world, the report. Pure."""

@@ -1,0 +1,315 @@
+"""What a rehearsal showed, as data: each decision, what held, where it resumes, how long it took.
+
+A duration is Unknown where any part of it had to be assumed; it is never a guess that looks like a figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.domain.decide import Decision
+from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures
+from chalicelib.domain.drills.world import DRILL_ROOT, DrillWorld
+from chalicelib.domain.model.action import AskApproval, Notify, ResubmitJob, action_to_wire
+from chalicelib.domain.model.approvals import Guard, Hold
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_to_wire
+from chalicelib.domain.model.observation import CheckpointView, Observation
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.rules.run.resubmitting import undo_try
+from chalicelib.domain.run.resume_point import choose_resume_point
+
+MAX_LOOKS_TOLD: Final = 60
+MAX_TEXT: Final = 400
+
+# Rules that say that a guard keeps something from being done, by how they begin.
+_GUARD_RULES: Final[tuple[tuple[str, Guard], ...]] = (
+    ("guard.paused", Guard.PAUSE),
+    ("guard.shadow", Guard.SHADOW),
+    ("guard.window", Guard.WINDOW),
+    ("guard.breaker", Guard.BREAKER),
+    ("guard.approval", Guard.APPROVAL),
+    ("budget.", Guard.RETRY_BUDGET),
+    ("resubmit.back_off", Guard.BACK_OFF),
+    ("capacity.back_off", Guard.BACK_OFF),
+    ("defer.platform_repair", Guard.DEFERENCE),
+    ("defer.auto_resume", Guard.DEFERENCE),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was real: the Job, the first look, its policy, its earlier recoveries."""
+
+    job: Job
+    row: DrillRow
+    first: Observation
+    policy: Policy
+    figures: Figures
+    earlier: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Play:
+    """The looks of one rehearsal, as they are made."""
+
+    began: datetime
+    ended: datetime | None = None
+    looks: list[dict[str, Any]] = field(default_factory=list)
+    left_out: int = 0
+    guards: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[tuple[Phase, str, datetime]] = field(default_factory=list)
+    asks: list[datetime] = field(default_factory=list)
+    last: Decision | None = None
+    sent: tuple[Decision, ResubmitJob, Maybe[tuple[CheckpointView, ...]]] | None = None
+    _told: tuple[str, Phase] | None = None
+
+    def looked(
+        self, decision: Decision, *, before: Incident, now: datetime, checkpoints: Maybe[tuple[CheckpointView, ...]]
+    ) -> None:
+        """One look and its decision."""
+        phase = decision.incident.phase
+        self.last = decision
+        if not self.stages:
+            self.stages.append((before.phase, decision.rule, now))
+        if self.stages[-1][0] is not phase:
+            self.stages.append((phase, decision.rule, now))
+        for action in decision.actions:
+            if isinstance(action, ResubmitJob) and self.sent is None:
+                self.sent = (decision, action, checkpoints)
+        for begins, guard in _GUARD_RULES:
+            if decision.rule.startswith(begins) and self._told != (decision.rule, phase):
+                # Where people are asked, they are assumed to say yes at once.
+                asks = any(isinstance(action, AskApproval) for action in decision.actions)
+                self._guard(guard, decision.reason, now, lifted=asks)
+        if self._told == (decision.rule, phase) and not decision.actions:
+            return
+        self._told = (decision.rule, phase)
+        if len(self.looks) >= MAX_LOOKS_TOLD:
+            self.left_out += 1
+            return
+        self.looks.append(
+            {
+                "after_s": self._after(now),
+                "phase": phase.value,
+                "rule": decision.rule,
+                "text": decision.reason[:MAX_TEXT],
+                "actions": [_cut(action_to_wire(action)) for action in decision.actions],
+            }
+        )
+
+    def held(self, guard: Guard, decision: Decision, now: datetime) -> None:
+        """A switch that would hold everything back; the play went on without it."""
+        self._guard(guard, decision.reason, now, lifted=True)
+
+    def asked(self, now: datetime) -> None:
+        """People would be asked; how long they take nobody knows."""
+        self.asks.append(now)
+
+    def _guard(self, guard: Guard, said: str, now: datetime, *, lifted: bool) -> None:
+        if any(one["guard"] == guard.value and one["said"] == said[:MAX_TEXT] for one in self.guards):
+            return
+        self.guards.append(
+            {"guard": guard.value, "after_s": self._after(now), "said": said[:MAX_TEXT], "lifted": lifted}
+        )
+
+    def also_held(self, holds: tuple[Hold, ...]) -> None:
+        """The guards that the Incident itself remembers, where no rule has told of them."""
+        known = {one["guard"] for one in self.guards}
+        for hold in holds:
+            if hold.guard.value not in known:
+                self._guard(hold.guard, hold.said, hold.since, lifted=False)
+
+    def _after(self, now: datetime) -> float:
+        return round((now - self.began).total_seconds(), 1)
+
+
+def report(seen: Seen, play: Play, world: DrillWorld | None) -> dict[str, Any]:
+    """The whole result, JSON."""
+    last = play.last
+    if last is not None:
+        play.also_held(last.incident.holds)
+    stages = _stages(seen, play, world)
+    return {
+        "policy": {"name": seen.policy.name, "version": seen.policy.version},
+        "seen": _real(seen),
+        "outcome": {
+            "phase": last.incident.phase.value if last is not None else Phase.OPEN.value,
+            "rule": last.rule if last is not None else "",
+            "text": last.reason[:MAX_TEXT] if last is not None else "",
+            "finished": last is not None and not last.incident.is_open,
+        },
+        "looks": play.looks,
+        "looks_left_out": play.left_out,
+        "guards": play.guards,
+        "resume": _resume(seen, play, world),
+        "stages": stages,
+        "total_s": maybe_to_wire(_total(stages)),
+        "would_do": _would_do(play),
+        "assumptions": _assumptions(seen, play, world),
+    }
+
+
+def _cut(wire: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[:MAX_TEXT] if isinstance(value, str) else value for name, value in wire.items()}
+
+
+def _real(seen: Seen) -> dict[str, Any]:
+    first = seen.first
+    view = first.attempt.value if isinstance(first.attempt, Known) else None
+    return {
+        "attempt": seen.job.current_attempt,
+        "status": maybe_to_wire(
+            Known(view.status.value) if view is not None else Unknown(_why(first.attempt, "not read"))
+        ),
+        "last_step": maybe_to_wire(view.last_step if view is not None else Unknown("the attempt cannot be read")),
+        "step_s": maybe_to_wire(
+            Known(view.step_s) if view is not None and view.step_s else Unknown("no heartbeat tells its step time")
+        ),
+        "heartbeat_age_s": maybe_to_wire(
+            Known(round((first.observed_at - view.beat_at).total_seconds(), 1))
+            if view is not None and view.beat_at is not None
+            else Unknown("no heartbeat")
+        ),
+        "paused": first.paused,
+        "open_incident": seen.job.open_incident,
+        "earlier_incidents": seen.earlier,
+    }
+
+
+def _stages(seen: Seen, play: Play, world: DrillWorld | None) -> list[dict[str, Any]]:
+    """Each stay in a phase that took time, or that would have."""
+    ended = play.ended or play.began
+    stages = []
+    for index, (phase, rule, began) in enumerate(play.stages):
+        if phase.is_terminal:
+            continue
+        until = play.stages[index + 1][2] if index + 1 < len(play.stages) else ended
+        if until == began:
+            continue
+        stages.append(
+            {
+                "phase": phase.value,
+                "rule": rule,
+                "after_s": round((began - play.began).total_seconds(), 1),
+                "seconds": maybe_to_wire(_took(phase, began, until, play, world)),
+                "at_most_s": _at_most(phase, seen),
+            }
+        )
+    return stages
+
+
+def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: DrillWorld | None) -> Maybe[float]:
+    whys = [one.why for one in (world.guessed if world is not None else []) if one.began < until and one.ended > began]
+    if any(began <= at < until for at in play.asks):
+        whys.append("how long people take to answer")
+    is_paced = phase in (Phase.VERIFYING, Phase.WATCHING)
+    if is_paced and world is not None and world.run.step_s is None and world.run.beat_at is not None:
+        whys.append("how long a step takes: no heartbeat tells")
+    return Unknown("; ".join(dict.fromkeys(whys))) if whys else Known(round((until - began).total_seconds(), 1))
+
+
+def _at_most(phase: Phase, seen: Seen) -> float | None:
+    """What the policy allows the stage before a person is called, or the next stage begins."""
+    policy = seen.policy
+    limits = {
+        Phase.CHECKPOINTING: policy.deadline(policy.playbook(seen.row.fault)),
+        Phase.STOPPING: policy.timing.stop_limit,
+        Phase.VERIFYING: policy.timing.start_limit,
+    }
+    return limits[phase].total_seconds() if phase in limits else None
+
+
+def _total(stages: list[dict[str, Any]]) -> Maybe[float]:
+    unknown = [str(one["phase"]) for one in stages if "unknown" in one["seconds"]]
+    if unknown:
+        return Unknown(f"not known for: {', '.join(dict.fromkeys(unknown))}")
+    return Known(round(sum(float(one["seconds"]["known"]) for one in stages), 1))
+
+
+def _resume(seen: Seen, play: Play, world: DrillWorld | None) -> dict[str, Any] | None:
+    """Where the new attempt would go on, and what would be lost; None where nothing would be started."""
+    if play.sent is None:
+        return None
+    decision, action, found = play.sent
+    incident = undo_try(decision.incident)
+    reached = incident.target_step
+    struck = _real_step(seen)
+    if isinstance(reached, Known) and reached != struck and world is not None and world.guessed:
+        reached = Unknown("it trains on for as long as saving and stopping take, which is not known")
+    periodic: Maybe[int] = Unknown("the checkpoints cannot be read")
+    if isinstance(found, Known):
+        real = tuple(one for one in found.value if not one.root.startswith(DRILL_ROOT))
+        point = choose_resume_point(real, incident, seen.policy)
+        periodic = point.step if point is not None else Unknown("no checkpoint that is there may be resumed from")
+    is_emergency = (action.resume_root or "").startswith(DRILL_ROOT)
+    return {
+        "step": maybe_to_wire(action.resume_step),
+        "from": "the emergency checkpoint that would be saved" if is_emergency else action.resume_root,
+        "emergency": is_emergency,
+        "name": action.name,
+        "rule": action.why[:MAX_TEXT],
+        "skips": [[window.from_step, window.to_step] for window in action.skips],
+        "struck_step": maybe_to_wire(struck),
+        "reached_step": maybe_to_wire(reached),
+        "steps_lost": maybe_to_wire(_gap(reached, action.resume_step)),
+        "steps_lost_at_strike": maybe_to_wire(_gap(struck, action.resume_step)),
+        "without_emergency": {
+            "step": maybe_to_wire(periodic),
+            "steps_lost": maybe_to_wire(_gap(reached, periodic)),
+            "steps_lost_at_strike": maybe_to_wire(_gap(struck, periodic)),
+        },
+    }
+
+
+def _real_step(seen: Seen) -> Maybe[int]:
+    """Where the run really was when the fault was assumed to strike."""
+    if isinstance(seen.first.attempt, Known):
+        return seen.first.attempt.value.last_step
+    return Unknown("the attempt cannot be read")
+
+
+def _gap(reached: Maybe[int], resumed: Maybe[int]) -> Maybe[int]:
+    if isinstance(reached, Known) and isinstance(resumed, Known):
+        return Known(max(reached.value - resumed.value, 0))
+    return reached if isinstance(reached, Unknown) else resumed if isinstance(resumed, Unknown) else Unknown("")
+
+
+def _would_do(play: Play) -> list[str]:
+    """The Actions' names in order, each run of equals once; telling people is in `looks`."""
+    names: list[str] = []
+    for look in play.looks:
+        for action in look["actions"]:
+            if action["action"] != Notify.__name__ and (not names or names[-1] != action["action"]):
+                names.append(str(action["action"]))
+    return names
+
+
+def _assumptions(seen: Seen, play: Play, world: DrillWorld | None) -> list[str]:
+    first = seen.first
+    if world is None:
+        return [f"nothing: the attempt cannot be read ({_why(first.attempt, 'no reason')}), and so nothing is assumed"]
+    said = [
+        f"the fault strikes now: {seen.row.said}",
+        "whatever is ordered is carried out by the platform, and no other fault strikes meanwhile",
+        "the policy stays as it is",
+    ]
+    if seen.row.effect is Effect.DIES_AGAIN:
+        said[1] = "whatever is ordered is carried out by the platform; each new attempt dies before it gains a step"
+    figures = (("saving", seen.figures.save_s), ("stopping", seen.figures.stop_s), ("starting", seen.figures.start_s))
+    for what, figure in figures:
+        if isinstance(figure, Known):
+            said.append(f"{what} takes {figure.value:.0f} s, the median of this Job's earlier recoveries")
+    said += list(dict.fromkeys(f"{one.why}; a value is assumed so that the play goes on" for one in world.guessed))
+    lifted = [str(one["guard"]) for one in play.guards if one["lifted"]]
+    said += [f"goes on as though {guard} did not hold it" for guard in dict.fromkeys(lifted)]
+    if seen.job.open_incident is not None:
+        said.append(f"{seen.job.open_incident} is open: a real fault would join it instead of opening one")
+    return said
+
+
+def _why(maybe: Maybe[Any], default: str) -> str:
+    return maybe.why if isinstance(maybe, Unknown) else default

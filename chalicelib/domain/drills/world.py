@@ -1,0 +1,277 @@
+"""The world of a rehearsal: the real run as it was last read, and what is assumed of it from the fault on.
+
+Nothing here reaches anything. What was ordered is assumed to succeed; how long it takes is the Job's own figure where
+there is one. Where there is none a value is assumed, so that the play can go on, and the stretch of time is marked:
+whatever lies in it is Unknown in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures
+from chalicelib.domain.model.action import (
+    Action,
+    ActionResult,
+    Done,
+    RequestCheckpoint,
+    ResubmitJob,
+    StopJob,
+    action_name,
+)
+from chalicelib.domain.model.evidence import FORENSIC, is_forensic
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.run.submission import requeued_name
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+
+ASSUMED_STOP_S = 120.0  # Source: StopTrainingJob: SIGTERM, and 120 s to end by itself
+ASSUMED_START_S = 300.0  # a start with warm instances; only moves the play on, never reported as a figure
+ASSUMED_STEP_S = 1.0
+DRILL_ROOT = "drill://never-written"  # stands for the checkpoint that the run would have saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guessed:
+    """A stretch of time whose length is assumed, not known."""
+
+    began: datetime
+    ended: datetime
+    why: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DrillWorld:
+    """One Job's run under a fault that never happened. `run` is as at `since`; `view` brings it up to a moment."""
+
+    row: DrillRow
+    figures: Figures
+    run: AttemptView
+    since: datetime
+    original: str = ""
+    guessed: list[Guessed] = field(default_factory=list)
+    saved: list[CheckpointView] = field(default_factory=list)
+    started: int = 0
+    reply: ReplyView | None = None
+    reply_at: datetime | None = None
+    stops_at: datetime | None = None
+    held: bool = False
+    starts_at: datetime | None = None
+    dies_at: datetime | None = None
+    successor: AttemptView | None = None
+    resumes_at: Maybe[int] = Unknown("nothing was started")
+    is_seen: bool = False  # its heartbeat shows its steps
+    is_judged: bool = False  # its own monitor judges its loss
+
+    @classmethod
+    def begin(cls, row: DrillRow, run: AttemptView, figures: Figures, *, now: datetime) -> DrillWorld:
+        """The fault strikes now."""
+        world = cls(row=row, figures=figures, run=run, since=now, original=run.name)
+        world.run = replace(run, beat_at=now if run.beat_at is not None else None)
+        match row.effect:
+            case Effect.DIES | Effect.DIES_AGAIN:
+                world._die(now)
+            case Effect.VANISHES:
+                world.run = replace(world.run, status=AttemptStatus.GONE, detail="drill: no such job", slurm=None)
+            case Effect.FREEZES:
+                world.run = replace(world.run, work=STALLED)
+            case Effect.NAN:
+                world.run = replace(world.run, loss_state="nan", loss_health="non_finite", onset_step=_value(run))
+            case Effect.SPIKES:
+                world.run = replace(world.run, loss_health="spiking", onset_step=_value(run), healed_step=None)
+            case Effect.DIVERGES:
+                world.run = replace(world.run, loss_health="diverging", onset_step=_value(run), healed_step=None)
+            case Effect.LIVES:
+                pass
+        return world
+
+    # --- what is seen ---
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per step: the run's own median, else assumed."""
+        return self.run.step_s or ASSUMED_STEP_S
+
+    def view(self, now: datetime) -> AttemptView:
+        """The run at `now`."""
+        self._settle(now)
+        run = self.run
+        if run.status is not AttemptStatus.RUNNING and run.status is not AttemptStatus.STOPPING:
+            return run
+        if run.beat_at is None:
+            return run
+        last = run.last_step
+        if isinstance(last, Known) and run.work != STALLED:
+            gone_s = max((now - self.since).total_seconds(), 0.0)
+            last = Known(last.value + int(gone_s / self.step_s))
+        return replace(run, last_step=last, beat_at=now, judged_step=None)
+
+    def answer(self, now: datetime) -> Maybe[ReplyView | None]:
+        """The run's answer to the request for a checkpoint, once it is there."""
+        is_there = self.reply is not None and self.reply_at is not None and now >= self.reply_at
+        return Known(self.reply if is_there else None)
+
+    def next_event(self, now: datetime) -> datetime | None:
+        """When the world next changes by itself; an event would wake the Incident then."""
+        coming = [self.reply_at, self.stops_at, self.starts_at, self.dies_at]
+        return min((at for at in coming if at is not None and at > now), default=None)
+
+    # --- what is done to it ---
+
+    def act(self, actions: Sequence[Action], now: datetime) -> tuple[ActionResult, ...]:
+        """Every order is assumed to be taken. Nothing is sent."""
+        for action in actions:
+            match action:
+                case RequestCheckpoint():
+                    self._asked(action, now)
+                case StopJob() if action.attempt == self.run.name:
+                    self._stop(action, now)
+                case ResubmitJob():
+                    self._start(action, now)
+                case _:
+                    pass
+        return tuple(ActionResult(action=action_name(one), done=Done.DONE, detail="drill") for one in actions)
+
+    def _asked(self, action: RequestCheckpoint, now: datetime) -> None:
+        run = self.view(now)
+        if run.status is not AttemptStatus.RUNNING or run.beat_at is None:
+            return  # no monitor that is known to listen: the deadline passes
+        if run.work == STALLED:
+            self.reply = ReplyView(
+                request_id=action.request_id, outcome="cannot", step=None, why="drill: its main thread is stuck"
+            )
+            self.reply_at = now + timedelta(seconds=1)
+            return
+        step = run.last_step
+        if not isinstance(step, Known):
+            return
+        limit_s = max((action.deadline_at - now).total_seconds() - 1, 0.0)
+        took_s = self._takes(self.figures.save_s, limit_s, "saving", now)
+        if took_s > limit_s:
+            return  # it needs longer than it has: late, as it would be
+        self.reply_at = now + timedelta(seconds=took_s)
+        self.reply = ReplyView(request_id=action.request_id, outcome="saved", step=step.value, why="")
+        self.saved.append(
+            CheckpointView(
+                step=step.value,
+                root=f"{DRILL_ROOT}/step-{step.value}",
+                manifest=f"{DRILL_ROOT}/step-{step.value}/manifest.json",
+                attempt=run.name,
+                kind=FORENSIC if is_forensic(action.request_id) else "emergency",
+                saved_at=self.reply_at,
+            )
+        )
+
+    def _stop(self, action: StopJob, now: datetime) -> None:
+        if self.run.status.has_ended or self.stops_at is not None:
+            return
+        stopping = self.view(now)
+        self.run, self.since = replace(stopping, status=AttemptStatus.STOPPING), now
+        self.held = action.hold
+        self.stops_at = now + timedelta(seconds=self._takes(self.figures.stop_s, ASSUMED_STOP_S, "stopping", now))
+
+    def _start(self, action: ResubmitJob, now: datetime) -> None:
+        if action.name == self.run.name:
+            return  # the same order again
+        self.started += 1
+        old, at_step = self.run, action.resume_step
+        slurm = old.slurm
+        if slurm is not None:
+            restart = slurm.restart + 1 if action.how is Submission.REQUEUE else 0
+            slurm = replace(slurm, state=SlurmState.CONFIGURING, held=False, restart=restart, exclude=action.exclude)
+        is_seen = old.beat_at is not None
+        self.run = AttemptView(
+            name=action.name,
+            status=AttemptStatus.STARTING,
+            detail="drill: starting",
+            first_step=at_step if is_seen else Unknown("no heartbeat"),
+            last_step=Unknown("no step yet") if is_seen else Unknown("no heartbeat"),
+            step_s=old.step_s,
+            slurm=slurm,
+        )
+        self.since, self.stops_at, self.successor, self.reply, self.reply_at = now, None, None, None, None
+        self.resumes_at = at_step
+        self.is_seen, self.is_judged = is_seen, old.loss_health != "unknown"
+        self.starts_at = now + timedelta(seconds=self._takes(self.figures.start_s, ASSUMED_START_S, "starting", now))
+
+    def _takes(self, figure: Maybe[float], assumed_s: float, what: str, now: datetime) -> float:
+        """The figure; where it is Unknown the assumed value, with the stretch marked."""
+        if isinstance(figure, Known):
+            return figure.value
+        ended = now + timedelta(seconds=assumed_s)
+        self.guessed.append(Guessed(began=now, ended=ended, why=f"how long {what} takes: {figure.why}"))
+        return assumed_s
+
+    # --- what comes about ---
+
+    def _settle(self, now: datetime) -> None:
+        if self.stops_at is not None and now >= self.stops_at:
+            self._stopped(self.stops_at)
+        if self.starts_at is not None and now >= self.starts_at:
+            self._started(self.starts_at)
+        if self.dies_at is not None and now >= self.dies_at:
+            self._die(self.dies_at)
+
+    def _stopped(self, at: datetime) -> None:
+        ended = replace(self.view_unsettled(at), status=AttemptStatus.STOPPED, ended_at=at, detail="drill: stopped")
+        self.stops_at = None
+        slurm = ended.slurm
+        if slurm is not None and self.held:
+            name = requeued_name(ended.name, slurm)
+            waiting = replace(slurm, state=SlurmState.PENDING, held=True, restart=slurm.restart + 1, nodes=())
+            self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", slurm=waiting)
+            over = replace(slurm, state=SlurmState.REQUEUED, requeued_by=EndedBy.AGENT)
+            ended = replace(ended, successor=name, slurm=over)
+        elif slurm is not None:
+            cancelled = replace(slurm, state=SlurmState.CANCELLED, ended_by=EndedBy.AGENT)
+            ended = replace(ended, slurm=cancelled)
+        self.run, self.since = ended, at
+
+    def view_unsettled(self, at: datetime) -> AttemptView:
+        """The run at `at` without looking for what else comes about by then."""
+        stops_at, self.stops_at = self.stops_at, None
+        try:
+            return self.view(at)
+        finally:
+            self.stops_at = stops_at
+
+    def _started(self, at: datetime) -> None:
+        self.starts_at = None
+        slurm = self.run.slurm
+        self.run = replace(
+            self.run,
+            status=AttemptStatus.RUNNING,
+            detail="",
+            last_step=self.resumes_at if self.is_seen else Unknown("no heartbeat"),
+            first_step=self.resumes_at if self.is_seen else Unknown("no heartbeat"),
+            beat_at=at if self.is_seen else None,
+            loss_state="finite" if self.is_seen else "none",
+            loss_health="ok" if self.is_judged else "unknown",
+            slurm=replace(slurm, state=SlurmState.RUNNING) if slurm is not None else None,
+        )
+        self.since = at
+        if self.row.effect is Effect.DIES_AGAIN:
+            self.dies_at = at + timedelta(seconds=1)
+
+    def _die(self, at: datetime) -> None:
+        self.dies_at = None
+        run, row = self.run, self.row
+        slurm = run.slurm
+        if slurm is not None:
+            by = EndedBy.SLURM if row.slurm_state is not SlurmState.FAILED else EndedBy.ITSELF
+            slurm = replace(slurm, state=row.slurm_state, ended_by=by)
+        self.run = replace(
+            run,
+            status=AttemptStatus.FAILED,
+            failure_reason=row.slurm_reason if slurm is not None else row.failure_reason,
+            ended_at=at,
+            slurm=slurm,
+        )
+        self.since = at
+
+
+def _value(run: AttemptView) -> int | None:
+    return run.last_step.value if isinstance(run.last_step, Known) else None

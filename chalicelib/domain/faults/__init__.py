@@ -1,0 +1,1 @@
+"""From Signals to a fault class: diagnosis and the tables that it reads. Pure."""

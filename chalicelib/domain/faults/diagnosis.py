@@ -1,0 +1,465 @@
+"""What is wrong, from everything the Incident has collected. Pure; called at the start of every decide()."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import datetime
+
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.heartbeat_claims import is_beyond_beats, is_denied
+from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow, with_stretch
+from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Stretch, Suspicion, SuspicionKind, newest_before
+from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.playbooks import FAULT_RANK
+from rekindle.detectors import Health
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.signatures.faults import FaultClass
+
+_ORDERS = {
+    SignalKind.ORDER_CHECKPOINT: "checkpoint",
+    SignalKind.ORDER_RESUBMIT: "resubmit",
+    SignalKind.ORDER_STOP: "stop",
+}
+ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL, SignalKind.ORDER_NODE, SignalKind.ORDER_APPROVAL})
+# What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
+STATE_KINDS = frozenset(
+    {SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING}
+)
+_BAD_LOSS = ("nan", "inf")
+
+
+def diagnose(incident: Incident, seen: Observation) -> Incident:
+    """The Incident brought up to date, by those of its Signals that the run's own heartbeat does not deny (claims.py).
+    It keeps them all.
+    """
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    counted = tuple(one for one in incident.signals if not is_denied(one, view, now=seen.observed_at))
+    if len(counted) == len(incident.signals):
+        return _diagnosed(incident, seen)
+    judged = _diagnosed(dataclasses.replace(incident, signals=counted), seen)
+    return dataclasses.replace(judged, signals=incident.signals)
+
+
+def _diagnosed(incident: Incident, seen: Observation) -> Incident:
+    """The Incident with fault, rule, onset, target and order brought up to date from its Signals and the look.
+
+    Signals about another attempt are evidence, never a reason (stale Signals, DESIGN §7). While we stop and resubmit,
+    what we did ourselves colours what is seen (a stopped attempt "fails"), so the fault stays as it is; only a
+    non-finite loss still counts then, because it says which checkpoints must not be resumed from.
+    """
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    if incident.attempt is None and view is not None:
+        incident = dataclasses.replace(incident, attempt=view.name)
+    if not incident.is_open:
+        return incident
+    incident = _take_order(note_state(incident, seen), seen.new_signals)
+    incident = ends_open_stretches(_suspect(incident, seen), view)
+    if incident.phase is Phase.RESUBMITTING:
+        return _poison(incident, view)
+    if incident.phase is not Phase.STOPPING:  # a run that is being stopped for its loss is not judged any more
+        own = [item for item in incident.signals if _is_current(item, incident)]
+        incident = follow(incident, own, view, now=seen.observed_at)
+    incident = _poison(incident, view)
+    if incident.phase is Phase.STOPPING:
+        is_nan = incident.is_poisoned and incident.onset_fault is FaultClass.NON_FINITE
+        if not is_nan or incident.fault is FaultClass.NON_FINITE:
+            return _target(incident, view) if incident.is_poisoned else incident
+        return _target(
+            dataclasses.replace(incident, fault=FaultClass.NON_FINITE, fault_rule="poisoned.while_stopping"), view
+        )
+    return _target(_fault(incident, view), view)
+
+
+def note_state(incident: Incident, seen: Observation) -> Incident:
+    """Since when the attempt is what it is. Written only when it changes, so that a quiet look stays a quiet look."""
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    if not seen.has_job:
+        return incident
+    if view is None:
+        if incident.unseen_since is not None:
+            return incident
+        return dataclasses.replace(incident, unseen_since=seen.observed_at)
+    if incident.unseen_since is not None:
+        incident = _seen_again(incident, incident.unseen_since, seen.observed_at)
+    is_suspended = view.slurm is not None and view.slurm.state is SlurmState.SUSPENDED
+    state = f"{view.name}:{SlurmState.SUSPENDED if is_suspended else view.status}"
+    if incident.seen_as == f"{view.name}:{SlurmState.SUSPENDED}" != state and incident.phase in _WEIGHING:
+        incident = dataclasses.replace(incident, phase_entered_at=seen.observed_at)
+    if incident.seen_as == state:
+        return incident
+    repaired_at = incident.repaired_at if incident.seen_as.startswith(f"{view.name}:") else None
+    is_back = view.status in (AttemptStatus.STARTING, AttemptStatus.RUNNING)
+    if is_back and incident.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
+        repaired_at = seen.observed_at
+    return dataclasses.replace(incident, seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
+
+
+# A claim is weighed there by how long the run stands still.
+_WEIGHING = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
+
+
+def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
+    """Nobody was seen to stand still while nobody was seen: that time is no part of any of its waits."""
+    away = now - since
+    return dataclasses.replace(
+        incident,
+        unseen_since=None,
+        seen_since=incident.seen_since and min(incident.seen_since + away, now),
+        watch_at=incident.watch_at and min(incident.watch_at + away, now),
+        phase_entered_at=min(incident.phase_entered_at + away, now)
+        if incident.phase in (*_WEIGHING, Phase.STOPPING, Phase.VERIFYING)
+        else incident.phase_entered_at,
+    )
+
+
+def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
+    """An operator's order takes over while nothing has been done yet; later it would fight a recovery under way.
+
+    A checkpoint order never takes over an Incident that is about a fault: it would be closed with the fault forgotten.
+    An order to stop is taken whenever it comes, and stands until the run has stopped.
+    """
+    orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
+    if not orders or (incident.order is not None and incident.order.get("do") == "stop"):
+        return incident
+    orders = [one for one in orders if not one.evidence.get("move")] or orders
+    strong = (SignalKind.ORDER_RESUBMIT, SignalKind.ORDER_STOP)
+    newest = next((one for one in reversed(orders) if one.kind in strong), orders[-1])
+    is_late = incident.phase not in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
+    if is_late and newest.kind is not SignalKind.ORDER_STOP:
+        return incident
+    if newest.kind is SignalKind.ORDER_CHECKPOINT and _has_trouble(incident):
+        return incident
+    do = "move" if newest.evidence.get("move") else _ORDERS[newest.kind]
+    if do == "move" and (incident.order is not None or _has_trouble(incident)):
+        return incident  # whatever else is the matter with the run comes first
+    order = {"who": "an operator", **dict(newest.evidence), "do": do}
+    skips = tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in order.get("skip") or ())
+    return dataclasses.replace(
+        incident,
+        order=order,
+        fault=FaultClass.OPERATOR_ORDER,
+        fault_rule=f"signal.{newest.kind}",
+        skips=merge_windows((*incident.skips, *skips)),
+    )
+
+
+def _has_trouble(incident: Incident) -> bool:
+    """Something other than an order has been said against the run."""
+    return any(
+        signal.fault is not None and signal.triggers and signal.kind not in ORDER_KINDS for signal in incident.signals
+    )
+
+
+def is_whole_order(signal: Signal) -> bool:
+    """False for an order of which the store had to drop a part, or whose windows or nodes cannot be read."""
+    if "evidence_dropped_bytes" in signal.evidence:
+        return False
+    nodes = signal.evidence.get("exclude") or ()
+    if not isinstance(nodes, list | tuple) or not all(isinstance(one, str) for one in nodes):
+        return False
+    windows = signal.evidence.get("skip") or ()
+    return isinstance(windows, list | tuple) and all(
+        isinstance(one, list | tuple) and len(one) == 2 and all(isinstance(step, int) for step in one)
+        for one in windows
+    )
+
+
+def merge_windows(skips: tuple[SkipWindow, ...]) -> tuple[SkipWindow, ...]:
+    """The same steps in as few windows as possible, in order."""
+    merged: list[SkipWindow] = []
+    for window in sorted(skips, key=lambda item: item.from_step):
+        if merged and window.from_step <= merged[-1].to_step:
+            merged[-1] = SkipWindow(from_step=merged[-1].from_step, to_step=max(merged[-1].to_step, window.to_step))
+        else:
+            merged.append(window)
+    return tuple(merged)
+
+
+def _fault(incident: Incident, view: AttemptView | None) -> Incident:
+    if incident.order is not None and (not incident.tries or incident.order.get("do") == "stop"):
+        return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
+    found = [
+        (FAULT_RANK[signal.fault], signal.fault, f"signal.{signal.kind}")
+        for signal in incident.signals
+        if signal.fault is not None
+        and signal.triggers
+        and signal.kind not in ORDER_KINDS
+        and _is_current(signal, incident)
+    ]
+    if view is not None and view.name == incident.attempt:
+        found += _from_view(incident, view)
+    is_over = view is not None and view.loss_state == "finite" and not incident.has_signal(FaultClass.NON_FINITE)
+    is_nan = incident.is_poisoned and incident.onset_fault is FaultClass.NON_FINITE
+    if is_nan and not is_over:  # known from an earlier Incident only, and finite since: a mark, no fault
+        rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
+        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule))
+    if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
+        # It is being saved for forensics, to be rolled back. That it goes on meanwhile must not undo the decision.
+        found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
+    if incident.tries:  # being slow is news about the new attempt, not what the old one was resubmitted for
+        found = [item for item in found if item[1] is not FaultClass.THROUGHPUT_DROP]
+    if not found:
+        return incident
+    _, fault, rule = min(found)
+    return dataclasses.replace(incident, fault=fault, fault_rule=rule)
+
+
+def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultClass, str]]:
+    found: list[tuple[int, FaultClass, str]] = []
+    if view.status is AttemptStatus.FAILED:
+        verdict = classify_failure_reason(view.failure_reason)
+        found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))
+    if view.loss_state in _BAD_LOSS:
+        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"beat.{view.loss_state}"))
+    loss_fault = bad_fault(view)
+    if loss_fault is not None and not view.status.has_ended:
+        found.append((FAULT_RANK[loss_fault], loss_fault, f"beat.{view.loss_health}"))
+    if view.status is AttemptStatus.EXPIRED:
+        is_preempted = view.slurm is not None and view.slurm.state is SlurmState.PREEMPTED
+        rule = "platform.preempted" if is_preempted else "platform.time_limit"
+        found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, rule))
+    if view.status is AttemptStatus.GONE and not incident.tries:
+        found.append((FAULT_RANK[FaultClass.JOB_MISSING], FaultClass.JOB_MISSING, "platform.gone"))
+    return found
+
+
+def concerns(signal: Signal, incident: Incident) -> bool:
+    """About the attempt under care, or about no attempt in particular and not older than it."""
+    if signal.attempt is not None:
+        return signal.attempt == incident.attempt
+    return not incident.tries or signal.occurred_at >= incident.tries[-1].at
+
+
+def _is_current(signal: Signal, incident: Incident) -> bool:
+    """About the attempt under care, and not from before the platform restarted it."""
+    is_past = incident.repaired_at is not None and signal.occurred_at < incident.repaired_at
+    return concerns(signal, incident) and not is_past
+
+
+def _suspect(incident: Incident, seen: Observation) -> Incident:
+    """Take in what the ranks' reports say: the newest word of each attempt and kind stands."""
+    found = [seen.suspicion.value] if isinstance(seen.suspicion, Known) else []
+    found += [one for one in map(slow_rank, seen.new_signals) if one is not None]
+    for one in found:
+        if one in incident.suspicions:
+            continue
+        others = tuple(item for item in incident.suspicions if (item.attempt, item.kind) != (one.attempt, one.kind))
+        incident = dataclasses.replace(incident, suspicions=(*others, one)[-MAX_SUSPICIONS:])
+    return incident
+
+
+def slow_rank(signal: Signal) -> Suspicion | None:
+    """The rank that a throughput Signal names, if it names one."""
+    rank, host = signal.evidence.get("rank"), signal.evidence.get("host")
+    step_s, usual_s = signal.evidence.get("step_s"), signal.evidence.get("baseline_s")
+    is_rank = isinstance(rank, int) and not isinstance(rank, bool)
+    if signal.kind is not SignalKind.THROUGHPUT or signal.attempt is None or not (is_rank and isinstance(host, str)):
+        return None
+    took = f"{step_s:.3g} s a step" if isinstance(step_s, int | float) else "slower steps"
+    usual = f", {usual_s:.3g} s is usual" if isinstance(usual_s, int | float) else ""
+    return Suspicion(
+        attempt=signal.attempt,
+        kind=SuspicionKind.SLOW,
+        rule="signal.throughput",
+        said=f"rank {rank} on {host} is slow: {took}{usual}"[:400],
+        ranks=(int(str(rank)),),
+        hosts=(host[:255],) if host else (),
+        confidence=0.5,  # one rank's word about one window
+    )
+
+
+def _poison(incident: Incident, view: AttemptView | None) -> Incident:
+    """Which attempt had a non-finite loss, and its first bad step as far as anything has told: it only ever sinks.
+
+    Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
+    out of order the news come, its checkpoints from the onset on are worth nothing.
+    """
+    bad = [
+        signal
+        for signal in incident.signals
+        if signal.fault is FaultClass.NON_FINITE and is_borne_out(signal, incident, view)
+    ]
+    late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.onset_attempt]
+    incident = _lower_onset(incident, late)
+    own = [signal for signal in bad if concerns(signal, incident)]
+    is_view_bad = (
+        view is not None
+        and view.name == incident.attempt
+        and (
+            view.loss_state in _BAD_LOSS
+            or (
+                view.status is AttemptStatus.FAILED
+                and classify_failure_reason(view.failure_reason).fault is FaultClass.NON_FINITE
+            )
+        )
+    )
+    if not own and not is_view_bad:
+        return incident
+    if not incident.is_poisoned:
+        incident = dataclasses.replace(
+            incident,
+            onset_attempt=incident.attempt,
+            onset_step=Unknown("nothing told the first bad step"),
+            onset_fault=FaultClass.NON_FINITE,
+        )
+    incident = _lower_onset(incident, own)
+    bout = incident.bout
+    if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
+        # It went from bad to worse: its state was bent from the spike's onset on.
+        incident = _lower_onset_to(incident, bout.first_bad)
+    if view is not None and view.name == incident.attempt:
+        incident = _lower_onset_to(incident, _onset_in(view, incident))
+    return _kept_from(incident)
+
+
+# What counts or prints single values that are not finite. A step that a loss scaler skips, or one bad batch, is news:
+# weights that are poisoned stay so. The monitor's own event says that it lasted (rekindle/monitor/base/state.py).
+_SINGLE_VALUES = frozenset({SignalKind.TRAINING_LOG, SignalKind.ALARM, SignalKind.STATE_REREAD})
+_LASTS = 3  # steps; a claim that names none counts by its minute
+
+
+def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -> bool:
+    """A claim of a loss that is not finite is more than one value: the run's own judgement, or repetition, bears it
+    out. Of a run that has died of something else it counts as well, unless a later value was finite.
+    """
+    if signal.kind not in _SINGLE_VALUES or incident.onset_attempt == signal.attempt:
+        return True
+    if view is None or view.name != signal.attempt:
+        return False
+    if view.loss_state in _BAD_LOSS or signal.evidence.get("loss_state") in _BAD_LOSS:
+        return True
+    step = signal_step(signal)
+    is_later = view.beat_at is not None and view.beat_at >= signal.occurred_at
+    if isinstance(step, Known) and isinstance(view.judged_at, Known):
+        is_later = is_later or view.judged_at.value > step.value
+    if view.loss_state == "finite" and is_later:
+        return False
+    if view.status is AttemptStatus.FAILED:
+        return True
+    if signal.kind is not SignalKind.TRAINING_LOG:
+        # A count over minutes, of a run that has no judgement of its own, or whose own has not been heard since.
+        return view.beat_at is None or is_beyond_beats(signal, view)
+    same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
+    marks = {_mark(one) for one in same if one.attempt == signal.attempt}
+    return len(marks) >= _LASTS
+
+
+def _mark(signal: Signal) -> object:
+    step = signal_step(signal)
+    return step.value if isinstance(step, Known) else signal.occurred_at.replace(second=0, microsecond=0)
+
+
+def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
+    """The onset as the heartbeat has it: what an event said that got lost. Where it does not say, its newest step is
+    the latest that the onset can be, and counts only where nothing else is known.
+    """
+    if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
+        return Known(view.onset_step)
+    return view.last_step if isinstance(incident.onset_step, Unknown) else incident.onset_step
+
+
+def _kept_from(incident: Incident) -> Incident:
+    """What it has saved since its onset is not resumed from in later Incidents either, however they start the Job."""
+    onset = incident.onset_step
+    if incident.onset_attempt is None or incident.onset_fault is not FaultClass.NON_FINITE:
+        return incident
+    if not isinstance(onset, Known):
+        return incident
+    first = newest_before(onset.value) + 1
+    known = [
+        one.from_step for one in incident.stretches if one.attempt == incident.onset_attempt and one.to_step is None
+    ]
+    if known and min(known) <= first:
+        return incident
+    return with_stretch(incident, Stretch(attempt=incident.onset_attempt, from_step=first))
+
+
+def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
+    steps = [step.value for step in map(signal_step, bad) if isinstance(step, Known)]
+    if isinstance(incident.onset_step, Known):
+        steps.append(incident.onset_step.value)
+    if not steps or incident.onset_step == Known(min(steps)):
+        return incident
+    return dataclasses.replace(incident, onset_step=Known(min(steps)))
+
+
+def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
+    if not isinstance(step, Known):
+        return incident
+    if isinstance(incident.onset_step, Known) and incident.onset_step.value <= step.value:
+        return incident
+    return dataclasses.replace(incident, onset_step=step)
+
+
+def stalled_at(incident: Incident) -> Maybe[int]:
+    """The highest step at which the attempt under care was said to be stuck."""
+    stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
+    return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
+
+
+def _target(incident: Incident, view: AttemptView | None) -> Incident:
+    """The step that must be passed: fixed at the first look that knows one, so that moving past it can be seen.
+
+    For a hang it is where the run was said to be stuck, not where it is now: a stall told late about a run that has
+    moved on is seen to be over at the first look (DLRover #1749: a stale event that kills for ever).
+    """
+    if not incident.tries:
+        if incident.is_poisoned and isinstance(incident.onset_step, Known):
+            return dataclasses.replace(incident, target_step=incident.onset_step)
+        stuck = stalled_at(incident) if incident.fault is FaultClass.HANG else Unknown("no hang")
+        if isinstance(stuck, Known):
+            return dataclasses.replace(incident, target_step=stuck)
+    if isinstance(incident.target_step, Known) or incident.tries:
+        return incident  # a new attempt's own step is no mark for it to pass
+    steps: list[Maybe[int]] = [
+        signal_step(signal) for signal in incident.signals if signal.attempt == incident.attempt and signal.fault
+    ]
+    if view is not None:
+        steps.append(view.last_step_at_most)
+    return dataclasses.replace(incident, target_step=best_step(*steps)) if steps else incident
+
+
+def signal_step(signal: Signal) -> Maybe[int]:
+    """The training step a Signal speaks of."""
+    step = signal.evidence.get("step")
+    if isinstance(step, int) and not isinstance(step, bool):
+        return Known(step)
+    return Unknown(f"{signal.kind} names no step")
+
+
+def died_at(incident: Incident, view: AttemptView) -> Maybe[int]:
+    """The last good step of an attempt that has ended: steps after a non-finite loss are worth nothing."""
+    if incident.onset_attempt == view.name and isinstance(incident.onset_step, Known):
+        if isinstance(view.last_step, Known):
+            return Known(min(view.last_step.value, incident.onset_step.value))
+        return incident.onset_step
+    return view.last_step
+
+
+def died_at_most(incident: Incident, view: AttemptView) -> Maybe[int]:
+    """The furthest step an ended attempt may have come to; a non-finite loss bounds it at its onset."""
+    if incident.onset_attempt == view.name and isinstance(incident.onset_step, Known):
+        return died_at(incident, view)
+    return view.last_step_at_most
+
+
+def failure_signature(reason: str) -> str:
+    """A failure reason without what differs from run to run: numbers, addresses, paths, times.
+
+    An empty reason gives an empty signature, which is equal to nothing (see `decide`).
+    """
+    text = re.sub(r"0x[0-9a-f]+", "#", reason.lower())
+    text = re.sub(r"(?:/[\w.\-]+){2,}", "/…", text)
+    text = re.sub(r"\d+", "#", text)
+    return re.sub(r"\s+", " ", text).strip()[:300]
+
+
+def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at: datetime | None) -> bool:
+    """True for a Signal about an attempt that has been succeeded: evidence, never a trigger (DESIGN §7)."""
+    if signal.attempt is not None:
+        return current_attempt is not None and signal.attempt != current_attempt
+    return attempt_started_at is not None and signal.occurred_at < attempt_started_at

@@ -1,0 +1,63 @@
+"""Whether a run's own heartbeat denies what an event of the bus claims of it. Pure.
+
+Whoever may put events on the custom bus may speak there of any Job. The heartbeat lies where the Job's own role alone
+may write, and the monitor writes one at the very moment at which it sends such an event. So a claim counts while no
+fresh heartbeat denies it: of a run that sends none, or whose heartbeats have stopped, the bus is all there is.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from rekindle.detectors import Health
+from rekindle.signatures.faults import FaultClass
+
+FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, beat_s)
+STOPPED: Final = timedelta(minutes=10)  # without a heartbeat: the run's own judgement is not to be had
+WAIT: Final = timedelta(seconds=45)  # for the heartbeat that bears a claim out: three of their intervals
+_BAD_HEALTH: Final = (Health.SPIKING, Health.DIVERGING, Health.WATCH, Health.NON_FINITE)
+# What the heartbeat tells as well. Each other kind of the monitor's is weighed by its own rules, or is mere news.
+CLAIMS: Final = frozenset(
+    {
+        SignalKind.STALL,
+        SignalKind.NON_FINITE,
+        SignalKind.LOSS_SPIKE,
+        SignalKind.DIVERGENCE,
+        SignalKind.LOSS_RECOVERED,
+    }
+)
+
+
+def has_fresh_beat(view: AttemptView, *, now: datetime) -> bool:
+    """Its newest heartbeat is of now: what it says still holds."""
+    return view.beat_at is not None and now - view.beat_at < FRESH
+
+
+def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> bool:
+    """True while the fresh heartbeat of the living attempt that the event names says otherwise. One that does not know
+    denies nothing.
+    """
+    if signal.source is not SignalSource.MONITOR or signal.kind not in CLAIMS:
+        return False
+    if view is None or view.name != signal.attempt or view.status is not AttemptStatus.RUNNING:
+        return False
+    if not has_fresh_beat(view, now=now):
+        return False
+    if signal.kind is SignalKind.STALL:
+        return view.work not in ("", STALLED)
+    if signal.kind is SignalKind.NON_FINITE:
+        return view.loss_state == "finite" and view.loss_health != Health.NON_FINITE
+    if signal.kind is SignalKind.LOSS_RECOVERED:
+        return view.healed_step is None and view.loss_health in _BAD_HEALTH
+    return view.loss_health == Health.OK and view.loss_state == "finite" and view.healed_step is None
+
+
+def is_beyond_beats(signal: Signal, view: AttemptView) -> bool:
+    """The run's metrics count values that are not finite, and its newest heartbeat is from long before: that neither
+    bears the claim out nor denies it.
+    """
+    is_count = signal.kind is SignalKind.STATE_REREAD and signal.fault is FaultClass.NON_FINITE
+    return is_count and view.beat_at is not None and signal.occurred_at - view.beat_at >= STOPPED

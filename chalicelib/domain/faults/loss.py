@@ -1,0 +1,248 @@
+"""A loss that has gone wrong and is still a number: is it over, young, lasting, or out of sight? Pure.
+
+The run's own detectors judge its loss; nothing here looks at a loss. What counts is the newest judgement (the beat's),
+and Signals only fill in what it leaves out. A beat that says nothing is no judgement: neither healed nor still bad.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from enum import StrEnum
+
+from chalicelib.domain.model.evidence import LOSS_FAULTS, MAX_STRETCHES, Bout, Onset, Stretch
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.policy.document import Policy
+from rekindle.signatures.faults import FaultClass
+
+# rekindle.detectors.Health, in the words of the beat. SPIKING and DIVERGING: bad at the newest judged step. WATCH: no
+# longer bad, but not called over yet.
+_BAD = {"spiking": FaultClass.LOSS_SPIKE, "diverging": FaultClass.DIVERGENCE}
+_WATCH = "watch"
+_FINE = ("ok", _WATCH)
+
+
+class Turn(StrEnum):
+    """How a bout stands at one look."""
+
+    HEALED = "healed"
+    YOUNG = "young"  # it may still heal by itself
+    LASTS = "lasts"  # past the steps in which it may
+    UNSEEN = "unseen"  # nothing tells
+
+
+def bad_fault(view: AttemptView) -> FaultClass | None:
+    """What the run's newest judgement of its loss says is wrong, if anything."""
+    return _BAD.get(view.loss_health)
+
+
+def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, *, now: datetime) -> Incident:
+    """The Incident with its bout brought up to date. `signals` are those that concern the attempt under care."""
+    if incident.attempt is None:
+        return incident
+    view = view if view is not None and view.name == incident.attempt else None
+    bout = incident.bout
+    if bout is not None and (bout.attempt != incident.attempt or _is_before_repair(bout.since, incident)):
+        bout = None
+    told = [item for item in signals if item.fault in LOSS_FAULTS and item.triggers]
+    over_at = _over_between(bout, signals, view)
+    if bout is not None and over_at is not None:
+        bout = dataclasses.replace(bout, healed_step=over_at)
+        incident = marked_healed(dataclasses.replace(incident, bout=bout))
+    if bout is None or bout.healed_step is not None:
+        bout = _begun(incident, bout, told, view, now) or bout
+    if bout is None:
+        return incident if incident.bout is None else dataclasses.replace(incident, bout=None)
+    if bout.healed_step is None:
+        bout = _learned(bout, told, view)
+        bout = dataclasses.replace(bout, healed_step=_healed_at(bout, signals, view))
+        is_unseen = bout.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
+        bout = dataclasses.replace(bout, unseen_since=(bout.unseen_since or now) if is_unseen else None)
+    return incident if bout == incident.bout else dataclasses.replace(incident, bout=bout)
+
+
+def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | None) -> int | None:
+    """Where the bout was over, if what is bad now began after it: it healed and another came between two looks.
+
+    The run's own judgement keeps one onset for as long as one trouble goes on. Without this, two spikes that each heal
+    would count as one that lasts.
+    """
+    if bout is None or bout.healed_step is not None or view is None or bad_fault(view) is None:
+        return None
+    first, onset = bout.first_bad, view.onset_step
+    if onset is None or not isinstance(first, Known) or onset <= first.value:
+        return None
+    told = [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
+    return max((step for step in told if step is not None and first.value <= step < onset), default=onset - 1)
+
+
+def _is_before_repair(moment: datetime, incident: Incident) -> bool:
+    return incident.repaired_at is not None and moment < incident.repaired_at
+
+
+def _begun(
+    incident: Incident, old: Bout | None, told: list[Signal], view: AttemptView | None, now: datetime
+) -> Bout | None:
+    """A bout that is news: none was followed, or the one that was is over and this began after it."""
+    over_at = old.healed_step if old is not None else None
+    fresh = [item for item in told if over_at is None or _is_after(_onset_of(item), over_at)]
+    fault = bad_fault(view) if view is not None else None
+    if fault is not None and view is not None and not _is_after(_as_step(view.onset_step), over_at):
+        fault = None
+    if not fresh and fault is None:
+        return None
+    faults = [fault] if fault is not None else [item.fault for item in fresh if item.fault is not None]
+    first_told = [step for step in map(_told_of, fresh) if isinstance(step, Known)]
+    told_step: Maybe[int] = Unknown("nothing told the step")
+    if first_told:
+        told_step = Known(min(step.value for step in first_told))
+    elif view is not None and fault is not None:
+        told_step = view.judged_at
+    return Bout(
+        attempt=incident.attempt or "",
+        fault=FaultClass.DIVERGENCE if FaultClass.DIVERGENCE in faults else FaultClass.LOSS_SPIKE,
+        since=now,
+        told_step=told_step,
+        after_step=over_at,
+    )
+
+
+def _is_after(step: Maybe[int], over_at: int | None) -> bool:
+    """An onset that nothing told may be anywhere; it is taken for news only where there was nothing before."""
+    return over_at is None or (isinstance(step, Known) and step.value > over_at)
+
+
+def _learned(bout: Bout, told: list[Signal], view: AttemptView | None) -> Bout:
+    """Its onset only sinks: several ranks and detectors may tell of it, in any order."""
+    floor = -1 if bout.after_step is None else bout.after_step
+    onsets = [step.value for step in map(_onset_of, told) if isinstance(step, Known) and step.value > floor]
+    if isinstance(bout.onset_step, Known):
+        onsets.append(bout.onset_step.value)
+    if view is not None and bad_fault(view) is not None:
+        if view.onset_step is not None:
+            onsets.append(view.onset_step)
+        if bad_fault(view) is FaultClass.DIVERGENCE:
+            bout = dataclasses.replace(bout, fault=FaultClass.DIVERGENCE)
+    if onsets and bout.onset_step != Known(min(onsets)):
+        bout = dataclasses.replace(bout, onset_step=Known(min(onsets)))
+    return bout
+
+
+def _healed_at(bout: Bout, signals: list[Signal], view: AttemptView | None) -> int | None:
+    """Where it was seen to be over. A word that is older than the beat says nothing of a relapse in the beat."""
+    steps = [view.healed_step] if view is not None and view.loss_health in _FINE else []
+    steps += [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
+    if view is not None and bad_fault(view) is not None:
+        judged = view.judged_at
+        steps = [step for step in steps if step is not None and isinstance(judged, Known) and step > judged.value]
+    since = bout.first_bad
+    known = [step for step in steps if step is not None and isinstance(since, Known) and step >= since.value]
+    return max(known, default=None)
+
+
+def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> Turn:
+    """How the bout stands. LASTS takes steps beyond the healing time AND a later verdict than the first.
+
+    A job that logs one loss per 100 steps has passed 30 steps at its next value; one value alone would then stop it.
+    """
+    if bout.healed_step is not None:
+        return Turn.HEALED
+    if view.loss_health == _WATCH:
+        return Turn.YOUNG
+    judged, since = view.judged_at, bout.first_bad
+    if isinstance(judged, Known) and isinstance(bout.told_step, Known) and judged.value < bout.told_step.value:
+        return Turn.YOUNG  # the beat is older than the word
+    if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
+        return Turn.UNSEEN
+    is_second = not isinstance(bout.told_step, Known) or judged.value > bout.told_step.value
+    return Turn.LASTS if is_second and judged.value > since.value + policy.loss.spike_heal_steps else Turn.YOUNG
+
+
+def marked_bad(incident: Incident) -> Incident:
+    """The Incident with its bout taken for what it is: the attempt's state since the onset is not to be used again."""
+    bout = incident.bout
+    if bout is None or bout.attempt != incident.attempt or bout.healed_step is not None:
+        return incident
+    if isinstance(bout.first_bad, Known):
+        incident = with_stretch(incident, Stretch(attempt=bout.attempt, from_step=bout.first_bad.value))
+    if incident.is_poisoned:
+        return incident
+    return dataclasses.replace(incident, onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault)
+
+
+def noted_bad(incident: Incident) -> Incident:
+    """The Incident with its bout noted before a run is saved, stopped or replaced.
+
+    Where that is done for the loss, it is taken for what it is. Where it is done for another reason (a hang, a broken
+    node, an order), the spike may yet have healed: what was saved in it is not used, but nothing is rolled back for it.
+    """
+    bad = marked_bad(incident)
+    return bad if incident.fault in LOSS_FAULTS else dataclasses.replace(incident, stretches=bad.stretches)
+
+
+def marked_healed(incident: Incident) -> Incident:
+    """The Incident with its bout over: what was saved in it stays unused, what is saved from now on is good."""
+    bout = incident.bout
+    if bout is None or bout.healed_step is None:
+        return incident
+    if isinstance(bout.first_bad, Known):
+        whole = Stretch(attempt=bout.attempt, from_step=bout.first_bad.value, to_step=bout.healed_step)
+        incident = with_stretch(incident, whole)
+    if incident.onset_attempt == bout.attempt and incident.onset_fault in LOSS_FAULTS:
+        incident = dataclasses.replace(
+            incident,
+            onset_attempt=None,
+            onset_step=Unknown("healed by itself"),
+            onset_fault=FaultClass.NON_FINITE,
+        )
+    return incident
+
+
+def with_stretch(incident: Incident, stretch: Stretch) -> Incident:
+    """Add it, in place of one of the same attempt and start, and of one still open that it now ends."""
+    if stretch in incident.stretches:
+        return incident
+    kept = [
+        item
+        for item in incident.stretches
+        if item.attempt != stretch.attempt or (item.to_step is not None and item.from_step != stretch.from_step)
+    ]
+    return dataclasses.replace(incident, stretches=(*kept, stretch)[-MAX_STRETCHES:])
+
+
+def ends_open_stretches(incident: Incident, view: AttemptView | None) -> Incident:
+    """A stretch that an earlier Incident left open ends where the run says that its loss was well again."""
+    if view is None or view.healed_step is None or view.loss_health not in _FINE:
+        return incident
+    for item in incident.stretches:
+        if item.attempt == view.name and item.to_step is None and view.healed_step >= item.from_step:
+            ended = dataclasses.replace(item, to_step=view.healed_step)
+            incident = with_stretch(incident, ended)
+    return incident
+
+
+def onset_now(incident: Incident) -> Onset | None:
+    """The onset of the attempt under care, once it is marked."""
+    if incident.onset_attempt is None or not incident.is_poisoned:
+        return None
+    return Onset(attempt=incident.onset_attempt, fault=incident.onset_fault, step=incident.onset_step)
+
+
+def _onset_of(signal: Signal) -> Maybe[int]:
+    return _as_step(_step(signal, "onset_step"))
+
+
+def _told_of(signal: Signal) -> Maybe[int]:
+    return _as_step(_step(signal, "step"))
+
+
+def _step(signal: Signal, name: str) -> int | None:
+    step = signal.evidence.get(name)
+    return step if isinstance(step, int) and not isinstance(step, bool) else None
+
+
+def _as_step(step: int | None) -> Maybe[int]:
+    return Unknown("no step was named") if step is None else Known(step)

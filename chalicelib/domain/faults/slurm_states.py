@@ -1,0 +1,177 @@
+"""Slurm's words for a job's state, as ours: one table for the whiteboard and the bus. Pure.
+
+Source of the states: squeue, JOB STATE CODES; what each means was tried on Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.slurm_view import SlurmView
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, SlurmState
+from rekindle.protocol.cluster.node_states import Standing, standing_of
+from rekindle.signatures.faults import FaultClass
+
+STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
+    SlurmState.PENDING: AttemptStatus.STARTING,
+    SlurmState.CONFIGURING: AttemptStatus.STARTING,
+    SlurmState.RUNNING: AttemptStatus.RUNNING,
+    SlurmState.SUSPENDED: AttemptStatus.RUNNING,  # its processes are stopped, not gone; a stall tells of it
+    SlurmState.COMPLETING: AttemptStatus.STOPPING,
+    SlurmState.STOPPED: AttemptStatus.STOPPING,
+    SlurmState.COMPLETED: AttemptStatus.COMPLETED,
+    SlurmState.CANCELLED: AttemptStatus.STOPPED,
+    SlurmState.REQUEUED: AttemptStatus.STOPPED,  # this start is over; `successor` names the next one
+    SlurmState.FAILED: AttemptStatus.FAILED,
+    SlurmState.BOOT_FAIL: AttemptStatus.FAILED,
+    SlurmState.NODE_FAIL: AttemptStatus.FAILED,
+    SlurmState.OUT_OF_MEMORY: AttemptStatus.FAILED,
+    SlurmState.REVOKED: AttemptStatus.FAILED,
+    SlurmState.TIMEOUT: AttemptStatus.EXPIRED,
+    SlurmState.DEADLINE: AttemptStatus.EXPIRED,
+    SlurmState.PREEMPTED: AttemptStatus.EXPIRED,
+    SlurmState.GONE: AttemptStatus.GONE,
+}
+"""UNKNOWN has no row: a state that nobody can read is no state."""
+
+_DOWN: Final = "Down: "  # Source: rekindle/slurm_agent/watching/history.py, lost_sentence
+NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
+
+# The words of SageMaker's states that Signals carry, so that one rule reads the ends of all platforms.
+WORDS: Final[Mapping[AttemptStatus, str]] = {
+    AttemptStatus.COMPLETED: "Completed",
+    AttemptStatus.FAILED: "Failed",
+    AttemptStatus.STOPPED: "Stopped",
+    AttemptStatus.EXPIRED: "Stopped",
+    AttemptStatus.GONE: "Gone",
+}
+
+_FAULTS: Final[Mapping[Standing, FaultClass]] = {
+    Standing.LOST: FaultClass.NODE_LOST,
+    Standing.BROKEN: FaultClass.NODE_HARDWARE,
+}
+
+
+def status_of(state: SlurmState) -> AttemptStatus:
+    """Raises: DependencyUnavailable for a state that cannot be read."""
+    if state not in STATUSES:
+        raise DependencyUnavailable("Slurm shows a state that is not known here")
+    return STATUSES[state]
+
+
+def failure_reason(
+    state: SlurmState,
+    *,
+    reason: str = "",
+    detail: str = "",
+    exit_code: int | None = None,
+    exit_signal: int | None = None,
+) -> str:
+    """Why a start failed, as `domain/faults/failure_reasons.py` reads it; empty for a state that is no failure.
+
+    `detail` is what the agent found in the job's own output.
+    """
+    if STATUSES.get(state) is not AttemptStatus.FAILED:
+        return ""
+    parts = [f"Slurm {state.value.upper()}"]
+    if reason and reason != "None":
+        parts.append(reason)
+    if exit_signal:
+        parts.append(f"signal {exit_signal}")
+    if exit_code:
+        parts.append(f"exit code: {exit_code}")
+    if detail:
+        parts.append(detail)
+    return ": ".join(parts)
+
+
+def reason_of(doc: AttemptDoc) -> str:
+    """`failure_reason` of a whole document."""
+    return failure_reason(
+        doc.state, reason=doc.reason, detail=doc.detail, exit_code=doc.exit_code, exit_signal=doc.exit_signal
+    )
+
+
+def fault_of_end(
+    state: SlurmState,
+    why: str,
+    *,
+    has_successor: bool = False,
+    requeued_by: EndedBy = EndedBy.UNKNOWN,
+    detail: str = "",
+) -> FaultClass | None:
+    """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or it was
+    put back into the queue, unless a node was lost: the next start must be watched, and the node mended.
+    """
+    if has_successor and lost_a_node(state, requeued_by, detail):
+        return FaultClass.NODE_LOST
+    if state not in STATUSES or has_successor:
+        return None
+    match STATUSES[state]:
+        case AttemptStatus.FAILED:
+            return classify_failure_reason(why).fault
+        case AttemptStatus.EXPIRED:
+            return FaultClass.PLANNED_END
+        case AttemptStatus.GONE:
+            return FaultClass.JOB_MISSING
+        case _:
+            return None
+
+
+def lost_a_node(state: SlurmState, requeued_by: EndedBy, detail: str) -> bool:
+    """The start was over because a node was. The agent says so in words, where Slurm has put the job back since."""
+    return state in NODE_ENDS or (requeued_by is EndedBy.SLURM and _DOWN in detail)
+
+
+def view_of(doc: AttemptDoc) -> AttemptView:
+    """What the whiteboard says about a start. Raises: DependencyUnavailable for a state that cannot be read."""
+    status = status_of(doc.state)
+    about = doc.reason or doc.detail
+    return AttemptView(
+        name=doc.attempt,
+        status=status,
+        detail=f"{doc.state.value.upper()}{f': {about}' if about and about != 'None' else ''}"[:300],
+        failure_reason=reason_of(doc)[:2000],
+        ended_at=(doc.ended_at or doc.seen_at) if status.has_ended else None,
+        successor=doc.successor,
+        slurm=SlurmView(
+            slurm_job=doc.slurm_job,
+            restart=doc.restart,
+            state=doc.state,
+            nodes=doc.nodes,
+            is_requeueable=doc.is_requeueable,
+            is_known=doc.is_known,
+            held=doc.held,
+            has_auto_resume=doc.has_auto_resume,
+            cannot_resubmit=doc.cannot_resubmit,
+            has_spec=doc.spec is not None,
+            has_mailbox=bool(doc.mailbox),
+            pending_reason=doc.reason if status is AttemptStatus.STARTING else "",
+            ended_by=doc.ended_by,
+            requeued_by=doc.requeued_by,
+            dependents=len(doc.dependents),
+            exclude=doc.exclude,
+            submitted_at=doc.submitted_at,
+            node_count=doc.node_count,
+            min_nodes=doc.min_nodes,
+        ),
+    )
+
+
+def is_own_restart(doc: AttemptDoc) -> bool:
+    """The job was put back into the queue, and not by us."""
+    return doc.successor is not None and doc.requeued_by is not EndedBy.AGENT
+
+
+def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> FaultClass | None:
+    """None for a node that works, is in maintenance, or was drained or set down by an administrator."""
+    return _FAULTS.get(standing_of(state, flags, reason))
+
+
+def count_lost(nodes: Iterable[NodeFacts]) -> int:
+    """How many of the nodes Slurm has lost: those that an administrator took out do not count."""
+    return sum(fault_of_node(one.state, one.flags, one.reason) is FaultClass.NODE_LOST for one in nodes)

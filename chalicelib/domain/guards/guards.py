@@ -1,0 +1,388 @@
+"""What holds a decided step back: shadow mode, a window, the fleet-wide breaker, a question to people. Pure.
+
+It stands behind the rules and judges what they propose, so that no rule can forget it. A step that is held is not done,
+and nothing is recorded as if it had been: the Incident keeps its phase, its tries and its orders, and of this look only
+what was learnt. At the next look the rules propose it again, from what is true then, or no longer.
+
+The pause and the order to cancel come before all rules (decide.py). What a person has ordered is asked of nobody, and
+neither hours nor the breaker hold it; what the rules themselves forbid stays forbidden.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Final
+
+from chalicelib.domain.claims.alerts import ASKED, alerts_word, own_word, rests_on_alerts
+from chalicelib.domain.claims.other_jobs import are_on_a_bad_node, others_on, others_word
+from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_steps
+from chalicelib.domain.decision.verdict import Decision, Look, state_of_the_run, story, subject
+from chalicelib.domain.guards.risk import gpu_hours_lost, nodes_taken
+from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, action_name
+from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.repair import StepState
+from chalicelib.domain.node.memory import state_of_the_node
+from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
+from chalicelib.domain.run.first_response import shadow
+from rekindle.signatures.words import labelled_action
+
+MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
+POLICY: Final = "policy"  # who answered, where nobody did
+
+
+def guarded(look: Look, decision: Decision, *, base: Incident) -> Decision:
+    """`decision`, or what takes its place where a guard holds it.
+
+    `look.incident` is what the rules saw; `base` is the same but for the time that a guard has held it already, in
+    which no limit ran.
+    """
+    if not decision.incident.is_open and not decision.actions:
+        return decision
+    if look.policy.shadow:
+        return _shadowed(look, decision)
+    steps = () if is_ordered(look.incident) else new_steps(look.incident, decision)
+    kept = _lapsed(look.incident, look, decision, steps)
+    decision = dataclasses.replace(decision, incident=_lapsed(decision.incident, look, decision, steps))
+    if not steps:
+        return decision
+    look, base = dataclasses.replace(look, incident=kept), _lapsed(base, look, decision, steps)
+    return (
+        _window(look, decision, base, steps)
+        or _breaker(look, decision, base, steps)
+        or _asked(look, decision, base, steps)
+    )
+
+
+def is_ordered(incident: Incident) -> bool:
+    """A person has ordered what is done now."""
+    if incident.repair is not None:
+        return incident.repair.waiting_order is not None
+    order = incident.order
+    return order is not None and (not incident.tries or order.get("do") == "stop")
+
+
+def was_ordered(before: Incident, after: Incident) -> bool:
+    """The same of what has been decided: the order as it stands now, but none of what was just put on record."""
+    tries, steps = before.tries, before.repair.steps if before.repair is not None else ()
+    repair = dataclasses.replace(after.repair, steps=steps) if after.repair is not None else None
+    return is_ordered(dataclasses.replace(after, tries=tries, repair=repair))
+
+
+def would_hold(look: Look, action: Action) -> bool:
+    """Something would hold `action` back, if it were proposed; nothing that was approved is asked for."""
+    if is_ordered(look.incident):
+        return False
+    harm = Harm(action_name(action))
+    if look.policy.shadow or _open_breaker(look) is not None or _window_until(look, harm) is not None:
+        return True
+    step = Step(key="", kind=harm, action=action, what="")
+    return _rule_for(look, step) is not None
+
+
+def may_cordon(look: Look) -> bool:
+    """A run's Incident may cordon bad nodes by the way. Where not, their own Incidents ask for that."""
+    if look.policy.approvals.others_deadline and not is_ordered(look.incident) and are_on_a_bad_node(look):
+        return False
+    return not would_hold(look, CordonNode(cluster="", node="", why=""))
+
+
+# ---- shadow mode -----------------------------------------------------------------------------------------------------
+
+
+def _shadowed(look: Look, decision: Decision) -> Decision:
+    """Switched on in the middle of a recovery, too: from here on nothing is done."""
+    doing = [
+        labelled_action(action_name(one))
+        for one in decision.actions
+        if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(look.incident, one))
+    ]
+    if not doing:
+        return decision
+    where = f", switched on {look.seen.shadow}" if look.seen.shadow else ""
+    would = f"{', '.join(dict.fromkeys(doing))}, by {decision.rule}{where}: {decision.reason}"
+    told = shadow(look, would)
+    if look.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
+        return told
+    reason = f"{told.reason} {_state(look)}{_unanswered(look)}"
+    return look.hand_over("guard.shadow", reason, severity=Severity.PAGE)
+
+
+def _unanswered(look: Look) -> str:
+    """What was let through before shadow mode was on may have been carried out, with its answer still to come."""
+    pending = look.incident.pending if look.incident.phase is Phase.RESUBMITTING else None
+    if pending is None:
+        return ""
+    return f" Whether {pending.name}, ordered at {pending.at:%H:%M} UTC, was started is not known."
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _window(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+    held = [(until, step) for step in steps if (until := _window_until(look, step.kind)) is not None]
+    if not held:
+        return None
+    until = max(one for one, _ in held)
+    kinds = {step.kind for _, step in held}
+    names = sorted({row.name for kind in kinds for row in _holding(look, kind)})
+    reason = (
+        f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}: {_whats(steps)}. {decision.reason}"
+    )
+    return _held(look, decision, base, Guard.WINDOW, reason, steps, until=until)
+
+
+def _holding(look: Look, harm: Harm) -> list[Window]:
+    """The windows that hold such a step now."""
+    return [
+        row
+        for row in look.policy.windows
+        if (not row.actions or harm in row.actions) and row.holds_until(look.now) is not None
+    ]
+
+
+def _window_until(look: Look, harm: Harm) -> datetime | None:
+    ends = (row.holds_until(look.now) for row in _holding(look, harm))
+    return max((one for one in ends if one is not None), default=None)
+
+
+# ---- the breaker -----------------------------------------------------------------------------------------------------
+
+
+def _open_breaker(look: Look) -> datetime | None:
+    breaker = look.seen.breaker
+    if breaker is None or not breaker.is_open or not look.policy.breaker.incidents:
+        return None
+    return breaker.tripped_at
+
+
+def _breaker(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+    tripped_at = _open_breaker(look)
+    if tripped_at is None:
+        return None
+    own = _newest(look.incident, BREAKER_KEY)
+    if own is not None and own.covers and own.answered_at is not None:
+        if own.answered_at >= tripped_at:
+            return None
+        # It has tripped once more since: that yes was about the time before, and people are asked anew.
+        over = dataclasses.replace(own, lapsed_at=look.now)
+        look, base = _with_approval(look, over), _put(base, over)
+    said = look.seen.breaker.said if look.seen.breaker else ""
+    why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {said}"
+    rule = ApprovalRule(deadline=look.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
+    return _question(look, decision, base, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, rule=rule)
+
+
+# ---- approvals -------------------------------------------------------------------------------------------------------
+
+
+def _asked(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision:
+    wanted = [(step, rule) for step in steps if (rule := _rule_for(look, step)) is not None]
+    if not wanted:
+        return decision
+    for step, rule in wanted:
+        own = _newest(look.incident, step.key)
+        if own is None or not own.covers:
+            why = f"{_who_asks(look, rule, step)}. {decision.reason}"
+            return _question(look, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
+    return decision
+
+
+def _rule_for(look: Look, step: Step) -> ApprovalRule | None:
+    """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well, and
+    so is what keeps other people's jobs from a node."""
+    row = next((rule for rule in look.policy.approvals.rules if _applies(look, rule, step)), None)
+    if row is not None:
+        return row
+    if look.policy.approvals.alert_deadline and step.kind in ASKED and rests_on_alerts(look):
+        return ApprovalRule(deadline=look.policy.approvals.alert_deadline, default=ApprovalAnswer.DENIED)
+    if look.policy.approvals.others_deadline and others_on(look, step.action):
+        return ApprovalRule(deadline=look.policy.approvals.others_deadline, default=ApprovalAnswer.DENIED)
+    return None
+
+
+def _who_asks(look: Look, rule: ApprovalRule, step: Step) -> str:
+    if rule in look.policy.approvals.rules:
+        return f"the policy {look.policy.name} asks first"
+    if not (look.policy.approvals.alert_deadline and rests_on_alerts(look)):
+        return others_word(others_on(look, step.action))
+    return f"{alerts_word(look)}; {own_word(look)}"
+
+
+def _applies(look: Look, rule: ApprovalRule, step: Step) -> bool:
+    """What is not known is never small."""
+    if rule.when.actions and step.kind not in rule.when.actions:
+        return False
+    if rule.when.faults and look.incident.fault not in rule.when.faults:
+        return False
+    if rule.when.min_nodes is not None:
+        nodes = nodes_taken(look, step.action)
+        if isinstance(nodes, Known) and nodes.value < rule.when.min_nodes:
+            return False
+    if rule.when.min_gpu_hours is not None:
+        hours = gpu_hours_lost(look, step.action)
+        if isinstance(hours, Known) and hours.value < rule.when.min_gpu_hours:
+            return False
+    return True
+
+
+def _question(
+    look: Look,
+    decision: Decision,
+    base: Incident,
+    guard: Guard,
+    steps: tuple[Step, ...],
+    *,
+    key: str,
+    why: str,
+    rule: ApprovalRule,
+) -> Decision:
+    """Ask, wait, or act upon the answer."""
+    own = _newest(look.incident, key)
+    what = _whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
+    is_due = own is not None and own.is_pending and look.now >= own.deadline_at
+    if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.told:
+        # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
+        own, is_due = dataclasses.replace(own, deadline_at=look.now + rule.deadline), False
+        look, base = _with_approval(look, own), _put(base, own)
+    if own is not None and is_due:
+        own = dataclasses.replace(own, answer=own.default, by=POLICY, answered_at=look.now)
+        look = _with_approval(look, own)
+        if own.covers:
+            again = dataclasses.replace(decision, incident=_put(decision.incident, own))
+            return guarded(look, again, base=_put(base, own))
+    if own is not None and own.answer is ApprovalAnswer.DENIED:
+        return _denied(look, decision, own)
+    if own is None:
+        if len(look.incident.approvals) >= MAX_QUESTIONS:
+            reason = f"people were asked {MAX_QUESTIONS} times in this Incident; whoever answered takes it from here."
+            return look.hand_over("guard.too_many_questions", f"{reason} {_state(look)}")
+        own = Approval(
+            approval_id=f"a{len(look.incident.approvals) + 1}",
+            key=key,
+            actions=tuple(dict.fromkeys(one.kind.value for one in steps)),
+            what=what,
+            why=why[:400],
+            asked_at=look.now,
+            deadline_at=look.now + rule.deadline,
+            default=rule.default,
+            phase=look.incident.phase.value,
+        )
+        look, base = _with_approval(look, own), _put(base, own)
+    words = {ApprovalAnswer.APPROVED: "it is done all the same", ApprovalAnswer.DENIED: "a person has to take over"}
+    reason = f"May Rekindle {what}? {why} If nobody answers by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
+    ask: tuple[Action, ...] = ()
+    if not own.told:  # whether it went out is known only once its answer is seen: until then the same is said again
+        ask = (
+            AskApproval(
+                approval_id=own.approval_id,
+                title=f"{subject(look)}: may Rekindle {what}?",
+                text=f"{reason} {story(look)}",
+                deadline_at=own.deadline_at,
+            ),
+        )
+    return _held(look, decision, base, guard, reason, steps, *ask, until=own.deadline_at)
+
+
+def _denied(look: Look, decision: Decision, own: Approval) -> Decision:
+    comment = f" ({own.comment})" if own.comment else ""
+    look = dataclasses.replace(look, incident=_learnt(look.incident, decision.incident))
+    if own.by == POLICY:
+        reason = f"nobody has answered whether Rekindle may {own.what}, and the policy then says no. {_state(look)}"
+        return look.close("guard.denied_by_default", reason, Phase.HANDED_OVER, severity=Severity.PAGE)
+    reason = f"{own.by} denied: {own.what}{comment}. {_state(look)}"
+    return look.close("guard.denied", reason, Phase.STOPPED, severity=Severity.WARNING)
+
+
+# ---- what a held step leaves behind ----------------------------------------------------------------------------------
+
+
+def _held(
+    look: Look,
+    decision: Decision,
+    base: Incident,
+    guard: Guard,
+    reason: str,
+    steps: tuple[Step, ...],
+    *actions: Action,
+    until: datetime,
+) -> Decision:
+    """While the same guard holds on, no limit runs, and nothing is written down but what is new."""
+    is_on = any(one.guard is guard and one.until is None for one in base.holds)
+    incident = base if is_on else look.incident
+    if not is_on:
+        names = tuple(dict.fromkeys(one.kind.value for one in steps))
+        hold = Hold(guard=guard, since=look.now, said=reason[:400], actions=names)
+        incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
+    incident = _learnt(incident, decision.incident)
+    since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
+    high = look.policy.timing.look_max if incident.node is None else look.policy.nodes.look_max
+    interval = min(max(look.now - since, look.policy.timing.look_min), high)
+    again = max(min(interval, until - look.now), look.policy.timing.look_min)
+    return look.decided(f"guard.{guard}", reason, incident, actions, again)
+
+
+def _learnt(kept: Incident, proposed: Incident) -> Incident:
+    """What this look alone could tell is kept: an answer to a request, what came of an order. The rest is read anew."""
+    ask, answered = kept.ask, proposed.ask
+    if ask is not None and answered is not None and ask.request_id == answered.request_id and ask.outcome is None:
+        kept = dataclasses.replace(kept, ask=answered)
+    if kept.repair is None or proposed.repair is None:
+        return kept
+    new = {one.number: one.state for one in proposed.repair.steps}
+    open_ones = (StepState.ASKED, StepState.DOUBTFUL)
+    steps = tuple(
+        dataclasses.replace(one, state=new.get(one.number, one.state)) if one.state in open_ones else one
+        for one in kept.repair.steps
+    )
+    return dataclasses.replace(kept, repair=dataclasses.replace(kept.repair, steps=steps))
+
+
+def _lapsed(incident: Incident, look: Look, decision: Decision, steps: tuple[Step, ...]) -> Incident:
+    """A question, and its answer, are about one step in one situation: when that is over, they cover nothing more."""
+    if all(one.lapsed_at is not None for one in incident.approvals):
+        return incident
+    keys = {step.key for step in steps}
+    approvals = tuple(
+        dataclasses.replace(one, lapsed_at=look.now)
+        if one.lapsed_at is None and one.key not in keys and _is_over(one, look, decision)
+        else one
+        for one in incident.approvals
+    )
+    return incident if approvals == incident.approvals else dataclasses.replace(incident, approvals=approvals)
+
+
+def _is_over(approval: Approval, look: Look, decision: Decision) -> bool:
+    if approval.key == BREAKER_KEY:
+        return _open_breaker(look) is None
+    if approval.key.startswith(f"{STOP}:"):  # a run may have come well by itself; one that cannot be seen has not
+        return isinstance(look.seen.attempt, Known)
+    return decision.incident.phase.value != approval.phase
+
+
+def _newest(incident: Incident, key: str) -> Approval | None:
+    fit = (one for one in reversed(incident.approvals) if one.key == key and one.lapsed_at is None)
+    return next(fit, None)
+
+
+def _with_approval(look: Look, approval: Approval) -> Look:
+    return dataclasses.replace(look, incident=_put(look.incident, approval))
+
+
+def _put(incident: Incident, approval: Approval) -> Incident:
+    """The same with `approval` in the place of its former self, or at the end."""
+    ids = [one.approval_id for one in incident.approvals]
+    if approval.approval_id not in ids:
+        return dataclasses.replace(incident, approvals=(*incident.approvals, approval))
+    approvals = tuple(approval if one.approval_id == approval.approval_id else one for one in incident.approvals)
+    return dataclasses.replace(incident, approvals=approvals)
+
+
+def _whats(steps: tuple[Step, ...]) -> str:
+    return "; ".join(dict.fromkeys(one.what for one in steps))
+
+
+def _state(look: Look) -> str:
+    return state_of_the_node(look) if look.incident.node is not None else f"{state_of_the_run(look)}."

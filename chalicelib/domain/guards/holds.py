@@ -1,0 +1,203 @@
+"""Which rule means which guard, and the Holds on an Incident: what has kept something from being done, and since when.
+
+Every guard leaves a line in the timeline by its rule; the Hold beside it says so in one word, for people and programs,
+and closes by itself at the first look that is not held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.faults.diagnosis import ORDER_KINDS, concerns
+from chalicelib.domain.model.action import Notify, Severity
+from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.observation import Observation
+from chalicelib.domain.model.signal import Signal, SignalKind
+
+MAX_HOLDS: Final = 30  # kept on the Incident, the open one and the newest; the timeline has them all
+# Holds that may last, and of which no question, warning or last word tells people: they hear of each begin.
+TOLD_RULES: Final = frozenset({"guard.paused", "guard.window", "capacity.back_off"})
+TOLD_AGAIN_AFTER: Final = timedelta(hours=1)  # one that flaps, as a wait for capacity does, is told once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleGuard:
+    """One row: while one of `rules` speaks, `guard` holds. Words that end in `.` or `_` stand for all that begin so."""
+
+    guard: Guard
+    rules: tuple[str, ...]
+    source: str
+
+
+RULE_GUARDS: Final = (
+    RuleGuard(guard=Guard.PAUSE, rules=("guard.paused",), source="DESIGN §7: one global pause"),
+    RuleGuard(guard=Guard.SHADOW, rules=("guard.shadow",), source="DESIGN §7: decide and tell, do nothing"),
+    RuleGuard(guard=Guard.APPROVAL, rules=("guard.approval",), source="DESIGN §7: approvals with deadline and default"),
+    RuleGuard(
+        guard=Guard.DENIED,
+        rules=("guard.denied", "guard.denied_by_default", "guard.too_many_questions"),
+        source="DESIGN §7: approvals with deadline and default",
+    ),
+    RuleGuard(guard=Guard.WINDOW, rules=("guard.window",), source="issue 5: maintenance windows"),
+    RuleGuard(guard=Guard.BREAKER, rules=("guard.breaker",), source="DESIGN §7: a fleet-wide breaker"),
+    RuleGuard(
+        guard=Guard.RETRY_BUDGET,
+        rules=("budget.", "crash.same_again", "adopt.loop", "adopt.loop_limit"),
+        source="DESIGN §7: a retry budget that counts only attempts without progress",
+    ),
+    RuleGuard(
+        guard=Guard.BACK_OFF,
+        rules=("resubmit.back_off", "resubmit.waiting", "capacity.back_off"),
+        source="DESIGN §7: exponential back-off",
+    ),
+    RuleGuard(
+        guard=Guard.DEFERENCE,
+        rules=(
+            "defer.platform_repair",
+            "defer.auto_resume",
+            "defer.repaired",
+            "verify.platform_repair",
+            "node.defer",
+            "node.theirs",
+        ),
+        source="DESIGN §7: HyperPod's own recovery and auto-resume get their grace first",
+    ),
+    RuleGuard(
+        guard=Guard.PROVENANCE,
+        rules=(
+            "open.owner_stopped",
+            "open.stopping",
+            "verify.held",
+            "verify.owner_stopped",
+            "stop.owner_stopped",
+            "checkpoint.owner_stopped",
+            "node.held_by_other",
+            "node.held_before",
+            "drain.held_by_other",
+            "repair.held_by_other",
+            "repair.marked",
+            "return.held_by_other",
+        ),
+        source="DESIGN §7: undo only what we did, leave alone what somebody else did",
+    ),
+    RuleGuard(
+        guard=Guard.REPAIR_BUDGET,
+        rules=("node.queue", "node.full", "node.group_", "node.day_limit", "node.queue_limit"),
+        source="DESIGN §7: share of the instance group in flight, absolute per 24 h",
+    ),
+    RuleGuard(
+        guard=Guard.LADDER,
+        rules=("repair.ladder_end", "repair.not_allowed", "repair.no_effect"),
+        source="DESIGN §7: reboot, replace, a person",
+    ),
+    RuleGuard(
+        guard=Guard.LEMON,
+        rules=("node.lemon", "repair.lemon", "return.lemon", "node.lemon_", "repair.lemon_", "return.lemon_"),
+        source="DESIGN §7: a lemon ledger that survives replacement",
+    ),
+    RuleGuard(
+        guard=Guard.DATA_LOSS,
+        rules=("drain.waiting", "drain.limit", "node.controller", "repair.controller", "resume.", "stop.blind"),
+        source="DESIGN §7: replace destroys volumes: stop first, controllers never; nothing is resumed from a guess",
+    ),
+)
+
+
+def guard_of(rule: str) -> Guard | None:
+    """The guard that speaks by `rule`; None for all other rules."""
+    for row in RULE_GUARDS:
+        if any(rule == one or (one[-1] in "._" and rule.startswith(one)) for one in row.rules):
+            return row.guard
+    return None
+
+
+def heard(incident: Incident, seen: Observation) -> Incident:
+    """The Incident with what people have answered, and with what is known to have been asked."""
+    asked = {one.detail for one in seen.results if one.action == "AskApproval" and one.done in ("done", "already")}
+    given = [one for one in seen.new_signals if one.kind is SignalKind.ORDER_APPROVAL]
+    if not incident.approvals or not (asked or given):
+        return incident
+    # A pause takes no time from a question: its deadline moves on only when the pause ends (Incident.unpaused).
+    extra = max(seen.observed_at - (incident.paused_since or seen.observed_at), timedelta(0))
+    known = (dataclasses.replace(one, told=one.told or one.approval_id in asked) for one in incident.approvals)
+    return dataclasses.replace(incident, approvals=tuple(_answered(one, given, extra) for one in known))
+
+
+def _answered(approval: Approval, given: list[Signal], extra: timedelta) -> Approval:
+    """The first answer in time counts; whoever comes later is told so where he gives it (services.approvals)."""
+    for signal in given:
+        answer = signal.evidence.get("answer")
+        is_about = signal.evidence.get("approval_id") == approval.approval_id and answer in list(ApprovalAnswer)
+        if approval.is_pending and is_about and signal.occurred_at <= approval.deadline_at + extra:
+            return dataclasses.replace(
+                approval,
+                answer=ApprovalAnswer(str(answer)),
+                by=str(signal.evidence.get("who") or "somebody"),
+                answered_at=signal.occurred_at,
+                comment=str(signal.evidence.get("comment") or ""),
+            )
+    return approval
+
+
+def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, now: datetime) -> Incident:
+    """`after` with its Holds brought up to date: the one that `rule` stands for is open, every other one is over.
+
+    The very same object where nothing is new. A closed Incident holds nothing back, and asks nothing any more.
+    """
+    guard = guard_of(rule)
+    holds = tuple(
+        dataclasses.replace(one, until=now)
+        if one.until is None and (one.guard is not guard or not after.is_open)
+        else one
+        for one in after.holds
+    )
+    if guard is not None and not any(one.guard is guard and one.until is None for one in holds):
+        until = None if after.is_open else now
+        if after.is_open or not any(one.guard is guard and one.until == now for one in holds):
+            holds = (*holds, Hold(guard=guard, since=now, said=reason[:400], until=until))
+    for signal in seen.new_signals:
+        if _is_stale(signal, after):
+            said = f"of {signal.attempt}, which has been succeeded: {signal.summary}"
+            holds = (*holds, Hold(guard=Guard.STALE, since=now, said=said[:400], until=now))
+    holds = _bounded(holds)
+    approvals = after.approvals
+    if not after.is_open:
+        approvals = tuple(dataclasses.replace(one, lapsed_at=now) if one.is_pending else one for one in approvals)
+    if holds == after.holds and approvals == after.approvals:
+        return after
+    return dataclasses.replace(after, holds=holds, approvals=approvals)
+
+
+def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, now: datetime) -> tuple[Notify, ...]:
+    """What people are told of a Hold that has just begun: once, gently, with what is held back and until when."""
+    guard = guard_of(rule)
+    if rule not in TOLD_RULES or not after.is_open:
+        return ()
+    known = [one for one in before.holds if one.guard is guard]
+    if any(one.until is None or now - one.until < TOLD_AGAIN_AFTER for one in known):
+        return ()
+    title = f"{after.scope or after.incident_id}: held back ({guard})"
+    return (Notify(severity=Severity.INFO, title=title, text=reason),)
+
+
+def _bounded(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+    """The oldest that are over give way. One that still holds stays: no limit runs because it says since when."""
+    over = [index for index, one in enumerate(holds) if one.until is not None]
+    gone = set(over[: max(0, len(holds) - MAX_HOLDS)])
+    return tuple(one for index, one in enumerate(holds) if index not in gone)
+
+
+def _is_stale(signal: Signal, incident: Incident) -> bool:
+    """It tells of trouble, and of an attempt that is not the one under care any more."""
+    if signal.attempt is None or not signal.triggers or signal.fault is None or signal.kind in ORDER_KINDS:
+        return False
+    return incident.node is None and bool(incident.tries) and not concerns(signal, incident)
+
+
+def is_of_the_breaker(incident: Incident, approval_id: str) -> bool:
+    """The question is whether the fleet-wide breaker shall be lifted."""
+    return any(one.approval_id == approval_id and one.key == BREAKER_KEY for one in incident.approvals)

@@ -1,0 +1,1 @@
+"""What the service works with: Signals, Incidents, Actions, Jobs, nodes and one observation of them. Data; pure."""

@@ -1,0 +1,162 @@
+"""What an Incident writes down for its own ledger, look by look. Data, and the one function that keeps it; pure.
+
+Signals give way, timelines are long and the registry forgets when a run stood where, so what the ledger needs is kept
+on the Incident when it is seen: when the fault began, when it was first looked at, when each phase was entered, and of
+every new start how far the old one had come and which checkpoint was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+
+MAX_ENTERED: Final = 64  # phases; the newest are kept, and `entered_before` says that there were more
+MAX_RESTARTS: Final = 32  # new starts; no policy allows more tries in one Incident than that by default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """One new start, as it was decided.
+
+    `after` is the attempt that it takes the place of, `furthest` how far that one had come, `ended_at` when it ended.
+    `resume_step` is where the new one goes on and `kind` which kind of checkpoint that is; empty where its own script
+    chooses. `periodic_step` is the newest checkpoint that would have been taken had no emergency one been made.
+    """
+
+    number: int
+    name: str
+    after: str
+    furthest: Maybe[int]
+    ended_at: datetime | None
+    resume_step: Maybe[int]
+    kind: str
+    periodic_step: Maybe[int]
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "number": self.number,
+            "name": self.name,
+            "after": self.after,
+            "furthest": maybe_to_wire(self.furthest),
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "resume_step": maybe_to_wire(self.resume_step),
+            "kind": self.kind,
+            "periodic_step": maybe_to_wire(self.periodic_step),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Restart:
+        """Inverse of `to_wire`."""
+        return cls(
+            number=int(wire["number"]),
+            name=wire["name"],
+            after=wire["after"],
+            furthest=maybe_from_wire(wire["furthest"]),
+            ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
+            resume_step=maybe_from_wire(wire["resume_step"]),
+            kind=wire["kind"],
+            periodic_step=maybe_from_wire(wire["periodic_step"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """A phase, by its name, and when the Incident came into it."""
+
+    phase: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What is kept for the ledger.
+
+    `onset_at` is the earliest moment at which what is wrong is said to have begun, `onset_from` who says so.
+    `looked_at` is the first look. `entered` are the phases in order, the first look's included; `entered_before` counts
+    those that gave way. `last_step` is where the run stood at the newest look that saw a step, `step_s` the median
+    seconds of its steps. `closed_step` is where it stood when the Incident closed.
+    """
+
+    onset_at: Maybe[datetime] = Unknown("nothing told when it began")
+    onset_from: str = ""
+    looked_at: datetime | None = None
+    entered: tuple[Entered, ...] = ()
+    entered_before: int = 0
+    restarts: tuple[Restart, ...] = ()
+    step_s: Maybe[float] = Unknown("the run's step time was never seen")
+    closed_step: Maybe[int] = Unknown("it is not closed")
+
+    def in_phase(self, phase: str, *, now: datetime) -> Account:
+        """The same, the phase written down if it is a new one."""
+        if self.entered and self.entered[-1].phase == phase:
+            return self
+        entered = (*self.entered, Entered(phase=phase, at=now))
+        kept = entered[-MAX_ENTERED:]
+        return replace(self, entered=kept, entered_before=self.entered_before + len(entered) - len(kept))
+
+    def began(self, at: datetime, source: str) -> Account:
+        """The same, with an earlier onset if `at` is one."""
+        if isinstance(self.onset_at, Known) and self.onset_at.value <= at:
+            return self
+        return replace(self, onset_at=Known(at), onset_from=source[:200])
+
+    def with_restart(self, restart: Restart) -> Account:
+        """The same order under the same number is the same new start, however often it is sent.
+
+        What the first sending knew of the old attempt stays: by the next one the new attempt is the one that is seen.
+        """
+        others = tuple(one for one in self.restarts if one.number != restart.number)
+        known = next((one for one in self.restarts if one.number == restart.number), None)
+        if known is not None:
+            restart = replace(restart, furthest=known.furthest, ended_at=known.ended_at)
+            if restart.kind == "" and known.resume_step == restart.resume_step:
+                restart = replace(restart, kind=known.kind, periodic_step=known.periodic_step)
+        if restart == known:
+            return self
+        return replace(self, restarts=(*others, restart)[-MAX_RESTARTS:])
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        onset = self.onset_at
+        return {
+            "onset_at": maybe_to_wire(Known(onset.value.isoformat()) if isinstance(onset, Known) else onset),
+            "onset_from": self.onset_from,
+            "looked_at": self.looked_at.isoformat() if self.looked_at else None,
+            "entered": [[one.phase, one.at.isoformat()] for one in self.entered],
+            "entered_before": self.entered_before,
+            "restarts": [one.to_wire() for one in self.restarts],
+            "step_s": maybe_to_wire(self.step_s),
+            "closed_step": maybe_to_wire(self.closed_step),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Account:
+        """Inverse of `to_wire`."""
+        onset = maybe_from_wire(wire["onset_at"])
+        return cls(
+            onset_at=Known(datetime.fromisoformat(onset.value)) if isinstance(onset, Known) else onset,
+            onset_from=wire["onset_from"],
+            looked_at=datetime.fromisoformat(wire["looked_at"]) if wire["looked_at"] else None,
+            entered=tuple(Entered(phase=phase, at=datetime.fromisoformat(at)) for phase, at in wire["entered"]),
+            entered_before=int(wire["entered_before"]),
+            restarts=tuple(Restart.from_wire(one) for one in wire["restarts"]),
+            step_s=maybe_from_wire(wire["step_s"]),
+            closed_step=maybe_from_wire(wire["closed_step"]),
+        )
+
+
+def onset_of_silence(occurred_at: datetime, silent_s: object) -> tuple[datetime, str]:
+    """A stall is told after the silence that it tells of: it began that much earlier."""
+    if isinstance(silent_s, int | float) and not isinstance(silent_s, bool) and 0 < silent_s < 86_400:
+        return occurred_at - timedelta(seconds=float(silent_s)), f", less the {silent_s:g} s of silence it tells of"
+    return occurred_at, ""
+
+
+def first_by(moments: Sequence[tuple[datetime, str]]) -> tuple[datetime, str] | None:
+    """The earliest, with who says so."""
+    return min(moments, default=None, key=lambda item: item[0])

@@ -1,0 +1,38 @@
+"""What the answers of a look's Actions tell by themselves, so that the world need not be read again for it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chalicelib.domain.model.action import ActionResult, Done
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from rekindle.protocol.cluster.names import is_slurm
+
+_UNREAD = Unknown("not read again")
+
+
+def answered(recorded: Incident, seen: Observation, results: tuple[ActionResult, ...]) -> Observation | None:
+    """The next observation of an Incident whose new training job was accepted; None where the world must be seen first.
+
+    `recorded` is the Incident as it was written before the Actions, `seen` what it was decided from. SageMaker has
+    answered for exactly this job, so another look at it could tell no more than that it starts. What arrived meanwhile
+    is not in it, and wakes the next look. A start on Slurm, and any other answer, is looked at.
+    """
+    pending = recorded.pending
+    if recorded.phase is not Phase.RESUBMITTING or pending is None or is_slurm(pending.name):
+        return None
+    if any(one.done not in (Done.DONE, Done.ALREADY) for one in results):
+        return None
+    if not any(one.action == "ResubmitJob" for one in results):
+        return None
+    return replace(
+        seen,
+        attempt=Known(AttemptView(name=pending.name, status=AttemptStatus.STARTING, detail="submitted")),
+        checkpoints=_UNREAD,
+        reply=_UNREAD,
+        suspicion=_UNREAD,
+        new_signals=(),
+        results=results,
+    )

@@ -1,0 +1,226 @@
+"""What an Incident keeps of a bad loss and of suspects, beside its Signals. Plain data with its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from rekindle.checkpoints.marks import forensic_request_id as forensic_request_id
+from rekindle.checkpoints.marks import is_forensic as is_forensic
+from rekindle.signatures.faults import FaultClass
+
+MAX_STRETCHES = 32  # newest kept; each is a few dozen bytes, and older ones lie behind any resume point still in reach
+MAX_SUSPICIONS = 16  # one per attempt and kind; an Incident has at most `max_attempts` attempts that matter
+
+# A loss that is wrong and still a number. Weights that a bad batch has bent stay bent, so what these attempts save
+# from the onset on is worth no more than after a NaN; but unlike a NaN they may heal.
+LOSS_FAULTS = frozenset({FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE})
+
+# Claims that the run is dead or dying. While the platform says that it runs, its steps are asked first: one wrong
+# word must not end a healthy run (SkyPilot #10162: one failed probe destroys a healthy job).
+DEADLY = frozenset(
+    {
+        FaultClass.NODE_LOST,
+        FaultClass.PLATFORM_ERROR,
+        FaultClass.SOFTWARE_CRASH,
+        FaultClass.OUT_OF_MEMORY,
+        FaultClass.BAD_CHECKPOINT,
+        FaultClass.JOB_MISSING,
+    }
+)
+# A run whose steps move has none of these any more. A broken node is broken even while steps move.
+HEALABLE = DEADLY | {FaultClass.HANG}
+
+
+# The kind of a checkpoint that was asked for while the loss was bad: for people to look into, never to resume from. It
+# is told by the id of its request, which the manifest repeats, so any monitor's will do, and it stays so for ever.
+FORENSIC = "forensic"
+
+
+def newest_before(onset: int) -> int:
+    """The newest step whose checkpoint holds nothing of a non-finite loss that was first seen at step `onset`.
+
+    A checkpoint of step n holds the weights after update n. The loss of `onset` was computed from the weights after
+    update `onset - 1`, which may be what made it so: that one is left out as well.
+    """
+    return onset - 2
+
+
+class Need(StrEnum):
+    """What the next look must read besides the run itself, because it costs calls that most looks can save."""
+
+    CHECKPOINTS = "checkpoints"
+    REPORTS = "reports"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bout:
+    """A bad loss of one attempt, from its onset until it is seen to be over.
+
+    `told_step` is the newest step that had been judged when it was first told: acting needs a later verdict than that
+    one. `healed_step` is where it was seen to be over, None before. `after_step` is where the one before it in
+    this attempt was over. `unseen_since` is set while nothing tells.
+    """
+
+    attempt: str
+    fault: FaultClass
+    since: datetime
+    onset_step: Maybe[int] = Unknown("nothing told the onset")
+    told_step: Maybe[int] = Unknown("nothing told the step")
+    healed_step: int | None = None
+    after_step: int | None = None
+    unseen_since: datetime | None = None
+
+    @property
+    def first_bad(self) -> Maybe[int]:
+        """The onset, or where it was first told if nothing told the onset."""
+        return self.onset_step if isinstance(self.onset_step, Known) else self.told_step
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "attempt": self.attempt,
+            "fault": self.fault.value,
+            "since": self.since.isoformat(),
+            "onset_step": maybe_to_wire(self.onset_step),
+            "told_step": maybe_to_wire(self.told_step),
+            "healed_step": self.healed_step,
+            "after_step": self.after_step,
+            "unseen_since": self.unseen_since.isoformat() if self.unseen_since else None,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Bout:
+        """Inverse of `to_wire`."""
+        return cls(
+            attempt=wire["attempt"],
+            fault=FaultClass(wire["fault"]),
+            since=datetime.fromisoformat(wire["since"]),
+            onset_step=maybe_from_wire(wire["onset_step"]),
+            told_step=maybe_from_wire(wire["told_step"]),
+            healed_step=wire["healed_step"],
+            after_step=wire["after_step"],
+            unseen_since=datetime.fromisoformat(wire["unseen_since"]) if wire["unseen_since"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Steps of one attempt whose checkpoints are never resumed from: [from_step, to_step), open-ended where None.
+
+    It outlives its Incident: the next one of the Job begins with it.
+    """
+
+    attempt: str
+    from_step: int
+    to_step: int | None = None
+
+    def holds(self, attempt: str, step: int) -> bool:
+        """A checkpoint of that attempt and step lies in it."""
+        return attempt == self.attempt and step >= self.from_step and (self.to_step is None or step < self.to_step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Onset:
+    """Where an attempt went bad that was rolled back for it."""
+
+    attempt: str
+    fault: FaultClass
+    step: Maybe[int]
+
+
+class SuspicionKind(StrEnum):
+    """What the suspects are suspected of."""
+
+    HANG = "hang"
+    NON_FINITE = "non_finite"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """What one attempt's own ranks say about who is to blame. Empty `ranks`: they point at nobody in particular.
+
+    `rule` and `said` are the judge's; `confidence` is 0 to 1; `reports` of `world_size` ranks had spoken; the reports
+    themselves, stacks included, stay in the mailbox under `kept_at`.
+    """
+
+    attempt: str
+    kind: SuspicionKind
+    rule: str
+    said: str
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    confidence: float = 0.0
+    reports: int = 0
+    world_size: int = 0
+    kept_at: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Every rank has spoken: nothing later can change it."""
+        return 0 < self.world_size <= self.reports
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "attempt": self.attempt,
+            "kind": self.kind.value,
+            "rule": self.rule,
+            "said": self.said,
+            "ranks": list(self.ranks),
+            "hosts": list(self.hosts),
+            "confidence": self.confidence,
+            "reports": self.reports,
+            "world_size": self.world_size,
+            "kept_at": self.kept_at,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Suspicion:
+        """Inverse of `to_wire`."""
+        return cls(
+            attempt=wire["attempt"],
+            kind=SuspicionKind(wire["kind"]),
+            rule=wire["rule"],
+            said=wire["said"],
+            ranks=tuple(wire["ranks"]),
+            hosts=tuple(wire["hosts"]),
+            confidence=float(wire["confidence"]),
+            reports=int(wire["reports"]),
+            world_size=int(wire["world_size"]),
+            kept_at=wire["kept_at"],
+        )
+
+
+def suspect_word(suspicion: Suspicion) -> str:
+    """The suspects for people: `rank 3 on host-3`."""
+    ranks = ", ".join(str(rank) for rank in suspicion.ranks[:8]) + (", …" if len(suspicion.ranks) > 8 else "")
+    hosts = ", ".join(suspicion.hosts[:4]) + (", …" if len(suspicion.hosts) > 4 else "")
+    who = f"rank{'s' if len(suspicion.ranks) > 1 else ''} {ranks}" if ranks else "nobody"
+    return f"{who} on {hosts}" if hosts else who
+
+
+def stretch_to_wire(stretch: Stretch) -> list[Any]:
+    """JSON form."""
+    return [stretch.attempt, stretch.from_step, stretch.to_step]
+
+
+def stretch_from_wire(wire: list[Any]) -> Stretch:
+    """Inverse of `stretch_to_wire`."""
+    attempt, from_step, to_step = wire
+    return Stretch(attempt=attempt, from_step=int(from_step), to_step=None if to_step is None else int(to_step))
+
+
+def onset_to_wire(onset: Onset) -> dict[str, Any]:
+    """JSON form."""
+    return {"attempt": onset.attempt, "fault": onset.fault.value, "step": maybe_to_wire(onset.step)}
+
+
+def onset_from_wire(wire: Mapping[str, Any]) -> Onset:
+    """Inverse of `onset_to_wire`."""
+    return Onset(attempt=wire["attempt"], fault=FaultClass(wire["fault"]), step=maybe_from_wire(wire["step"]))

@@ -1,0 +1,171 @@
+"""Jobs and their Attempts, as the registry keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+
+if TYPE_CHECKING:
+    from chalicelib.domain.model.incident import SkipWindow
+
+
+class Orchestrator(StrEnum):
+    """What runs a Job's attempts."""
+
+    TRAINING_JOB = "training_job"
+    SLURM = "slurm"
+
+
+class AlarmMode(StrEnum):
+    """Which CloudWatch alarms the service keeps for a Job."""
+
+    NONE = "none"
+    JOB = "job"  # its own: hang, non-finite, throughput
+    SHARED = "shared"  # one alarm over all such Jobs, one contributor each
+
+
+# A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
+FAR_BELOW_STEPS: Final = 10
+PLAN_IGNORED: Final = "verify.plan_ignored"  # the outcome of an Incident that has told so of its attempt
+DEFAULT_HANG_MINUTES = 15  # above the evaluation pauses and checkpoint uploads of most runs; a Job may set its own
+MIN_HANG_MINUTES = 5
+MAX_METRIC_NAME = 255  # characters
+MAX_HANG_MINUTES = 1440  # Source: CloudWatch user guide: an alarm evaluates at most one day of one-minute periods
+
+
+def is_metric_name(text: str) -> bool:
+    """True for a name that CloudWatch takes. One that it refuses would fail a whole GetMetricData call, and with it
+    the metrics of all Jobs in it.
+
+    Source: botocore, sagemaker and cloudwatch, MetricName (1 to 255); "MetricName must not contain Non-ASCII
+    characters", github.com/hashicorp/terraform/issues/29681; API_Dimension for the blank ones.
+    """
+    return 1 <= len(text) <= MAX_METRIC_NAME and text.isascii() and text.isprintable() and not text.isspace()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPlan:
+    """How a Job is watched from outside.
+
+    `loss`, `step`, `grad_norm` are names of the training job's own metrics (MetricDefinitions), for a Job whose script
+    cannot be changed; all empty for a Job with a monitor, which needs no names. `hang_minutes` is how long its metric
+    may be silent before its hang alarm rings. `alarms_state` says what has come of `alarms`: empty (to be done),
+    `made:<for which attempt>`, `refused:<why>`.
+    """
+
+    loss: str = ""
+    step: str = ""
+    grad_norm: str = ""
+    alarms: AlarmMode = AlarmMode.NONE
+    hang_minutes: int = DEFAULT_HANG_MINUTES
+    alarms_state: str = ""
+
+    @property
+    def has_own_metrics(self) -> bool:
+        """The Job is watched by its training job's own metrics."""
+        return bool(self.loss or self.step or self.grad_norm)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "loss": self.loss,
+            "step": self.step,
+            "grad_norm": self.grad_norm,
+            "alarms": self.alarms.value,
+            "hang_minutes": self.hang_minutes,
+            "alarms_state": self.alarms_state,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> WatchPlan:
+        """Inverse of `to_wire`; only for data that we wrote ourselves."""
+        return cls(
+            loss=wire["loss"],
+            step=wire["step"],
+            grad_norm=wire["grad_norm"],
+            alarms=AlarmMode(wire["alarms"]),
+            hang_minutes=int(wire["hang_minutes"]),
+            alarms_state=wire["alarms_state"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A protected run, the same `job_id` across every Attempt.
+
+    `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
+    run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
+    `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
+    `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
+    ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when it was
+    found to be over, None while it is active. `version` fences changes of
+    the current attempt.
+    """
+
+    job_id: str
+    name: str
+    orchestrator: Orchestrator
+    policy_name: str
+    created_at: datetime
+    current_attempt: str
+    attempt_number: int
+    attempt_started_at: datetime
+    mailbox: str = ""
+    checkpoints: str = ""
+    active: bool = True
+    open_incident: str | None = None
+    version: int = 0
+    watch: WatchPlan = WatchPlan()
+    limits: tuple[str, ...] = ()
+    halted_by: str = ""
+    size: JobSize = field(default_factory=JobSize)
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One submission of a Job. `incident_id` names the Incident that submitted it; None for the first.
+
+    `went_back`: it left its elders' line at `resume_step` on purpose (an order, a poisoned run). `began`: the platform
+    has run its script, and not only waited for capacity; False also while that is not known.
+    """
+
+    job_id: str
+    number: int
+    name: str
+    submitted_at: datetime
+    incident_id: str | None = None
+    resume_step: Maybe[int] = Unknown("the first attempt")
+    went_back: bool = False
+    skips: tuple[SkipWindow, ...] = ()
+    status: str = ""
+    first_step: Maybe[int] = Unknown("no step seen")
+    last_step: Maybe[int] = Unknown("no step seen")
+    ended_at: datetime | None = None
+    superseded_at: datetime | None = None
+    began: bool = False
+
+    def updated(self, newer: Attempt) -> Attempt:
+        """With the progress and end that `newer` knows; what it does not know, and how it was submitted, stay."""
+        return replace(
+            self,
+            status=newer.status or self.status,
+            first_step=newer.first_step if isinstance(newer.first_step, Known) else self.first_step,
+            last_step=newer.last_step if isinstance(newer.last_step, Known) else self.last_step,
+            ended_at=newer.ended_at or self.ended_at,
+            superseded_at=newer.superseded_at or self.superseded_at,
+            began=newer.began or self.began,
+        )
+
+
+def is_far_below(first_step: Maybe[int], resume_step: Maybe[int]) -> bool:
+    """The attempt is known to have begun far below the step that it was told to resume at."""
+    if not isinstance(first_step, Known) or not isinstance(resume_step, Known):
+        return False
+    return first_step.value < resume_step.value - FAR_BELOW_STEPS

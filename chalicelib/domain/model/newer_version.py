@@ -1,0 +1,65 @@
+"""An Incident that a newer version of this service has written, after a roll-back to this one. Pure.
+
+What it holds beyond what this version knows may be what the next step depends on: a person gets the Incident, once. It
+is read as far as it can be, so that one such record stops neither the sweep nor the listings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.domain.model.incident import Incident, Phase
+
+MAX_CHARS: Final = 120
+
+
+def read_incident(wire: Mapping[str, Any]) -> Incident:
+    """The Incident, with `newer` set where the record holds what is not known here.
+
+    Raises: KeyError, ValueError for a record without an id or a beginning, which no version writes.
+    """
+    try:
+        incident = Incident.from_wire(wire)
+        strange = _beyond(wire, incident.to_wire())
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        return _as_far_as_known(wire, f"{type(err).__name__}: {err}"[:MAX_CHARS])
+    return dataclasses.replace(incident, newer=strange) if strange else incident
+
+
+def _beyond(wire: Any, known: Any, at: str = "") -> str:
+    """The first field of the record that is lost by reading and writing it; empty where none is."""
+    if isinstance(wire, Mapping) and isinstance(known, Mapping):
+        for name, value in wire.items():
+            if name not in known:
+                return f"{at}{name}"[:MAX_CHARS]
+            if found := _beyond(value, known[name], f"{at}{name}."):
+                return found
+    elif isinstance(wire, list | tuple) and isinstance(known, list | tuple):
+        for index, (one, other) in enumerate(zip(wire, known, strict=False)):
+            if found := _beyond(one, other, f"{at}{index}."):
+                return found
+    return ""
+
+
+def _as_far_as_known(wire: Mapping[str, Any], why: str) -> Incident:
+    phase, opened_at = wire.get("phase"), datetime.fromisoformat(wire["opened_at"])
+    return Incident(
+        incident_id=str(wire["incident_id"]),
+        job_id=_text(wire, "job_id"),
+        cluster=_text(wire, "cluster"),
+        node=_text(wire, "node"),
+        opened_at=opened_at,
+        phase=Phase(phase) if phase in set(Phase) else Phase.HOLDING,
+        phase_entered_at=opened_at,
+        policy_name=_text(wire, "policy_name") or "default",
+        attempt=_text(wire, "attempt"),
+        newer=why,
+    )
+
+
+def _text(wire: Mapping[str, Any], name: str) -> str | None:
+    value = wire.get(name)
+    return value if isinstance(value, str) else None

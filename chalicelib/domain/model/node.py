@@ -1,0 +1,362 @@
+"""A node as one look sees it: in Slurm and as an instance of HyperPod, two views that lag each other. Pure.
+
+Source: botocore sagemaker ClusterInstanceStatus; aws-facts §3.2-3.4, §12: the views are 1 to 5 minutes apart, so
+neither alone says that a node is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from chalicelib.domain.model.hardware_ledger import HardwareRecord
+from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from rekindle.protocol.cluster import node_states
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.node_states import ACTION, Says, Standing, that_say
+from rekindle.protocol.wire import Reader
+
+
+class InstanceState(StrEnum):
+    """An instance's state. Source: botocore, ClusterInstanceStatus; `OTHER` is any word that we do not know."""
+
+    RUNNING = "Running"
+    FAILURE = "Failure"
+    PENDING = "Pending"
+    SHUTTING_DOWN = "ShuttingDown"
+    SYSTEM_UPDATING = "SystemUpdating"
+    CHECKING = "DeepHealthCheckInProgress"
+    NOT_FOUND = "NotFound"
+    OTHER = "other"
+
+
+class GroupRole(StrEnum):
+    """What an instance group is for. Source: botocore, ClusterSlurmNodeType; a legacy cluster does not say."""
+
+    CONTROLLER = "Controller"
+    LOGIN = "Login"
+    COMPUTE = "Compute"
+    UNKNOWN = "unknown"
+
+
+class NodeRecovery(StrEnum):
+    """Whether HyperPod repairs by itself. Unknown is never "none"."""
+
+    AUTOMATIC = "Automatic"
+    NONE = "None"
+    UNKNOWN = "unknown"
+
+
+class Platform(StrEnum):
+    """What stands below Slurm."""
+
+    HYPERPOD = "hyperpod"
+    SLURM = "slurm"  # ParallelCluster, or Slurm on machines of one's own: only Slurm itself can repair
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """The instance that a node runs on now. `message` may tell of an earlier attempt (aws-facts §1.15)."""
+
+    instance_id: str
+    state: InstanceState
+    group: str = ""
+    message: str = ""
+    logical_id: str | None = None
+    launched_at: datetime | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "instance_id": self.instance_id,
+            "state": self.state.value,
+            "group": self.group,
+            "message": self.message[:1000],
+            "logical_id": self.logical_id,
+            "launched_at": self.launched_at.isoformat() if self.launched_at else None,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> InstanceView:
+        """Inverse of `to_wire`."""
+        return cls(
+            instance_id=wire["instance_id"],
+            state=InstanceState(wire["state"]),
+            group=wire["group"],
+            message=wire["message"],
+            logical_id=wire["logical_id"],
+            launched_at=datetime.fromisoformat(wire["launched_at"]) if wire["launched_at"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """The HyperPod cluster. `roles` by group; a group that does not say its role is left out. `name`: its own."""
+
+    status: str
+    recovery: NodeRecovery = NodeRecovery.UNKNOWN
+    roles: Mapping[str, GroupRole] | None = None
+    name: str = ""
+
+    def role(self, group: str) -> GroupRole:
+        """What the group is for."""
+        return (self.roles or {}).get(group, GroupRole.UNKNOWN)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        roles = {group: role.value for group, role in (self.roles or {}).items()}
+        return {"status": self.status, "recovery": self.recovery.value, "roles": roles, "name": self.name}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> ClusterView:
+        """Inverse of `to_wire`."""
+        roles = {group: GroupRole(role) for group, role in wire["roles"].items()}
+        return cls(
+            status=wire["status"], recovery=NodeRecovery(wire["recovery"]), roles=roles, name=wire.get("name", "")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much of the cluster is in repair. `ahead`: nodes in repair, or in the queue for it before this one.
+
+    `last_day`: repairs within the last 24 hours. `booked`: those ahead that have ordered none yet, and will be among
+    the day's once they have. `group_ahead`, `group_last_day`, `group_booked`: the same among the nodes of its own
+    instance group; None where that is not known.
+    """
+
+    ahead: int
+    last_day: int
+    group_ahead: int | None = None
+    group_last_day: int | None = None
+    booked: int = 0
+    group_booked: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "ahead": self.ahead,
+            "last_day": self.last_day,
+            "group_ahead": self.group_ahead,
+            "group_last_day": self.group_last_day,
+            "booked": self.booked,
+            "group_booked": self.group_booked,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRepair:
+    """One repair of an earlier Incident of the same node."""
+
+    at: datetime
+    rung: str
+    instance_id: str | None
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"at": self.at.isoformat(), "rung": self.rung, "instance_id": self.instance_id}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> PastRepair:
+        """Inverse of `to_wire`."""
+        return cls(at=datetime.fromisoformat(wire["at"]), rung=wire["rung"], instance_id=wire["instance_id"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSeen:
+    """What Slurm shows of a cluster's nodes in one look at a run.
+
+    facts   the nodes that matter to the run's Incident
+    total   nodes that Slurm has
+    down    how many of all of them Slurm cannot reach
+    cleared when HyperPod's agents took back what they had said, by the nodes' own Incidents
+    """
+
+    facts: tuple[NodeFacts, ...]
+    total: int = 0
+    down: int = 0
+    cleared: Mapping[str, datetime] = field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "facts": [one.to_wire() for one in self.facts],
+            "total": self.total,
+            "down": self.down,
+            "cleared": {node: at.isoformat() for node, at in self.cleared.items()},
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> NodesSeen:
+        """Inverse of `to_wire`."""
+        facts = tuple(NodeFacts.from_reader(Reader(one)) for one in wire["facts"])
+        cleared = {node: datetime.fromisoformat(at) for node, at in wire["cleared"].items()}
+        return cls(facts=facts, total=wire["total"], down=wire["down"], cleared=cleared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One look at a node.
+
+    slurm      Known(None): the agent is alive, and Slurm has no node of this name
+    cluster    Known(None): there is no HyperPod cluster of this name
+    instance   Known(None): no list names an instance for it, as between two attempts of a replacement
+    total      nodes that Slurm has
+    down       how many of them Slurm cannot reach, as far as it shows now
+    group_total   those of the node's own instance group; None where the group is not known
+    records       what its hardware has had before; read at the Incident's begin, and once it was replaced
+    load       read only while a repair is wanted and not begun
+    past       repairs of this node in earlier Incidents, newest first; read at the Incident's begin
+    """
+
+    platform: Platform = Platform.UNKNOWN
+    slurm: Maybe[NodeFacts | None] = Unknown("not looked at")
+    cluster: Maybe[ClusterView | None] = Unknown("not looked at")
+    instance: Maybe[InstanceView | None] = Unknown("not looked at")
+    total: int = 0
+    down: int = 0
+    load: Maybe[Load] = Unknown("not needed yet")
+    past: tuple[PastRepair, ...] = ()
+    group_total: int | None = None
+    records: Maybe[tuple[HardwareRecord, ...]] = Unknown("not needed now")
+
+    @property
+    def recovery(self) -> NodeRecovery:
+        """Whether HyperPod repairs this node by itself; on plain Slurm nobody does."""
+        if self.platform is Platform.SLURM:
+            return NodeRecovery.NONE
+        seen = self.cluster.value if isinstance(self.cluster, Known) else None
+        return seen.recovery if seen is not None else NodeRecovery.UNKNOWN
+
+    @property
+    def role(self) -> GroupRole:
+        """What the node's group is for."""
+        if not isinstance(self.cluster, Known) or self.cluster.value is None:
+            return GroupRole.UNKNOWN
+        groups = [
+            one.value.group
+            for one in (self.instance, self.slurm)
+            if isinstance(one, Known) and one.value is not None and one.value.group
+        ]
+        return self.cluster.value.role(groups[0]) if groups else GroupRole.UNKNOWN
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "platform": self.platform.value,
+            "slurm": _maybe_to_wire(self.slurm),
+            "cluster": _maybe_to_wire(self.cluster),
+            "instance": _maybe_to_wire(self.instance),
+            "total": self.total,
+            "down": self.down,
+            "load": _maybe_to_wire(self.load),
+            "past": [one.to_wire() for one in self.past],
+            "group_total": self.group_total,
+            "records": maybe_to_wire(
+                Known([one.to_wire() for one in self.records.value])
+                if isinstance(self.records, Known)
+                else self.records
+            ),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> NodeView:
+        """Inverse of `to_wire`."""
+        return cls(
+            platform=Platform(wire["platform"]),
+            slurm=_maybe_from_wire(wire["slurm"], lambda one: NodeFacts.from_reader(Reader(one))),
+            cluster=_maybe_from_wire(wire["cluster"], ClusterView.from_wire),
+            instance=_maybe_from_wire(wire["instance"], InstanceView.from_wire),
+            total=int(wire["total"]),
+            down=int(wire.get("down", 0)),
+            load=_maybe_from_wire(wire["load"], lambda one: Load(**one)),
+            past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
+            group_total=wire.get("group_total"),
+            records=_records(wire.get("records") or {"unknown": "not needed now"}),
+        )
+
+
+def _records(wire: Mapping[str, Any]) -> Maybe[tuple[HardwareRecord, ...]]:
+    found = maybe_from_wire(dict(wire))
+    return Known(tuple(map(HardwareRecord.from_wire, found.value))) if isinstance(found, Known) else found
+
+
+def _maybe_to_wire(maybe: Maybe[Any]) -> dict[str, Any]:
+    if not isinstance(maybe, Known):
+        return maybe_to_wire(maybe)
+    return maybe_to_wire(Known(None if maybe.value is None else maybe.value.to_wire()))
+
+
+def _maybe_from_wire(wire: Mapping[str, Any], read: Any) -> Maybe[Any]:
+    found = maybe_from_wire(dict(wire))
+    return Known(read(found.value)) if isinstance(found, Known) and found.value is not None else found
+
+
+# ---- what Slurm's words mean -----------------------------------------------------------------------------------------
+
+_IN_SERVICE: Final = that_say(Says.WORKS)
+_HARMLESS: Final = that_say(Says.NOTHING)
+_DRAIN: Final = that_say(Says.DRAINED)
+_SILENT: Final = that_say(Says.SILENT)
+_REBOOTS: Final = that_say(Says.REBOOT)
+
+
+def is_drained(facts: NodeFacts) -> bool:
+    """It is given no new jobs because somebody drained it."""
+    return bool(_DRAIN & set(facts.flags))
+
+
+def is_ours(facts: NodeFacts) -> bool:
+    """The drain is one of ours: only such a one is ever undone."""
+    return is_drained(facts) and node_states.is_ours(facts.reason)
+
+
+def is_marked(facts: NodeFacts) -> bool:
+    """HyperPod's own word for a repair stands on it."""
+    return facts.reason.startswith(ACTION)
+
+
+def held_by(facts: NodeFacts) -> str | None:
+    """Whose hand is on it, where it is neither ours, nor Slurm's own, nor HyperPod's."""
+    return node_states.held_by(facts.state, facts.flags, facts.reason)
+
+
+def is_empty(facts: NodeFacts) -> bool:
+    """No job is on it, and none is going."""
+    return not facts.jobs and facts.state not in ("allocated", "mixed") and "completing" not in facts.flags
+
+
+def is_rebooting(facts: NodeFacts) -> bool:
+    """Slurm is asked to reboot it, or waits for that."""
+    return bool(_REBOOTS & set(facts.flags))
+
+
+def is_away(facts: NodeFacts) -> bool:
+    """On purpose: in maintenance, down in a reservation, powered down, or not part of the cluster yet."""
+    return node_states.standing_of(facts.state, facts.flags, facts.reason) is Standing.AWAY
+
+
+def is_silent(facts: NodeFacts) -> bool:
+    """Its slurmd does not answer."""
+    return bool(_SILENT & set(facts.flags))
+
+
+def is_in_service(facts: NodeFacts) -> bool:
+    """Slurm gives it jobs. A flag that we do not know is not healthy."""
+    return facts.state in _IN_SERVICE and set(facts.flags) <= _HARMLESS
+
+
+def is_well_but_drained(facts: NodeFacts, *, after_reboot: bool) -> bool:
+    """Slurm would give it jobs but for our own drain.
+
+    Slurm keeps a node that rebooted without its doing DOWN until it is resumed (slurm.conf, ReturnToService 0 and 1).
+    """
+    rest = set(facts.flags) - _HARMLESS
+    if is_ours(facts):
+        rest -= _DRAIN
+    is_up = facts.state in _IN_SERVICE or (after_reboot and facts.state == "down" and is_ours(facts))
+    return is_up and not rest

@@ -1,0 +1,157 @@
+"""What a Signal says about a node's hardware. Pure; the tables behind it are rekindle.signatures' own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from chalicelib.domain.model.signal import Signal, SignalKind
+from rekindle.protocol.cluster.node_states import ACTION
+from rekindle.signatures.faults import FaultClass
+from rekindle.signatures.responses import FirstResponse
+from rekindle.signatures.xids import first_response
+
+INSTANCE_ID: Final = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, ClusterNodeId
+SAID_AT: Final = "said_at"  # beside it: when they said it
+OF_PLATFORM: Final = "of_platform"  # in the evidence of a run's report of a node: HyperPod's own agents said it
+PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
+
+
+class FindingKind(StrEnum):
+    """What is known against a node. Closed: each kind has a row in `node_repair.FIRST_RUNGS`."""
+
+    AGENT_REPLACE = "agent_replace"  # the health agent recommends it
+    AGENT_REBOOT = "agent_reboot"
+    LEMON = "lemon"  # its hardware has had faults again and again, wherever it stood
+    INSTANCE_FAILED = "instance_failed"
+    XID_REPLACE = "xid_replace"
+    XID_REBOOT = "xid_reboot"
+    HARDWARE = "hardware"  # a hardware fault that nobody recommends anything for
+    DOWN = "down"  # Slurm cannot reach it
+    SUSPECTED = "suspected"  # by a run's own evidence
+    OMEN = "omen"  # worth a line, no node action
+
+    @property
+    def is_agents(self) -> bool:
+        """The health agent's own verdict, on which HyperPod may act by itself."""
+        return self in (FindingKind.AGENT_REPLACE, FindingKind.AGENT_REBOOT)
+
+    @property
+    def is_over_by_a_boot(self) -> bool:
+        """A reboot is all that is asked for: once the machine has booted, nothing of it is left."""
+        return self in (FindingKind.AGENT_REBOOT, FindingKind.XID_REBOOT)
+
+    @property
+    def is_of_the_hardware(self) -> bool:
+        """It stays true until somebody repairs; a node that is away for its repair is down too."""
+        return self.is_agents or self in (FindingKind.XID_REPLACE, FindingKind.XID_REBOOT, FindingKind.HARDWARE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing against the node. `instance_id` is the hardware it is about, where that was told.
+
+    `key` tells two faults apart, as an Xid's number does. `by_platform`: HyperPod's own agents saw it, too.
+    """
+
+    kind: FindingKind
+    at: datetime
+    said: str
+    key: str = ""
+    instance_id: str | None = None
+    by_platform: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "kind": self.kind.value,
+            "at": self.at.isoformat(),
+            "said": self.said,
+            "key": self.key,
+            "instance_id": self.instance_id,
+            "by_platform": self.by_platform,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Finding:
+        """Inverse of `to_wire`."""
+        return cls(
+            kind=FindingKind(wire["kind"]),
+            at=datetime.fromisoformat(wire["at"]),
+            said=wire["said"],
+            key=wire["key"],
+            instance_id=wire["instance_id"],
+            by_platform=bool(wire["by_platform"]),
+        )
+
+
+def finding_of(signal: Signal) -> Finding | None:
+    """What the Signal says against the node; None for news, and for the word that a fault is over."""
+    kind = _kind(signal)
+    if kind is None:
+        return None
+    said = signal.evidence
+    is_passed_on = signal.kind is SignalKind.NODE_SUSPECT and said.get(OF_PLATFORM) is True
+    key = said.get("xid") or said.get("fault_type") or said.get("reason") or kind.value
+    return Finding(
+        kind=kind,
+        at=datetime.fromisoformat(said[SAID_AT]) if is_passed_on and SAID_AT in said else signal.occurred_at,
+        said=signal.summary[:300],
+        key=str(key)[:100],
+        instance_id=instance_of(signal),
+        by_platform=signal.kind in PLATFORM_KINDS or is_passed_on,
+    )
+
+
+def is_all_clear(signal: Signal) -> bool:
+    """The health agent takes its word back: the node is healthy."""
+    if signal.kind is SignalKind.NODE_HEALTH:
+        return signal.evidence.get("health_status") == "Healthy"
+    return signal.kind is SignalKind.AGENT_LOG_FAULT and bool(signal.evidence.get("is_over"))
+
+
+def instance_of(signal: Signal) -> str | None:
+    """The instance that a Signal is about; a node's name in Slurm outlives its instances."""
+    for told in (signal.evidence.get("instance_id"), signal.node):
+        if isinstance(told, str) and INSTANCE_ID.fullmatch(told):
+            return told
+    return None
+
+
+def _kind(signal: Signal) -> FindingKind | None:
+    if is_all_clear(signal) or signal.fault is None or signal.kind is SignalKind.ORDER_NODE:
+        return None  # an order says nothing against the hardware
+    said = signal.evidence
+    if said.get("lemon") is True:
+        return FindingKind.LEMON
+    # The agent's word: in an event RepairAction, in a log record its recommendation, in Slurm its mark on the node.
+    # Where none names an action, the fault's own name does.
+    marked = str(said.get("reason") or "")
+    asked = (said.get("repair_action"), said.get("recommended"), marked if marked.startswith(ACTION) else None)
+    action = " ".join(str(one) for one in asked if one).lower()
+    for words in (action, str(said.get("fault_type") or "").lower()):
+        if "replace" in words or "terminate" in words:
+            return FindingKind.AGENT_REPLACE
+        if "reboot" in words or "reset" in words:
+            return FindingKind.AGENT_REBOOT
+    response = _response(said)
+    if response is FirstResponse.REPLACE:
+        return FindingKind.XID_REPLACE
+    if response is not None and response.needs_node_action:
+        return FindingKind.XID_REBOOT
+    if signal.kind is SignalKind.NODE_SUSPECT:
+        return FindingKind.DOWN if signal.fault is FaultClass.NODE_LOST else FindingKind.SUSPECTED
+    if signal.fault is FaultClass.NODE_LOST:
+        return FindingKind.DOWN
+    return FindingKind.HARDWARE if signal.fault is FaultClass.NODE_HARDWARE else FindingKind.OMEN
+
+
+def _response(said: Mapping[str, Any]) -> FirstResponse | None:
+    told, xid = said.get("first_response"), said.get("xid")
+    if isinstance(told, str) and told in FirstResponse.__members__.values():
+        return FirstResponse(told)
+    return first_response(xid) if isinstance(xid, int) and not isinstance(xid, bool) else None

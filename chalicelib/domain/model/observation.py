@@ -1,0 +1,392 @@
+"""What one look at the world saw. Made by an observe step, read by decide()."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from chalicelib.domain.model.action import ActionResult
+from chalicelib.domain.model.evidence import Suspicion
+from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.node import NodesSeen, NodeView
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.switches import Breaker
+
+if TYPE_CHECKING:
+    from chalicelib.domain.model.job import Job
+
+
+class AttemptStatus(StrEnum):
+    """An attempt's state, whatever the platform calls it."""
+
+    STARTING = "starting"  # accepted, not training yet
+    RUNNING = "running"
+    REPAIRING = "repairing"  # the platform restarts it by itself
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    EXPIRED = "expired"  # ended by its own run-time limit
+    FAILED = "failed"
+    COMPLETED = "completed"
+    GONE = "gone"  # the platform has never heard of it
+
+    @property
+    def has_ended(self) -> bool:
+        """The platform will not run it again by itself."""
+        return self in _ENDED
+
+
+# Between a run's last heartbeat and its end as the platform dates it lie one beat and the upload of its output; a
+# longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
+MAX_UNSEEN_S = 30.0
+STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.protocol.mailbox.RunPhase)
+TRAINING = "training"  # steps are made, or should be: no evaluation, no save
+FINISHED = "finished"  # and for one whose training has ended by itself
+
+_ENDED = frozenset(
+    {AttemptStatus.STOPPED, AttemptStatus.EXPIRED, AttemptStatus.FAILED, AttemptStatus.COMPLETED, AttemptStatus.GONE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One attempt as the platform and its own heartbeat show it.
+
+    `first_step`, `last_step` come from the heartbeat in the mailbox; Unknown without a monitor.
+    `loss_state` is finite, nan, inf or none; `work` is the monitor's own phase word. `step_s` is the run's own median
+    step time, None where it is not known. `loss_health` is the run's own judgement of its loss (unknown, ok, watch,
+    spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
+    the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
+    `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
+    `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
+    `is_beat_unread`: there is a mailbox, and it could not be read: that no heartbeat is seen then tells nothing.
+    `training_since` is when the platform began to run its script, and
+    `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
+    `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
+    Slurm tells.
+    """
+
+    name: str
+    status: AttemptStatus
+    detail: str = ""
+    failure_reason: str = ""
+    ended_at: datetime | None = None
+    training_since: datetime | None = None
+    stopping_since: datetime | None = None
+    first_step: Maybe[int] = Unknown("no heartbeat")
+    last_step: Maybe[int] = Unknown("no heartbeat")
+    beat_at: datetime | None = None
+    is_beat_unread: bool = False
+    loss_state: str = "none"
+    work: str = ""
+    step_s: float | None = None
+    loss_health: str = "unknown"
+    onset_step: int | None = None
+    healed_step: int | None = None
+    loss_baseline: float | None = None
+    judged_step: int | None = None
+    hears: str = ""
+    successor: str | None = None
+    slurm: SlurmView | None = None
+
+    @property
+    def is_finishing(self) -> bool:
+        """Its training is over: its own heartbeat says so, or SageMaker uploads what its script has left."""
+        return self.work == FINISHED or self.detail.startswith("InProgress/Uploading")
+
+    @property
+    def judged_at(self) -> Maybe[int]:
+        """The newest step whose loss has been judged; the newest step of all where the run does not say."""
+        return self.last_step if self.judged_step is None else Known(self.judged_step)
+
+    @property
+    def last_step_at_most(self) -> Maybe[int]:
+        """How far an ended attempt may have come: the last heartbeat, and the steps that fit in after it.
+
+        A killed process writes no last heartbeat; what it did in the meantime was done, and is lost.
+        """
+        known = isinstance(self.last_step, Known) and self.beat_at is not None and self.ended_at is not None
+        if not known or not self.step_s or not self.status.has_ended or self.work == STALLED:
+            return self.last_step
+        assert isinstance(self.last_step, Known)  # noqa: S101  `known` has just said so; this tells the type checker
+        assert self.ended_at is not None  # noqa: S101
+        assert self.beat_at is not None  # noqa: S101
+        unseen_s = min(max((self.ended_at - self.beat_at).total_seconds(), 0.0), MAX_UNSEEN_S)
+        return Known(self.last_step.value + int(unseen_s / self.step_s))
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "name": self.name,
+            "status": self.status.value,
+            "detail": self.detail,
+            "failure_reason": self.failure_reason,
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "training_since": self.training_since.isoformat() if self.training_since else None,
+            "stopping_since": self.stopping_since.isoformat() if self.stopping_since else None,
+            "first_step": maybe_to_wire(self.first_step),
+            "last_step": maybe_to_wire(self.last_step),
+            "beat_at": self.beat_at.isoformat() if self.beat_at else None,
+            "is_beat_unread": self.is_beat_unread,
+            "loss_state": self.loss_state,
+            "work": self.work,
+            "step_s": self.step_s,
+            "loss_health": self.loss_health,
+            "onset_step": self.onset_step,
+            "healed_step": self.healed_step,
+            "loss_baseline": self.loss_baseline,
+            "judged_step": self.judged_step,
+            "hears": self.hears,
+            "successor": self.successor,
+            "slurm": self.slurm.to_wire() if self.slurm else None,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> AttemptView:
+        """Inverse of `to_wire`."""
+        return cls(
+            name=wire["name"],
+            status=AttemptStatus(wire["status"]),
+            detail=wire["detail"],
+            failure_reason=wire["failure_reason"],
+            ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
+            training_since=datetime.fromisoformat(wire["training_since"]) if wire.get("training_since") else None,
+            stopping_since=datetime.fromisoformat(wire["stopping_since"]) if wire.get("stopping_since") else None,
+            first_step=maybe_from_wire(wire["first_step"]),
+            last_step=maybe_from_wire(wire["last_step"]),
+            beat_at=datetime.fromisoformat(wire["beat_at"]) if wire["beat_at"] else None,
+            is_beat_unread=bool(wire.get("is_beat_unread", False)),
+            loss_state=wire["loss_state"],
+            work=wire["work"],
+            step_s=wire.get("step_s"),
+            loss_health=wire.get("loss_health", "unknown"),
+            onset_step=wire.get("onset_step"),
+            healed_step=wire.get("healed_step"),
+            loss_baseline=wire.get("loss_baseline"),
+            judged_step=wire.get("judged_step"),
+            hears=wire.get("hears", ""),
+            successor=wire.get("successor"),
+            slurm=SlurmView.from_wire(wire["slurm"]) if wire.get("slurm") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointView:
+    """One checkpoint, newest first in an observation. `problems` empty means verified; `attempt` wrote it.
+
+    `fenced` is True for one written by an attempt after it had been superseded: never resumed from.
+    """
+
+    step: int
+    root: str
+    manifest: str
+    attempt: str
+    kind: str
+    saved_at: datetime
+    problems: tuple[str, ...] = ()
+    fenced: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "step": self.step,
+            "root": self.root,
+            "manifest": self.manifest,
+            "attempt": self.attempt,
+            "kind": self.kind,
+            "saved_at": self.saved_at.isoformat(),
+            "problems": list(self.problems),
+            "fenced": self.fenced,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> CheckpointView:
+        """Inverse of `to_wire`."""
+        return cls(
+            step=int(wire["step"]),
+            root=wire["root"],
+            manifest=wire["manifest"],
+            attempt=wire["attempt"],
+            kind=wire["kind"],
+            saved_at=datetime.fromisoformat(wire["saved_at"]),
+            problems=tuple(wire["problems"]),
+            fenced=bool(wire["fenced"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyView:
+    """The monitor's answer to the open request."""
+
+    request_id: str
+    outcome: str
+    step: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One look.
+
+    `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else
+    Unknown. `reply` is Known(None) when the mailbox was read and holds no answer yet.
+    `suspicion` is what the ranks' own reports say, read when the Incident needs them.
+    `next_number` is the attempt number a resubmission would take. `has_job` is False for a cluster-only Incident.
+    `best_before` is the furthest step that any earlier attempt of the Job is known to have ended at, or the step to
+    which a later one, or this one, went back on purpose, and
+    `fruitless_before` how many attempts in a row, the newest of them included, ended without passing what had been
+    reached before them; both are read when an attempt has died, so that a Job which dies again right after each
+    "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
+    `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
+    known. `ran` names the newest that was submitted by a person, and those of ours since that have begun.
+    `began_anew` counts the newest attempts of ours in a row that began no further on than the one before them, of
+    those whose first step is known.
+    `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
+    has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
+    On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
+    `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
+    the Incident holds to be broken, as Slurm shows them.
+    `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
+    breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
+    `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits or ours is
+    queued; a queued one's may ask for no protection, and be known by its heartbeats alone.
+    """
+
+    observed_at: datetime
+    has_job: bool
+    paused: bool
+    job_name: str = ""
+    attempt: Maybe[AttemptView] = Unknown("not looked at")
+    checkpoints: Maybe[tuple[CheckpointView, ...]] = Unknown("not needed yet")
+    reply: Maybe[ReplyView | None] = Unknown("nothing asked")
+    suspicion: Maybe[Suspicion] = Unknown("not asked for")
+    new_signals: tuple[Signal, ...] = ()
+    next_number: int = 1
+    best_before: Maybe[int] = Unknown("not needed yet")
+    fruitless_before: int = 0
+    resumed_at: tuple[int | None, ...] = ()
+    ran: tuple[str, ...] = ()
+    began_anew: int = 0
+    began_before: Maybe[int] = Unknown("not needed yet")
+    had_checkpoints: bool = False
+    current: str = ""
+    successor: Maybe[AttemptView] = Unknown("none that is known")
+    nodes: Maybe[NodesSeen] = Unknown("not needed")
+    results: tuple[ActionResult, ...] = ()
+    node: Maybe[NodeView] = Unknown("not about a node")
+    shadow: str = ""
+    breaker: Breaker | None = None
+    breaker_lifted_at: datetime | None = None
+    sibling: Maybe[str] = Unknown("none that is known")
+    gpus: Maybe[int] = Unknown("not looked at")
+    node_count: Maybe[int] = Unknown("not looked at")
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
+        attempt = self.attempt
+        checkpoints = self.checkpoints
+        reply = self.reply
+        return {
+            "observed_at": self.observed_at.isoformat(),
+            "has_job": self.has_job,
+            "paused": self.paused,
+            "job_name": self.job_name,
+            "attempt": maybe_to_wire(Known(attempt.value.to_wire()) if isinstance(attempt, Known) else attempt),
+            "checkpoints": maybe_to_wire(
+                Known([item.to_wire() for item in checkpoints.value]) if isinstance(checkpoints, Known) else checkpoints
+            ),
+            "reply": maybe_to_wire(Known(_reply_to_wire(reply.value)) if isinstance(reply, Known) else reply),
+            "suspicion": maybe_to_wire(
+                Known(self.suspicion.value.to_wire()) if isinstance(self.suspicion, Known) else self.suspicion
+            ),
+            "new_signals": [signal.to_wire() for signal in self.new_signals],
+            "next_number": self.next_number,
+            "best_before": maybe_to_wire(self.best_before),
+            "fruitless_before": self.fruitless_before,
+            "resumed_at": list(self.resumed_at),
+            "ran": list(self.ran),
+            "began_anew": self.began_anew,
+            "began_before": maybe_to_wire(self.began_before),
+            "had_checkpoints": self.had_checkpoints,
+            "current": self.current,
+            "successor": maybe_to_wire(
+                Known(self.successor.value.to_wire()) if isinstance(self.successor, Known) else self.successor
+            ),
+            "nodes": maybe_to_wire(Known(self.nodes.value.to_wire()) if isinstance(self.nodes, Known) else self.nodes),
+            "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
+            "shadow": self.shadow,
+            "breaker": self.breaker.to_wire() if self.breaker else None,
+            "breaker_lifted_at": self.breaker_lifted_at.isoformat() if self.breaker_lifted_at else None,
+            "sibling": maybe_to_wire(self.sibling),
+            "gpus": maybe_to_wire(self.gpus),
+            "node_count": maybe_to_wire(self.node_count),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], *, results: tuple[ActionResult, ...] = ()) -> Observation:
+        """Inverse of `to_wire`, with the last turn's results added."""
+        attempt = maybe_from_wire(wire["attempt"])
+        checkpoints = maybe_from_wire(wire["checkpoints"])
+        reply = maybe_from_wire(wire["reply"])
+        suspicion = maybe_from_wire(wire.get("suspicion") or {"unknown": "not asked for"})
+        successor = maybe_from_wire(wire.get("successor") or {"unknown": "none that is known"})
+        nodes = maybe_from_wire(wire.get("nodes") or {"unknown": "not needed"})
+        node = maybe_from_wire(wire.get("node") or {"unknown": "not about a node"})
+        return cls(
+            observed_at=datetime.fromisoformat(wire["observed_at"]),
+            has_job=bool(wire["has_job"]),
+            paused=bool(wire["paused"]),
+            job_name=wire["job_name"],
+            attempt=Known(AttemptView.from_wire(attempt.value)) if isinstance(attempt, Known) else attempt,
+            checkpoints=Known(tuple(CheckpointView.from_wire(item) for item in checkpoints.value))
+            if isinstance(checkpoints, Known)
+            else checkpoints,
+            reply=Known(_reply_from_wire(reply.value)) if isinstance(reply, Known) else reply,
+            suspicion=Known(Suspicion.from_wire(suspicion.value)) if isinstance(suspicion, Known) else suspicion,
+            new_signals=tuple(Signal.from_wire(item) for item in wire["new_signals"]),
+            next_number=int(wire["next_number"]),
+            best_before=maybe_from_wire(wire["best_before"]),
+            fruitless_before=int(wire["fruitless_before"]),
+            resumed_at=tuple(wire.get("resumed_at", ())),
+            ran=tuple(wire.get("ran", ())),
+            began_anew=int(wire.get("began_anew", 0)),
+            began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
+            had_checkpoints=bool(wire.get("had_checkpoints", False)),
+            current=wire.get("current", ""),
+            successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,
+            nodes=Known(NodesSeen.from_wire(nodes.value)) if isinstance(nodes, Known) else nodes,
+            results=results,
+            node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
+            shadow=str(wire.get("shadow") or ""),
+            breaker=Breaker.from_wire(wire["breaker"]) if wire.get("breaker") else None,
+            breaker_lifted_at=datetime.fromisoformat(wire["breaker_lifted_at"])
+            if wire.get("breaker_lifted_at")
+            else None,
+            sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
+            gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
+            node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),
+        )
+
+
+def _reply_to_wire(reply: ReplyView | None) -> dict[str, Any] | None:
+    if reply is None:
+        return None
+    return {"request_id": reply.request_id, "outcome": reply.outcome, "step": reply.step, "why": reply.why}
+
+
+def _reply_from_wire(wire: Mapping[str, Any] | None) -> ReplyView | None:
+    if wire is None:
+        return None
+    return ReplyView(request_id=wire["request_id"], outcome=wire["outcome"], step=wire["step"], why=wire["why"])
+
+
+def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
+    """On how many nodes the run is, as Slurm says now, else as it was registered."""
+    slurm = seen.value.slurm if isinstance(seen, Known) else None
+    if slurm is not None and (slurm.nodes or slurm.node_count):
+        return Known(len(slurm.nodes) or slurm.node_count)
+    total = sum(count for _, count in job.size.instances)
+    return Known(total) if total else Unknown("on how many nodes it runs is not known")

@@ -1,0 +1,393 @@
+"""What a node's Incident knows, what each finding asks for, and what is done next. Data with sources, and pure.
+
+The health agent's own recommendation wins over the table: AWS's map from Xid to action is internal and may change
+(aws-facts §8). The ladder is reboot, replace, person.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from chalicelib.domain.model.node import NodeRecovery, PastRepair, Platform
+from chalicelib.domain.model.node_findings import Finding, FindingKind
+from chalicelib.domain.model.node_orders import NodeOrder
+from chalicelib.domain.model.node_orders import Rung as Rung
+
+MAX_FINDINGS: Final = 24
+# Source: aws-facts §12 (AWS's own analysis rules): the same signature three times in seven days is a pattern.
+HISTORY: Final = timedelta(days=7)
+PATTERN: Final = 3
+MAX_ORDERS: Final = 3  # of one rung, where nothing tells whether the one before took effect
+# A node that goes down for its repair still writes lines; what it says later it says of the hardware it came back with.
+REPEAT_AFTER: Final = timedelta(minutes=2)
+
+
+class Allowed(StrEnum):
+    """How far a policy lets node repair go (policy field `nodes.repair`)."""
+
+    OFF = "off"  # closed at once, with a line
+    TELL = "tell"
+    REBOOT = "reboot"
+    REPLACE = "replace"
+
+
+class Route(StrEnum):
+    """The way by which a repair is asked for (policy field `nodes.route`; `AUTO` is none of its own)."""
+
+    AUTO = "auto"
+    API = "api"  # BatchRebootClusterNodes, BatchReplaceClusterNodes
+    SLURM_REASON = "slurm_reason"  # state=fail reason="Action:…": HyperPod's own repair carries it out
+    SLURM_REBOOT = "slurm_reboot"  # scontrol reboot
+
+
+class StepState(StrEnum):
+    """What is known of one order to repair."""
+
+    ASKED = "asked"  # decided; whether it went out is not known yet
+    TAKEN = "taken"  # accepted, or found under way
+    DOUBTFUL = "doubtful"  # it may have been taken, or not
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One order to repair. `instance_id` is what stood there when it was decided.
+
+    `disturbed`: the node has been seen away from service since. `back_at`: when it was seen well again.
+    """
+
+    number: int
+    rung: Rung
+    route: Route
+    at: datetime
+    instance_id: str | None = None
+    state: StepState = StepState.ASKED
+    disturbed: bool = False
+    back_at: datetime | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "number": self.number,
+            "rung": self.rung.value,
+            "route": self.route.value,
+            "at": self.at.isoformat(),
+            "instance_id": self.instance_id,
+            "state": self.state.value,
+            "disturbed": self.disturbed,
+            "back_at": self.back_at.isoformat() if self.back_at else None,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Step:
+        """Inverse of `to_wire`."""
+        return cls(
+            number=int(wire["number"]),
+            rung=Rung(wire["rung"]),
+            route=Route(wire["route"]),
+            at=datetime.fromisoformat(wire["at"]),
+            instance_id=wire["instance_id"],
+            state=StepState(wire["state"]),
+            disturbed=bool(wire["disturbed"]),
+            back_at=datetime.fromisoformat(wire["back_at"]) if wire["back_at"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TheirWork:
+    """What somebody else does, or has done, about a node; `at`: when that was seen last, or ended."""
+
+    what: str
+    at: datetime
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"what": self.what, "at": self.at.isoformat()}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> TheirWork:
+        """Inverse of `to_wire`."""
+        return cls(what=wire["what"], at=datetime.fromisoformat(wire["at"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRepair:
+    """What a node's Incident remembers between two looks.
+
+    instance_id   the hardware that the Incident is about: what stood there when it was reported
+    group, logical_id   of its instance, which outlive the instance
+    theirs        what somebody else was seen doing about the node, and when last
+    wanted_at     since when a repair is wanted: the place in the queue for it
+    told          the rules that people have been told of, each once
+    serial        of orders to the agent: a new one is a new order, the same one the same order
+    refusals      orders to the agent that were refused in this phase
+    instance_word, slurm_word   the two states last seen, since `changed_at`
+    cleared_at    when the health agent took back what it had said; None where it has not
+    health_check  number of the deep health check asked for last; `check_seen`: it was seen under way
+    order         the newest that a person gave about the node
+    hardware      marks of the hardware that the Incident is about, as far as they are known (lemons.py)
+    named         those of them that a line named by themselves
+    """
+
+    instance_id: str | None = None
+    group: str = ""
+    logical_id: str | None = None
+    findings: tuple[Finding, ...] = ()
+    steps: tuple[Step, ...] = ()
+    past: tuple[PastRepair, ...] = ()
+    theirs: TheirWork | None = None
+    wanted_at: datetime | None = None
+    told: tuple[str, ...] = ()
+    serial: int = 1
+    refusals: int = 0
+    instance_word: str = ""
+    slurm_word: str = ""
+    changed_at: datetime | None = None
+    cleared_at: datetime | None = None
+    health_check: int = 0
+    check_seen: bool = False
+    order: NodeOrder | None = None
+    hardware: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+
+    @property
+    def waiting_order(self) -> NodeOrder | None:
+        """What a person ordered and no step has done, or is doing, yet."""
+        order = self.order
+        if order is None:
+            return None
+        is_met = any(
+            one.rung.covers(order.rung) and (one.at >= order.at or one.back_at is None or one.back_at >= order.at)
+            for one in self.steps
+        )
+        return None if is_met else order
+
+    @property
+    def step(self) -> Step | None:
+        """The newest order to repair."""
+        return self.steps[-1] if self.steps else None
+
+    def with_step(self, **changes: Any) -> NodeRepair:
+        """The newest order changed."""
+        return dataclasses.replace(self, steps=(*self.steps[:-1], dataclasses.replace(self.steps[-1], **changes)))
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "instance_id": self.instance_id,
+            "group": self.group,
+            "logical_id": self.logical_id,
+            "findings": [one.to_wire() for one in self.findings],
+            "steps": [one.to_wire() for one in self.steps],
+            "past": [one.to_wire() for one in self.past],
+            "theirs": self.theirs.to_wire() if self.theirs else None,
+            "wanted_at": self.wanted_at.isoformat() if self.wanted_at else None,
+            "told": list(self.told),
+            "serial": self.serial,
+            "refusals": self.refusals,
+            "instance_word": self.instance_word,
+            "slurm_word": self.slurm_word,
+            "changed_at": self.changed_at.isoformat() if self.changed_at else None,
+            "cleared_at": self.cleared_at.isoformat() if self.cleared_at else None,
+            "health_check": self.health_check,
+            "check_seen": self.check_seen,
+            "order": self.order.to_wire() if self.order else None,
+            "hardware": list(self.hardware),
+            "named": list(self.named),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> NodeRepair:
+        """Inverse of `to_wire`."""
+        return cls(
+            instance_id=wire["instance_id"],
+            group=wire["group"],
+            logical_id=wire["logical_id"],
+            findings=tuple(Finding.from_wire(one) for one in wire["findings"]),
+            steps=tuple(Step.from_wire(one) for one in wire["steps"]),
+            past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
+            theirs=TheirWork.from_wire(wire["theirs"]) if wire["theirs"] else None,
+            wanted_at=datetime.fromisoformat(wire["wanted_at"]) if wire["wanted_at"] else None,
+            told=tuple(wire["told"]),
+            serial=int(wire["serial"]),
+            refusals=int(wire["refusals"]),
+            instance_word=wire["instance_word"],
+            slurm_word=wire["slurm_word"],
+            changed_at=datetime.fromisoformat(wire["changed_at"]) if wire["changed_at"] else None,
+            cleared_at=datetime.fromisoformat(wire["cleared_at"]) if wire.get("cleared_at") else None,
+            health_check=int(wire["health_check"]),
+            check_seen=bool(wire["check_seen"]),
+            order=NodeOrder.from_wire(wire["order"]) if wire.get("order") else None,
+            hardware=tuple(wire.get("hardware", ())),
+            named=tuple(wire.get("named", ())),
+        )
+
+
+# ---- what each finding asks for --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRung:
+    """One row: where the ladder begins for a kind of finding; None asks for nothing but a line."""
+
+    kind: FindingKind
+    rung: Rung | None
+    source: str
+
+
+FIRST_RUNGS: Final = (
+    FirstRung(
+        kind=FindingKind.AGENT_REPLACE,
+        rung=Rung.REPLACE,
+        source="the health agent's recommendation wins (aws-facts §8)",
+    ),
+    FirstRung(
+        kind=FindingKind.AGENT_REBOOT,
+        rung=Rung.REBOOT,
+        source="the health agent's recommendation wins (aws-facts §8)",
+    ),
+    FirstRung(
+        kind=FindingKind.LEMON,
+        rung=Rung.REPLACE,
+        source="a reboot has not cured it so far; lemon nodes are taken out (arXiv 2410.21680, docs/lemons.md)",
+    ),
+    FirstRung(
+        kind=FindingKind.INSTANCE_FAILED,
+        rung=Rung.REPLACE,
+        source="InstanceStatus Failure: the platform itself has given the instance up (botocore; aws-facts §3.3)",
+    ),
+    FirstRung(
+        kind=FindingKind.XID_REPLACE,
+        rung=Rung.REPLACE,
+        source="rekindle.signatures.xids: every authority that acts replaces (54, 64, 142)",
+    ),
+    FirstRung(
+        kind=FindingKind.XID_REBOOT,
+        rung=Rung.REBOOT,
+        source="rekindle.signatures.xids: reset or reboot; on a managed node a GPU reset is a reboot",
+    ),
+    FirstRung(
+        kind=FindingKind.HARDWARE,
+        rung=Rung.REBOOT,
+        source="a hardware fault without a recommendation: the milder answer first, 1-3 min against 20-30 (§12)",
+    ),
+    FirstRung(
+        kind=FindingKind.DOWN,
+        rung=Rung.REBOOT,
+        source="slurmd does not answer and the instance runs: a reboot takes 1-3 min, replacing 20-30 (aws-facts §12)",
+    ),
+    FirstRung(
+        kind=FindingKind.SUSPECTED,
+        rung=Rung.REBOOT,
+        source="DESIGN §5: the minority rank's node; nothing but the run's own evidence speaks against it",
+    ),
+    FirstRung(
+        kind=FindingKind.OMEN,
+        rung=None,
+        source="rekindle.signatures.xids: leave alone, monitor or restart the application; no node action",
+    ),
+)
+_FIRST: Final = {row.kind: row for row in FIRST_RUNGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureWord:
+    """One row: what an instance's failure message says, and whether one more replacement may help."""
+
+    word: str
+    text: str
+    once_more: bool
+    source: str
+
+
+FAILURE_WORDS: Final = (
+    FailureWord(
+        word="capacity",
+        text="sufficient capacity",
+        once_more=False,
+        source="aws-facts §3.3: capacity failures are not cured by retrying; suspect AZ, subnet or TrainingPlanArn",
+    ),
+    FailureWord(
+        word="capacity",
+        text="insufficientinstancecapacity",
+        once_more=False,
+        source="aws-facts §3.3, EC2's own code",
+    ),
+    FailureWord(
+        word="efa",
+        text="efa health check",
+        once_more=True,
+        source="aws-facts §3.3: EFA failures are often transient and a second replacement works",
+    ),
+)
+
+
+def failure_word(message: str) -> FailureWord | None:
+    """What the message of an instance in Failure says; None where we have no row for it."""
+    said = message.lower()
+    return next((row for row in FAILURE_WORDS if row.text in said), None)
+
+
+def leading(findings: tuple[Finding, ...]) -> Finding | None:
+    """The finding that the repair is about: the strongest by FIRST_RUNGS, the newest among equals."""
+    rank = {row.kind: index for index, row in enumerate(FIRST_RUNGS)}
+    return min(reversed(findings), key=lambda one: rank[one.kind], default=None)
+
+
+def first_rung(kind: FindingKind) -> Rung | None:
+    """Where the ladder begins."""
+    return _FIRST[kind].rung
+
+
+def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetime) -> tuple[Rung | None, str]:
+    """The next rung and why; None: a person, or nothing at all."""
+    if repair.waiting_order is not None:
+        return repair.waiting_order.rung, repair.waiting_order.said
+    step, lead = repair.step, leading(findings)
+    if step is not None:
+        if repair.order is not None and (lead is None or first_rung(lead.kind) is None):
+            return None, "what was ordered is done, and nothing that was found asks for more"
+        if step.rung is Rung.REBOOT:
+            was = "no reboot was possible" if step.state is StepState.REFUSED else "it was rebooted"
+            return Rung.REPLACE, f"{was} in this Incident"
+        return None, "it was replaced in this Incident"
+    if lead is None or first_rung(lead.kind) is None:
+        return None, "nothing that was found asks for a repair"
+    recent = [one for one in repair.past if now - one.at < HISTORY]
+    if len(recent) >= PATTERN:
+        return None, f"it was repaired {len(recent)} times in {HISTORY.days} days: a pattern that repairs do not cure"
+    lemon = next((one for one in findings if one.kind is FindingKind.LEMON), None)
+    if first_rung(lead.kind) is Rung.REBOOT and lemon is not None:
+        return Rung.REPLACE, lemon.said
+    if first_rung(lead.kind) is Rung.REBOOT and any(
+        one.rung == Rung.REBOOT and one.instance_id in (None, repair.instance_id) for one in recent
+    ):
+        return Rung.REPLACE, "it was rebooted for a fault in the last days, and has one again"
+    return first_rung(lead.kind), lead.said
+
+
+def within(rung: Rung, allowed: Allowed) -> bool:
+    """The policy lets repair go so far."""
+    return allowed is Allowed.REPLACE or (allowed is Allowed.REBOOT and rung is Rung.REBOOT)
+
+
+def route_of(wanted: Route, rung: Rung, platform: Platform, recovery: NodeRecovery) -> Route | None:
+    """How to ask for `rung`; None: nobody can do that there.
+
+    Source: aws-facts §3.2: with NodeRecovery None nobody acts on a hand-written reason, so only the APIs repair;
+    without HyperPod there are no such APIs, and Slurm itself can only reboot.
+    """
+    if platform is Platform.HYPERPOD:
+        if wanted is Route.SLURM_REBOOT and rung is Rung.REBOOT:
+            return Route.SLURM_REBOOT
+        if wanted is Route.SLURM_REASON and recovery is NodeRecovery.AUTOMATIC:
+            return Route.SLURM_REASON
+        return Route.API
+    if rung is Rung.REBOOT and wanted is not Route.API:
+        return Route.SLURM_REBOOT
+    return None

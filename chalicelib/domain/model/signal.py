@@ -1,0 +1,150 @@
+"""A Signal is one normalised observation, whatever its source. Ingest makes them; Incidents collect them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from rekindle.signatures.faults import FaultClass
+
+MAX_SUMMARY_CHARS = 400  # one line in a timeline; longer text belongs into evidence
+MAX_EVIDENCE_BYTES = 4096  # keeps an Incident with a full inbox far below DynamoDB's 400 KB item limit
+
+
+class SignalSource(StrEnum):
+    """Where an observation came from (DESIGN §4)."""
+
+    SAGEMAKER = "aws.sagemaker"
+    CLOUDWATCH = "aws.cloudwatch"
+    EC2 = "aws.ec2"
+    HEALTH = "aws.health"
+    LOGS = "aws.logs"
+    MONITOR = "rekindle.monitor"
+    AGENT = "rekindle.agent"
+    SWEEP = "rekindle.sweep"
+    OPERATOR = "rekindle.operator"
+    WEBHOOK = "rekindle.webhook"
+
+
+class SignalKind(StrEnum):
+    """What was observed. Closed: a new kind needs a row in the playbook tables."""
+
+    # SageMaker
+    TRAINING_JOB_STATE = "training_job_state"
+    CLUSTER_STATE = "cluster_state"
+    NODE_HEALTH = "node_health"
+    CLUSTER_EVENT = "cluster_event"
+    # CloudWatch, logs, health, EC2
+    ALARM = "alarm"
+    AGENT_LOG_FAULT = "health_agent_log"
+    TRAINING_LOG = "training_log"
+    HEALTH_NOTICE = "health_notice"
+    SPOT_INTERRUPTION = "spot_interruption"
+    REBALANCE = "rebalance_recommendation"
+    INSTANCE_STATE = "instance_state"
+    CAPACITY_ENDING = "capacity_ending"
+    # the monitor in the training process
+    MONITOR_STARTED = "monitor_started"
+    NON_FINITE = "non_finite"
+    LOSS_SPIKE = "loss_spike"
+    DIVERGENCE = "divergence"
+    LOSS_RECOVERED = "loss_recovered"
+    THROUGHPUT = "throughput"
+    STALL = "stall"
+    PROGRESS_RESUMED = "progress_resumed"
+    SAVE_FAILED = "save_failed"
+    CHECKPOINT_REPLY = "checkpoint_reply"
+    MONITOR_FINISHED = "monitor_finished"
+    # the agent on a Slurm head node
+    SLURM_JOB = "slurm_job"
+    NODE_STATE = "node_state"
+    AGENT_NEWS = "agent_news"
+    ORDER_ANSWERED = "order_answered"
+    # an Incident, about a node that it suspects
+    NODE_SUSPECT = "node_suspect"
+    # the sweep
+    STATE_REREAD = "state_reread"
+    JOB_MISSING = "job_missing"
+    SILENT = "silent"
+    # people
+    ORDER_CHECKPOINT = "order_checkpoint"
+    ORDER_RESUBMIT = "order_resubmit"
+    ORDER_CANCEL = "order_cancel"
+    ORDER_STOP = "order_stop"
+    ORDER_NODE = "order_node"  # reboot or replace a node: evidence `do`
+    ORDER_APPROVAL = "order_approval"  # an answer to an Approval: evidence `approval_id`, `answer`, `who`, `comment`
+    # other people's monitoring, over a webhook
+    EXTERNAL_ALERT = "external_alert"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One observation.
+
+    `occurred_at` is the source's own time (aware UTC), never "now".
+    `dedupe_key` is equal for every delivery of the same fact and differs between facts; at most 200 characters.
+    `attempt` is the platform's own name of the attempt (a TrainingJobName), where the source names one.
+    `fault` is what this observation alone suggests; None where it is only news.
+    `triggers` is False for observations that may join an open Incident but must never open one.
+    `evidence` is small JSON (see MAX_EVIDENCE_BYTES).
+    """
+
+    kind: SignalKind
+    source: SignalSource
+    occurred_at: datetime
+    dedupe_key: str
+    summary: str
+    job_id: str | None = None
+    attempt: str | None = None
+    cluster: str | None = None
+    node: str | None = None
+    fault: FaultClass | None = None
+    triggers: bool = True
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form, used in step results, the inbox and replay."""
+        return {
+            "kind": self.kind.value,
+            "source": self.source.value,
+            "occurred_at": self.occurred_at.isoformat(),
+            "dedupe_key": self.dedupe_key,
+            "summary": self.summary,
+            "job_id": self.job_id,
+            "attempt": self.attempt,
+            "cluster": self.cluster,
+            "node": self.node,
+            "fault": self.fault.value if self.fault else None,
+            "triggers": self.triggers,
+            "evidence": dict(self.evidence),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Signal:
+        """Inverse of `to_wire`. Only for data that we wrote ourselves."""
+        return cls(
+            kind=SignalKind(wire["kind"]),
+            source=SignalSource(wire["source"]),
+            occurred_at=datetime.fromisoformat(wire["occurred_at"]),
+            dedupe_key=wire["dedupe_key"],
+            summary=wire["summary"],
+            job_id=wire.get("job_id"),
+            attempt=wire.get("attempt"),
+            cluster=wire.get("cluster"),
+            node=wire.get("node"),
+            fault=FaultClass(wire["fault"]) if wire.get("fault") else None,
+            triggers=bool(wire.get("triggers", True)),
+            evidence=dict(wire.get("evidence") or {}),
+        )
+
+
+def ended_job_key(name: str, status: str) -> str:
+    """The dedupe key of "training job `name` has ended as `status`", whoever noticed it: event or sweep.
+
+    A job's name is unique in its account and Region for ever and it ends once (aws-facts §6), so nothing else is
+    needed to tell two such facts apart.
+    """
+    return f"training-job-ended:{name}:{status}"

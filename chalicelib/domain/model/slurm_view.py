@@ -1,0 +1,158 @@
+"""What decisions need to know of a Slurm job, beside what every platform tells, and of the nodes it ran on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+
+# slurmctld says when a job was submitted to the second, and never says it otherwise for the same start.
+ANOTHER_RUN: Final = timedelta(minutes=10)
+# How long an order to stop may wait for its agent. One that is carried out later could meet a run that has recovered by
+# itself; where the stop is still wanted then, it is decided, and ordered, anew.
+STOP_VALID: Final = timedelta(seconds=60)
+
+
+class Submission(StrEnum):
+    """How a new attempt is started."""
+
+    CLONE = "clone"  # a copy of the platform's own record of the old one (SageMaker)
+    REQUEUE = "requeue"  # the same Slurm job again
+    SUBMIT = "submit"  # the same script as a new Slurm job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmView:
+    """One start of one Slurm job.
+
+    `state` is Slurm's own; `pending_reason` its own word for why a job waits. `held`: it stays in the queue until it is
+    released. `is_known`: slurmctld still knows the job, so that it can be requeued. `has_spec`: what is needed to
+    submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new start can be
+    told by a message where to resume. `has_auto_resume` is None where the script could not be read. `dependents` counts
+    the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so. `node_count` is how
+    many nodes it has, or asks for at least; `min_nodes` how few its own comment says that it can do with.
+    """
+
+    slurm_job: int
+    restart: int = 0
+    state: SlurmState = SlurmState.UNKNOWN
+    nodes: tuple[str, ...] = ()
+    is_requeueable: bool = False
+    is_known: bool = True
+    held: bool = False
+    has_auto_resume: bool | None = None
+    cannot_resubmit: tuple[str, ...] = ()
+    has_spec: bool = False
+    has_mailbox: bool = False
+    pending_reason: str = ""
+    ended_by: EndedBy = EndedBy.UNKNOWN
+    requeued_by: EndedBy = EndedBy.UNKNOWN
+    dependents: int = 0
+    exclude: tuple[str, ...] = ()
+    submitted_at: datetime | None = None
+    node_count: int = 0
+    min_nodes: int | None = None
+
+    @property
+    def is_queued(self) -> bool:
+        """It waits in Slurm's queue: nothing of it runs."""
+        return self.state is SlurmState.PENDING
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "slurm_job": self.slurm_job,
+            "restart": self.restart,
+            "state": self.state.value,
+            "nodes": list(self.nodes),
+            "is_requeueable": self.is_requeueable,
+            "is_known": self.is_known,
+            "held": self.held,
+            "has_auto_resume": self.has_auto_resume,
+            "cannot_resubmit": list(self.cannot_resubmit),
+            "has_spec": self.has_spec,
+            "has_mailbox": self.has_mailbox,
+            "pending_reason": self.pending_reason,
+            "ended_by": self.ended_by.value,
+            "requeued_by": self.requeued_by.value,
+            "dependents": self.dependents,
+            "exclude": list(self.exclude),
+            "submitted_at": self.submitted_at.isoformat() if self.submitted_at else None,
+            "node_count": self.node_count,
+            "min_nodes": self.min_nodes,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> SlurmView:
+        """Inverse of `to_wire`."""
+        return cls(
+            slurm_job=int(wire["slurm_job"]),
+            restart=int(wire["restart"]),
+            state=SlurmState(wire["state"]),
+            nodes=tuple(wire["nodes"]),
+            is_requeueable=bool(wire["is_requeueable"]),
+            is_known=bool(wire["is_known"]),
+            held=bool(wire["held"]),
+            has_auto_resume=wire["has_auto_resume"],
+            cannot_resubmit=tuple(wire["cannot_resubmit"]),
+            has_spec=bool(wire["has_spec"]),
+            has_mailbox=bool(wire["has_mailbox"]),
+            pending_reason=wire["pending_reason"],
+            ended_by=EndedBy(wire["ended_by"]),
+            requeued_by=EndedBy(wire["requeued_by"]),
+            dependents=int(wire["dependents"]),
+            exclude=tuple(wire.get("exclude", ())),
+            submitted_at=datetime.fromisoformat(wire["submitted_at"]) if wire.get("submitted_at") else None,
+            node_count=int(wire.get("node_count", 0)),
+            min_nodes=wire.get("min_nodes"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadNode:
+    """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
+
+    `instance_id` is the machine behind the name at that time: a repaired node may keep its name. `is_away`: all that is
+    known against it is that Slurm cannot reach it, which is over once Slurm can.
+    """
+
+    node: str
+    why: str
+    instance_id: str | None = None
+    is_away: bool = False
+    is_told: bool = False
+    is_cordoned: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "node": self.node,
+            "why": self.why,
+            "instance_id": self.instance_id,
+            "is_away": self.is_away,
+            "is_told": self.is_told,
+            "is_cordoned": self.is_cordoned,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> BadNode:
+        """Inverse of `to_wire`."""
+        return cls(
+            node=wire["node"],
+            why=wire["why"],
+            instance_id=wire["instance_id"],
+            is_away=bool(wire.get("is_away", False)),
+            is_told=bool(wire["is_told"]),
+            is_cordoned=bool(wire.get("is_cordoned", False)),
+        )
+
+
+def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:
+    """Slurm's numbers begin anew where a cluster is made anew under its old name: this start has the name of the Job's
+    first one, and is somebody else's. Nothing of the old Job's is done to it, and it gets nothing of the old Job's.
+    """
+    return name == job_id and submitted_at is not None and submitted_at - created_at > ANOTHER_RUN

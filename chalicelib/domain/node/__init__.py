@@ -1,0 +1,1 @@
+"""What a node's Incident remembers and how many nodes may be in repair. Pure."""

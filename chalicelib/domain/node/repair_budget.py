@@ -1,0 +1,88 @@
+"""How much of a cluster, and of one instance group, may be in repair: at once by share, in a day by number. Pure.
+
+A group is the smaller of the two bounds: an image or a driver that is wrong takes one group, and its nodes fail alike.
+A node whose group nobody knows (plain Slurm) has the cluster's bounds alone. Both are counted from the Incidents
+themselves (services.nodes), so that nothing has to be given back after a crash.
+"""
+
+from __future__ import annotations
+
+from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.model.node import InstanceState, Load
+from chalicelib.domain.model.node_findings import FindingKind
+from chalicelib.domain.model.repair import leading
+from chalicelib.domain.node.memory import findings_about_now, instance_seen, repair_of, view_of, waiting_order
+from chalicelib.domain.policy.document import Policy
+
+MANY_DOWN = 3  # fewer may well be down by chance
+
+
+def room_for(total: int, percent: float) -> int:
+    """How many of so many nodes may be in repair at once: the share, rounded down, but always one."""
+    return max(1, int(total * percent / 100))
+
+
+def day_spent(look: Look, load: Load) -> tuple[str, str] | None:
+    """The rule and the reason, where so many were repaired within 24 hours that a person is to look."""
+    policy, group = look.policy, repair_of(look).group
+    if load.last_day >= policy.budgets.max_repairs_per_day:
+        return "node.day_limit", f"{load.last_day} repairs in this cluster within 24 h: something else is wrong there."
+    if load.group_last_day is not None and load.group_last_day >= policy.budgets.max_group_repairs_per_day:
+        return (
+            "node.group_day_limit",
+            f"{load.group_last_day} repairs in group {group} within 24 h: something else is wrong with it.",
+        )
+    return None
+
+
+def no_room(look: Look, load: Load) -> tuple[str, str] | None:
+    """The rule and the reason, while as many are in repair, or wanted to be before this one, as the policy allows."""
+    policy, view, group = look.policy, view_of(look), repair_of(look).group
+    room = room_for(view.total, policy.budgets.max_nodes_in_repair_percent)
+    if load.ahead >= room:
+        reason = f"{load.ahead} nodes are before it, and the policy allows {room} of {view.total} at once"
+        return "node.full", reason
+    if load.last_day + load.booked >= policy.budgets.max_repairs_per_day:
+        reason = f"{load.last_day} repairs in this cluster within 24 h, and {load.booked} are booked before it"
+        return "node.full", f"{reason}: the policy allows {policy.budgets.max_repairs_per_day}"
+    if load.group_ahead is None or view.group_total is None:
+        return None
+    room = room_for(view.group_total, policy.budgets.max_group_in_repair_percent)
+    if load.group_ahead < room:
+        if (load.group_last_day or 0) + load.group_booked < policy.budgets.max_group_repairs_per_day:
+            return None
+        reason = (
+            f"{load.group_last_day} repairs in group {group} within 24 h, and {load.group_booked} are booked before"
+        )
+        return "node.group_full", f"{reason} it: the policy allows {policy.budgets.max_group_repairs_per_day}"
+    reason = f"{load.group_ahead} nodes of group {group} are before it, and the policy allows {room} of "
+    return "node.group_full", f"{reason}{view.group_total} at once"
+
+
+def are_many(down: int, total: int, policy: Policy) -> bool:
+    """More of a cluster's nodes are down for Slurm at once than may be in repair at once."""
+    return down >= MANY_DOWN and down > room_for(total, policy.budgets.max_nodes_in_repair_percent)
+
+
+def are_many_down(look: Look) -> bool:
+    """The same, of a node's Incident."""
+    view = view_of(look)
+    return are_many(view.down, view.total, look.policy)
+
+
+def many_down(look: Look) -> str | None:
+    """Slurm cannot reach a good part of its nodes at once: the network, or slurmctld, is at fault until HyperPod says
+    the same of this one. The reason why nothing is done about it; None where something may be.
+    """
+    view, instance = view_of(look), instance_seen(look)
+    lead = leading(findings_about_now(look))
+    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(look) is not None:
+        return None
+    if not are_many_down(look):
+        return None
+    if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
+        return None
+    return (
+        f"{view.down} of {view.total} nodes are down for Slurm at once: the network or the controller is suspected, "
+        "and no single node before HyperPod says the same of it"
+    )

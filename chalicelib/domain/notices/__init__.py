@@ -1,0 +1,1 @@
+"""Channels, alert sources and chat threads as data. Pure."""

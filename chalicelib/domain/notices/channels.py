@@ -1,0 +1,259 @@
+"""Whom notices go to, as data: the channels document, `/<stage>/channels` in Parameter Store (docs/notifications.md).
+
+A document names channels and routes. It never holds a secret, only the names of secrets: fields that end in `_secret`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import time
+from enum import StrEnum
+from typing import Final
+
+from chalicelib.domain.model.errors import InvalidSettings
+from chalicelib.domain.model.urgency import Severity
+from chalicelib.domain.policy.readers import (
+    ENDS_SECRET,
+    a_flag,
+    a_list,
+    a_name,
+    a_text,
+    a_word,
+    an_object,
+    only,
+    texts,
+    words,
+)
+
+MAX_CHANNELS: Final = 32
+MAX_ROUTES: Final = 64
+_CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
+
+
+class ChannelKind(StrEnum):
+    """How a channel speaks."""
+
+    WEBHOOK = "webhook"  # signed CloudEvents over HTTPS
+    SLACK = "slack"
+    APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and whatever else Apprise has a word for
+
+
+class Told(StrEnum):
+    """What a channel can be sent; the values of ports.NoticeKind."""
+
+    NEWS = "news"
+    APPROVAL = "approval"
+    CHANGE = "change"
+
+
+class Day(StrEnum):
+    """Days of the week, Monday first as `datetime.weekday()` counts them."""
+
+    MON = "mon"
+    TUE = "tue"
+    WED = "wed"
+    THU = "thu"
+    FRI = "fri"
+    SAT = "sat"
+    SUN = "sun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """The fields of one kind of channel: `True` where one is needed. `wants` is what it gets unless it says."""
+
+    texts: Mapping[str, bool] = field(default_factory=dict)
+    lists: Mapping[str, bool] = field(default_factory=dict)
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    wants: tuple[Told, ...] = (Told.NEWS, Told.APPROVAL)
+
+
+KINDS: Final[Mapping[ChannelKind, Fields]] = {
+    ChannelKind.WEBHOOK: Fields(
+        texts={"url": True, "signing_secret": True, "older_signing_secret": False}, flags={"private": False}
+    ),
+    # `channel` is Slack's own id of a channel (C…); the app's token and signing secret are secrets (docs/slack.md).
+    ChannelKind.SLACK: Fields(
+        texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False, "console_url": False},
+        lists={"users": False, "groups": False, "channels": False},
+        wants=(Told.NEWS, Told.APPROVAL, Told.CHANGE),
+    ),
+    # The whole address is the secret: with Apprise tokens and passwords are a part of it.
+    ChannelKind.APPRISE: Fields(texts={"url_secret": True}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelConfig:
+    """One channel. `texts`, `lists` and `flags` hold the fields of its kind (KINDS) that were given."""
+
+    name: str
+    kind: ChannelKind
+    wants: tuple[Told, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    flags: Mapping[str, bool] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """A text field, empty where it was not given."""
+        return self.texts.get(name, "")
+
+    def secret_names(self) -> tuple[str, ...]:
+        """The names of all secrets that it uses."""
+        return tuple(value for name, value in sorted(self.texts.items()) if name.endswith(ENDS_SECRET))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hours:
+    """A span of the day in a time zone's own clock. One that ends before it starts goes over midnight.
+
+    `days` are those on which the span begins.
+    """
+
+    zone: str
+    start: time
+    end: time
+    days: tuple[Day, ...] = tuple(Day)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Notices that fit all of it go to the channels `to`. Empty `jobs`, `clusters` and `told` fit everything.
+
+    `jobs` and `clusters` are patterns with * and ?. `outside` turns `hours` round: the route holds outside of them.
+    """
+
+    to: tuple[str, ...]
+    severity: Severity = Severity.INFO
+    jobs: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    told: tuple[Told, ...] = ()
+    hours: Hours | None = None
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """The whole document. `problems` are what is wrong with it, `broken` the names of channels that cannot be used."""
+
+    channels: Mapping[str, ChannelConfig] = field(default_factory=dict)
+    routes: tuple[Route, ...] = ()
+    problems: tuple[InvalidSettings, ...] = ()
+    broken: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Channels:
+        """Read a document in which nothing is wrong.
+
+        Raises:
+            InvalidSettings: names the field that is missing, wrong or not known.
+        """
+        found = cls.usable(wire)
+        if found.problems:
+            raise found.problems[0]
+        return found
+
+    @classmethod
+    def usable(cls, wire: object) -> Channels:
+        """What can be used of a document: one wrong channel or route keeps nobody else from being told.
+
+        Raises:
+            InvalidSettings: it is no such document at all.
+        """
+        body = an_object(wire, "channels document")
+        only(body, "", ("channels", "routes"))
+        given = an_object(body.get("channels", {}), "channels")
+        if len(given) > MAX_CHANNELS:
+            raise InvalidSettings("channels", f"at most {MAX_CHANNELS}")
+        listed = a_list(body.get("routes", []), "routes")
+        if len(listed) > MAX_ROUTES:
+            raise InvalidSettings("routes", f"at most {MAX_ROUTES}")
+        problems: list[InvalidSettings] = []
+        channels: dict[str, ChannelConfig] = {}
+        routes: list[Route] = []
+        for name, one in given.items():
+            try:
+                channels[name] = _channel(name, one)
+            except InvalidSettings as err:
+                problems.append(err)
+        for number, one in enumerate(listed):
+            try:
+                routes.append(_route(one, f"routes.{number}", given))
+            except InvalidSettings as err:
+                problems.append(err)
+        return cls(
+            channels=channels,
+            routes=tuple(routes),
+            problems=tuple(problems),
+            broken=frozenset(given) - frozenset(channels),
+        )
+
+
+def _channel(name: str, wire: object) -> ChannelConfig:
+    at = f"channels.{name[:80]}"
+    a_name(name, at)
+    body = an_object(wire, at)
+    kind = a_word(body.get("kind"), f"{at}.kind", ChannelKind)
+    fields = KINDS[kind]
+    only(body, at, ("kind", "wants", *fields.texts, *fields.lists, *fields.flags))
+    for known in (fields.texts, fields.lists, fields.flags):
+        for needed in (one for one, is_needed in known.items() if is_needed and one not in body):
+            raise InvalidSettings(f"{at}.{needed}", "missing")
+    given = {one: a_text(body[one], f"{at}.{one}") for one in fields.texts if one in body}
+    for one, value in given.items():
+        if one.endswith(ENDS_SECRET):
+            a_name(value, f"{at}.{one}")
+    wants = words(body["wants"], f"{at}.wants", Told) if "wants" in body else fields.wants
+    return ChannelConfig(
+        name=name,
+        kind=kind,
+        wants=wants,
+        texts=given,
+        lists={one: texts(body[one], f"{at}.{one}") for one in fields.lists if one in body},
+        flags={one: a_flag(body[one], f"{at}.{one}") for one in fields.flags if one in body},
+    )
+
+
+def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:
+    body = an_object(wire, at)
+    only(body, at, ("to", "severity", "jobs", "clusters", "told", "hours", "outside"))
+    to = texts(body.get("to"), f"{at}.to")
+    if not to:
+        raise InvalidSettings(f"{at}.to", "names no channel")
+    for name in to:
+        if name not in channels:
+            raise InvalidSettings(f"{at}.to", f"{name[:80]!r} is not one of the channels")
+    if "outside" in body and "hours" not in body:
+        raise InvalidSettings(f"{at}.hours", "missing, beside `outside`")
+    return Route(
+        to=to,
+        severity=a_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
+        jobs=texts(body.get("jobs", []), f"{at}.jobs"),
+        clusters=texts(body.get("clusters", []), f"{at}.clusters"),
+        told=words(body.get("told", []), f"{at}.told", Told),
+        hours=_hours(body["hours"], f"{at}.hours") if "hours" in body else None,
+        outside=a_flag(body.get("outside", False), f"{at}.outside"),
+    )
+
+
+def _hours(wire: object, at: str) -> Hours:
+    body = an_object(wire, at)
+    only(body, at, ("zone", "start", "end", "days"))
+    days = words(body["days"], f"{at}.days", Day) if "days" in body else tuple(Day)
+    if not days:
+        raise InvalidSettings(f"{at}.days", "names no day")
+    zone = a_text(body.get("zone", "UTC"), f"{at}.zone")
+    if not re.fullmatch(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", zone):
+        raise InvalidSettings(f"{at}.zone", "is not the name of a time zone, such as Europe/Zurich")
+    return Hours(
+        zone=zone, start=_time(body.get("start"), f"{at}.start"), end=_time(body.get("end"), f"{at}.end"), days=days
+    )
+
+
+def _time(value: object, at: str) -> time:
+    found = _CLOCK.fullmatch(a_text(value, at))
+    if found is None:
+        raise InvalidSettings(at, "must be a time of day such as 08:30")
+    return time(int(found[1]), int(found[2]))

@@ -1,0 +1,1 @@
+"""What the user allows: the policy document, its fields and groups, the playbooks. Pure."""

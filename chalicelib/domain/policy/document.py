@@ -1,0 +1,147 @@
+"""What the user allows. A validated document; every Decision names the version it used.
+
+A document is JSON; a missing key takes the built-in value, an unknown key is an error (a misspelt limit must not be
+silently ignored). Durations are seconds on the wire and timedelta inside. Each field is declared once, here or in
+policy_groups.py; docs/policy.md and docs/policy.schema.json are written from the declarations by infra/policy_docs.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from chalicelib.domain.model.errors import InvalidPolicy
+from chalicelib.domain.policy.fields import (
+    Exactly,
+    FieldSpec,
+    Flag,
+    Group,
+    Rows,
+    Text,
+    below,
+    declared,
+    group,
+    read_record,
+    specs,
+    write_record,
+)
+from chalicelib.domain.policy.groups import Approvals, BreakerLimits, Budgets, Loss, Nodes, Resubmission, Timing
+from chalicelib.domain.policy.guard_rules import Window
+from chalicelib.domain.policy.playbook_overrides import PlaybookTable
+from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook
+from rekindle.signatures.faults import FaultClass
+
+SCHEMA: Final = 1
+# Fields that bound each other, as paths in the document: the first must not exceed the second.
+NOT_ABOVE: Final = (
+    ("timing.hang_deadline_s", "timing.checkpoint_deadline_s"),
+    ("timing.look_min_s", "timing.look_max_s"),
+    ("nodes.look_min_s", "nodes.look_max_s"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Limits, waits and playbooks, by group. The built-in policy is `Policy()`."""
+
+    schema: int = declared(SCHEMA, Exactly(SCHEMA), "version of this format")
+    name: str = declared("default", Text(1, 64), "what people call it; the name under which it is stored")
+    version: str = declared(
+        "builtin", Text(1, 64), "left out, it is a hash of the content, so equal content is equal policy"
+    )
+    shadow: bool = declared(False, Flag(), "decide and tell, do nothing")
+    budgets: Budgets = group(Budgets)
+    timing: Timing = group(Timing)
+    resubmission: Resubmission = group(Resubmission)
+    loss: Loss = group(Loss)
+    nodes: Nodes = group(Nodes)
+    approvals: Approvals = group(Approvals)
+    breaker: BreakerLimits = group(BreakerLimits)
+    windows: tuple[Window, ...] = declared((), Rows(Window), "at what hours which steps are held")
+    playbooks: tuple[Playbook, ...] = declared(PLAYBOOKS, PlaybookTable(), "what is done first about each fault")
+
+    def playbook(self, fault: FaultClass) -> Playbook:
+        """The row for `fault`. Total: every fault class has one."""
+        return next(row for row in self.playbooks if row.fault is fault)
+
+    def deadline(self, row: Playbook) -> timedelta:
+        """How long an emergency checkpoint may take under `row`."""
+        match row.deadline:
+            case Deadline.SHORT:
+                return self.timing.hang_deadline
+            case Deadline.FULL:
+                return self.timing.checkpoint_deadline
+            case Deadline.NONE:
+                return timedelta(0)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The document, complete; `from_wire` gives the same Policy back."""
+        return write_record(self)
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Policy:
+        """Read a complete or partial document.
+
+        Raises:
+            InvalidPolicy: names the first field that is wrong, unknown or out of range.
+        """
+        policy = read_record(cls, "", wire)
+        for field, problem in contradictions(policy):
+            raise InvalidPolicy(field, problem)
+        return policy if "version" in wire else dataclasses.replace(policy, version=content_version(policy))
+
+
+def content_version(policy: Policy) -> str:
+    """A short hash of what the policy says, whatever it is called."""
+    body = policy.to_wire()
+    body.pop("version")
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return "sha-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Fields that cannot both count, each with what is wrong; every single one is in its range."""
+    values = flat(policy.to_wire())
+    for low, high in NOT_ABOVE:
+        if values[low] > values[high]:
+            yield low, f"is {values[low]} and must not exceed {high}, which is {values[high]}"
+
+
+def every_field() -> Iterator[tuple[str, FieldSpec]]:
+    """Every field of a document outside of its lists and tables, by its path there."""
+    for spec in specs(Policy):
+        if isinstance(spec.kind, Group):
+            for inner in specs(spec.kind.record):
+                yield below(spec.key, inner.key), inner
+        else:
+            yield spec.key, spec
+
+
+def flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document's values by path, `budgets.max_attempts`; a list is one value."""
+    return dict(_flat("", document))
+
+
+def overlaid(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`document` with the values of `changes` in place of its own, group by group; a list is replaced whole."""
+    merged = dict(document)
+    for key, value in changes.items():
+        own = merged.get(key)
+        merged[key] = overlaid(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(below(path, str(name)), inner)
+    else:
+        yield path, value
+
+
+DEFAULT_POLICY: Final = Policy()

@@ -1,0 +1,70 @@
+"""What a person should do after an Incident, from what its record shows. Pure. One line each, Markdown."""
+
+from __future__ import annotations
+
+from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.reporting.ledger import IncidentLedger
+from chalicelib.domain.reporting.markdown import plain
+from rekindle.signatures.faults import FaultClass
+
+# What the fault itself asks of people once the run is back. Source: DESIGN §5, the playbooks.
+AFTERWARDS = {
+    FaultClass.SOFTWARE_CRASH: "Find the cause in the run's own log: the same crash at the same step stops the run.",
+    FaultClass.OUT_OF_MEMORY: "Give the run more memory or a smaller batch: one new start is all it gets.",
+    FaultClass.HANG: "Read the ranks' stacks, which the mailbox keeps, and watch the host that was suspected.",
+    FaultClass.NON_FINITE: "Look into the data that was skipped, and into the rank that was bad first.",
+    FaultClass.LOSS_SPIKE: "Look into the data that was skipped; a spike at other data points to the learning rate.",
+    FaultClass.DIVERGENCE: "Decide whether to change hyperparameters: skipping data does not cure a divergence.",
+    FaultClass.NODE_HARDWARE: "Check that the node was replaced or repaired before it is used again.",
+    FaultClass.NODE_LOST: "Check that the node came back or was replaced.",
+    FaultClass.PLANNED_END: "Check that capacity lasts for the rest of the run.",
+    FaultClass.BAD_CHECKPOINT: "Find out why a checkpoint was damaged; it is marked, not deleted.",
+    FaultClass.THROUGHPUT_DROP: "Find the slow rank's host; nothing was done about it.",
+}
+
+
+def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
+    """In order of importance; never empty."""
+    lines: list[str] = []
+    job = plain(incident.job_id or "JOB")
+    if incident.phase is Phase.HANDED_OVER:
+        lines.append(
+            f"Decide about the run: it was left to a person (by rule {plain(incident.outcome)}). Then, for a new "
+            f"start: rekindle resubmit {job}."
+        )
+    elif incident.closed_at is None:
+        lines.append(f"It is still open: rekindle show {plain(incident.incident_id)}.")
+    if incident.fault in AFTERWARDS:
+        lines.append(AFTERWARDS[incident.fault])
+    lines += [f"Node {plain(node.node)}: see its own Incident, and the lemon ledger." for node in incident.bad_nodes]
+    lines += [f"The data of steps {one.from_step} to {one.to_step - 1} was left out." for one in incident.skips]
+    ask = incident.ask
+    if ask is not None and ask.outcome not in (None, "saved"):
+        lines.append(
+            f"The emergency checkpoint did not come ({plain(ask.outcome)}: {plain(ask.why or 'no reason given')})."
+        )
+    lines += _about_saving(ledger)
+    for hold in incident.holds:
+        if hold.guard in (Guard.WINDOW, Guard.BREAKER, Guard.REPAIR_BUDGET, Guard.APPROVAL):
+            guard = hold.guard.value.replace("_", " ")
+            lines.append(f"The guard {guard} held it back: check that the policy means that.")
+            break
+    if any(one.by == "policy" and one.answer is ApprovalAnswer.DENIED for one in incident.approvals):
+        lines.append("Nobody answered an approval in time, and the policy said no.")
+    if isinstance(ledger.dollars_lost, Unknown) and isinstance(ledger.gpu_hours_lost, Known):
+        lines.append("Set prices to see USD (docs/ledger.md).")
+    return lines or ["Nothing."]
+
+
+def _about_saving(ledger: IncidentLedger) -> list[str]:
+    """Half an interval is lost on average; where more than a tenth of the loss was steps done again, saving is rare."""
+    lost, step_s, seconds = ledger.steps_lost, ledger.incident.account.step_s, ledger.lost.seconds
+    if not (isinstance(lost, Known) and isinstance(step_s, Known) and isinstance(seconds, Known)) or not seconds.value:
+        return []
+    again = lost.value * step_s.value
+    if again <= 0.1 * seconds.value:
+        return []
+    share = min(100, round(100 * again / seconds.value))
+    return [f"{share}% of the time lost was steps done again: save more often (docs/checkpoints.md)."]

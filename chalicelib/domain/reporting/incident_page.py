@@ -1,0 +1,279 @@
+"""An Incident as one static HTML page, for a phone as much as for a desk. Pure.
+
+The page needs nothing beside itself: no script, no font, no picture, no request to anywhere; its Content Security
+Policy forbids them. Everything that comes from outside (names, log lines, comments) passes `text` or `command`, and is
+shown as the characters it is. A quantity that is not known says why, and is never a zero.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import shlex
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
+from chalicelib.domain.model.durations import duration
+from chalicelib.domain.model.evidence import suspect_word
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.reporting.ledger import IncidentLedger
+from chalicelib.domain.reporting.markdown import one_line
+from chalicelib.domain.reporting.paste import paste_of
+from chalicelib.domain.reporting.phase_words import HAPPENING
+from rekindle.protocol.quantities import NAMES, heading
+from rekindle.signatures.words import action_word, fault_word
+
+MAX_LINES: Final = 100  # of the timeline: the oldest twenty and the newest eighty
+OLDEST_LINES: Final = 20
+MAX_SIGNALS: Final = 20
+MAX_CHARS: Final = 600  # of one text from outside
+_NAME_CHARS: Final = 160
+
+STYLE: Final = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--box:#f6f8fa;
+--bad:#b42318;--good:#1a7f37;--wait:#9a6700}
+@media (prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#9da7b3;--line:#30363d;--box:#161b22;
+--bad:#ff8177;--good:#56d364;--wait:#e3b341}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1rem;max-width:52rem;background:var(--bg);color:var(--fg);
+font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.3rem;line-height:1.3;margin:.2rem 0 .6rem}
+h2{font-size:1.05rem;margin:1.6rem 0 .5rem}
+p{margin:.4rem 0}
+.soft{color:var(--soft);font-size:.9rem}
+.state{display:inline-block;padding:.1rem .6rem;border:1px solid;border-radius:1rem;font-size:.9rem}
+.bad{color:var(--bad)}.good{color:var(--good)}.wait{color:var(--wait)}
+.box{border:1px solid var(--line);border-radius:.4rem;background:var(--box);padding:.6rem .8rem;margin:.5rem 0}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.6rem;margin:0}
+dt{color:var(--soft);font-size:.85rem}
+dd{margin:0;font-weight:600}
+code{display:block;white-space:pre-wrap;font:.85rem/1.45 ui-monospace,monospace;background:var(--box);
+border:1px solid var(--line);border-radius:.3rem;padding:.4rem .6rem;margin:.3rem 0;user-select:all}
+ol,ul{padding-left:1.2rem;margin:.4rem 0}
+li{margin:.35rem 0}
+summary{cursor:pointer}
+""".strip()
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+# Nothing is loaded and nothing is sent: the address of a page that is opened by a signed link must not leave it either.
+POLICY: Final = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'"
+
+
+def title_of(incident: Incident, ledger: IncidentLedger) -> str:
+    """The Incident in one sentence: `lm-7: hang, rank 1 on algo-2 suspected; recovered, 30 steps lost`. Not escaped."""
+    suspect = _suspect(incident)
+    fault = fault_word(incident.fault) + (f", {suspect} suspected" if suspect else "")
+    lost = ledger.steps_lost
+    steps = f", {lost.value:,} steps lost" if not incident.is_open and isinstance(lost, Known) else ""
+    return one_line(f"{_about(incident)}: {fault}; {_phase(incident.phase)}{steps}", 300)
+
+
+def page_of(
+    incident: Incident, timeline: Sequence[TimelineEntry], ledger: IncidentLedger, *, now: datetime, region: str
+) -> str:
+    """The whole document, as it stands at `now`."""
+    title = text(title_of(incident, ledger), 300)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex, nofollow">',
+        f"<title>{title}</title>",
+        f"<style>{STYLE}</style></head><body>",
+        f"<header><h1>{title}</h1>",
+        f"<p>{_state(incident)}</p>",
+        f'<p class="soft">{_when(incident)}</p></header><main>',
+        *_section("What is happening", _happening(incident, timeline)),
+        *_section("What it needs from you", _asked(incident)),
+        *_section("Suspects", _suspects(incident)),
+        *_section("What it took and cost" if not incident.is_open else "What it takes and costs", _figures(ledger)),
+        *_section("What you can do", _commands(incident, region)),
+        *_section("Timeline", _timeline(timeline)),
+        *_section("Evidence", _evidence(incident)),
+        *_section("Answers", [_list(_answered(one) for one in incident.approvals if one.answer is not None)]),
+        f'</main><footer><p class="soft">Written {_at(now)} by Rekindle, and again when this Incident changes. What '
+        "this page showed is not what stands now if it is old: <code>"
+        f"{html.escape(_show(incident))}</code></p></footer></body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def text(value: object, limit: int = MAX_CHARS) -> str:
+    """Other people's words, on one line, without signs that hide or reorder, escaped for an element's content."""
+    return html.escape(one_line(str(value), limit), quote=True)
+
+
+def command(line: str) -> str:
+    """A command to copy, exactly as it is. Empty where it holds signs that would not be shown: none is ever changed."""
+    return f"<code>{html.escape(line)}</code>" if line and one_line(line, len(line)) == line else ""
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    """Empty without content."""
+    body = [line for line in lines if line]
+    return [f"<section><h2>{title}</h2>", *body, "</section>"] if body else []
+
+
+def _list(items: Iterable[str], *, kind: str = "ul") -> str:
+    rows = "".join(f"<li>{item}</li>" for item in items if item)
+    return f"<{kind}>{rows}</{kind}>" if rows else ""
+
+
+def _about(incident: Incident) -> str:
+    return one_line(incident.job_id or incident.scope or incident.incident_id, _NAME_CHARS)
+
+
+def _phase(phase: Phase) -> str:
+    return phase.value.replace("_", " ")
+
+
+def _suspect(incident: Incident) -> str:
+    named = [one for one in incident.suspicions if one.ranks or one.hosts]
+    if named:
+        return one_line(suspect_word(named[-1]), _NAME_CHARS)
+    return one_line(f"node {incident.bad_nodes[-1].node}", _NAME_CHARS) if incident.bad_nodes else ""
+
+
+def _state(incident: Incident) -> str:
+    waits = incident.is_open and any(one.is_pending for one in incident.approvals)
+    kind = "good" if incident.phase is Phase.RECOVERED else "wait" if waits or not incident.is_open else "bad"
+    word = "waits for an answer" if waits else _phase(incident.phase)
+    return f'<span class="state {kind}">{word}</span>'
+
+
+def _when(incident: Incident) -> str:
+    ended = f"; closed {_at(incident.closed_at)}" if incident.closed_at else "; open"
+    attempt = f"; attempt {text(incident.attempt, _NAME_CHARS)}" if incident.attempt else ""
+    return f"Incident {text(incident.incident_id, 200)}; opened {_at(incident.opened_at)}{ended}{attempt}"
+
+
+def _happening(incident: Incident, timeline: Sequence[TimelineEntry]) -> list[str]:
+    lines = [f"<p>{HAPPENING[incident.phase]}</p>"]
+    if timeline:
+        lines.append(f'<p class="soft">{_at(timeline[-1].at)}</p><p>{text(timeline[-1].text)}</p>')
+    if incident.conclusion:
+        lines.append(f"<p>{text(incident.conclusion)}</p>")
+    held = [one for one in incident.holds if one.until is None] if incident.is_open else []
+    lines.append(_list(f"Held back by {one.guard.value.replace('_', ' ')}: {text(one.said)}" for one in held))
+    return lines
+
+
+def _asked(incident: Incident) -> list[str]:
+    if not incident.is_open:
+        return []
+    return [
+        f'<div class="box"><p><strong>May Rekindle {text(one.what)}?</strong></p><p>{text(one.why)}</p>'
+        f'<p class="soft">Until {_at(one.deadline_at)}; without an answer it counts as {one.default.value}.</p>'
+        f"{command(f'rekindle approve {_word(incident.incident_id)} {_word(one.approval_id)}')}"
+        f"{command(f'rekindle deny {_word(incident.incident_id)} {_word(one.approval_id)}')}</div>"
+        for one in incident.approvals
+        if one.is_pending
+    ]
+
+
+def _suspects(incident: Incident) -> list[str]:
+    rows = [
+        f"{text(suspect_word(one))} ({one.kind.value.replace('_', ' ')}): {text(one.said)} "
+        f'<span class="soft">{one.reports} of {one.world_size} ranks reported</span>'
+        for one in incident.suspicions
+        if one.ranks or one.hosts
+    ]
+    return [_list([*rows, *(f"node {text(one.node, _NAME_CHARS)} is held to be broken" for one in incident.bad_nodes)])]
+
+
+def _figures(ledger: IncidentLedger) -> list[str]:
+    """What is known in a grid; what is not, with the reason, in one folded line."""
+    took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
+    rows: tuple[tuple[str, Maybe[float], str], ...] = (
+        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s, "duration"),
+        ("mttd_s", ledger.mttd_s, "duration"),
+        ("steps_lost", ledger.steps_lost, "{:,.0f}"),
+        ("steps_saved", ledger.steps_saved, "{:,.0f}"),
+        ("lost_s", ledger.lost.seconds, "duration"),
+        ("gpu_hours_lost", ledger.gpu_hours_lost, "{:,.1f}"),
+        ("dollars_lost", ledger.dollars_lost, "{:,.2f}"),
+    )
+    so_far = {"elapsed_s": "Since its onset"} if ledger.incident.is_open else {}
+    known = "".join(
+        f"<div><dt>{so_far.get(name) or heading(name)}</dt><dd>{_worth(value.value, form)}</dd></div>"
+        for name, value, form in rows
+        if isinstance(value, Known)
+    )
+    unknown = [(name, value.why) for name, value, _ in rows if not isinstance(value, Known)]
+    names = ", ".join(NAMES[name] for name, _ in unknown)
+    folded = _list(f"{heading(name)}: {text(why)}" for name, why in unknown)
+    return [
+        f"<dl>{known}</dl>" if known else "",
+        f"<details><summary>Not known: {names}</summary>{folded}</details>" if unknown else "",
+    ]
+
+
+def _worth(value: float, form: str) -> str:
+    return html.escape(duration(value) if form == "duration" else form.format(value))
+
+
+def _commands(incident: Incident, region: str) -> list[str]:
+    named = _word(incident.incident_id)
+    lines = list(paste_of(incident, region=region))
+    if incident.is_open:
+        lines.append(("End this recovery; what was done stays done", f"rekindle cancel {named}"))
+        lines.append(("Hold everything back, on all Jobs", "rekindle pause"))
+    else:
+        lines.append(("Post-mortem", f"rekindle postmortem {named}"))
+        if incident.phase is not Phase.RECOVERED and incident.job_id:
+            lines.append(("Start the run again", f"rekindle resubmit {_word(incident.job_id)}"))
+    lines.append(("A new link to this page", f"rekindle show {named} --report"))
+    shown = [(label, command(what)) for label, what in lines]
+    return [f"<p>{text(label, _NAME_CHARS)}</p>{what}" for label, what in shown if what]
+
+
+def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
+    rows = [_line(one) for one in timeline]
+    if len(rows) > MAX_LINES:
+        left = len(rows) - MAX_LINES
+        rows = [
+            *rows[:OLDEST_LINES],
+            f'<span class="soft">{left} lines are left out here</span>',
+            *rows[-(MAX_LINES - OLDEST_LINES) :],
+        ]
+    return [_list(rows, kind="ol")]
+
+
+def _line(entry: TimelineEntry) -> str:
+    done = ", ".join(text(action_word(one), _NAME_CHARS) for one in entry.actions)
+    by = f"{_phase(entry.phase)}, rule {text(entry.rule, _NAME_CHARS)}"
+    return (
+        f'<span class="soft">{_at(entry.at)}</span> {text(entry.text)} <span class="soft">({by}'
+        f"{f'; {done}' if done else ''})</span>"
+    )
+
+
+def _evidence(incident: Incident) -> list[str]:
+    kept = incident.signals[-MAX_SIGNALS:]
+    rows = [f'<span class="soft">{_at(one.occurred_at)}</span> {text(one.summary)}' for one in kept]
+    more = incident.signals_seen - len(kept)
+    body = _list([*rows, f'<span class="soft">and {more} more</span>' if more > 0 else ""])
+    return [f"<details><summary>Signals: {incident.signals_seen}</summary>{body}</details>" if rows else ""]
+
+
+def _answered(approval: Approval) -> str:
+    said = "approved" if approval.answer is ApprovalAnswer.APPROVED else "denied"
+    comment = f": {text(approval.comment)}" if approval.comment else ""
+    by = text(approval.by or "nobody named", _NAME_CHARS)
+    return f"{text(approval.what)}: {said} by {by}, {_at(approval.answered_at)}{comment}"
+
+
+def _show(incident: Incident) -> str:
+    return one_line(f"rekindle show {_word(incident.incident_id)}", 300)
+
+
+def _word(value: str) -> str:
+    return shlex.quote(value)
+
+
+def _at(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "at an unknown time"

@@ -1,0 +1,307 @@
+"""What one Incident took, lost and saved. Formulas with their sources stand in docs/ledger.md; pure.
+
+A quantity of which an input is not known is Unknown and says which; it is never zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.domain.model.account import Account, Restart
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.counterfactual import Otherwise, otherwise
+from chalicelib.domain.reporting.lost_time import ENDS, POISONS, LostTime, lost_time
+from chalicelib.domain.reporting.prices import Prices
+from rekindle.protocol.mailbox import SaveKind
+from rekindle.signatures.faults import FaultClass
+
+HOUR_S: Final = 3600.0
+DETECT: Final = "detect"  # the stage before the first look; the others have their phases' names
+EARLIER: Final = "earlier"  # phases that gave way to newer ones in the account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stretch of an Incident: from `at`, for `seconds`."""
+
+    name: str
+    at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentLedger:
+    """Seconds, steps, GPU-hours and USD of one Incident. `assumptions` are what the figures take for granted.
+
+    `onset_at` is when the fault began; `mttd` from there to the first look, `mttr` to the end of a recovery; `elapsed`
+    to the end, however it ended, or to now. `stages` add up to `elapsed`, and so to `mttr` where there is one.
+    """
+
+    incident: Incident
+    size: JobSize
+    until: datetime
+    onset_at: Maybe[datetime]
+    mttd_s: Maybe[float]
+    mttr_s: Maybe[float]
+    elapsed_s: Maybe[float]
+    stages: tuple[Stage, ...]
+    steps_lost: Maybe[int]
+    steps_saved: Maybe[int]
+    lost: LostTime
+    gpu_hours_lost: Maybe[float]
+    gpu_hours_saved: Maybe[float]
+    dollars_lost: Maybe[float]
+    dollars_saved: Maybe[float]
+    otherwise: Otherwise
+    assumptions: tuple[str, ...]
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form: a number, or `{"unknown": why}`."""
+        incident, account = self.incident, self.incident.account
+        onset = self.onset_at
+        return {
+            "incident_id": incident.incident_id,
+            "job_id": incident.job_id,
+            "fault": incident.fault.value,
+            "phase": incident.phase.value,
+            "outcome": incident.outcome,
+            "opened_at": incident.opened_at.isoformat(),
+            "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
+            "until": self.until.isoformat(),
+            "onset_at": onset.value.isoformat() if isinstance(onset, Known) else {"unknown": onset.why},
+            "onset_from": account.onset_from,
+            "mttd_s": worth(self.mttd_s),
+            "mttr_s": worth(self.mttr_s),
+            "elapsed_s": worth(self.elapsed_s),
+            "stages": [
+                {
+                    "phase": one.name,
+                    "at": one.at.isoformat(),
+                    "after_s": worth(_since(onset, one.at)),
+                    "seconds": _round(one.seconds),
+                }
+                for one in self.stages
+            ],
+            "steps_lost": worth(self.steps_lost),
+            "steps_saved": worth(self.steps_saved),
+            "step_s": worth(account.step_s),
+            "lost_s": worth(self.lost.seconds),
+            "lost_stages": [{"phase": name, "seconds": _round(seconds)} for name, seconds in self.lost.by_stage],
+            "instances": [list(pair) for pair in self.size.instances],
+            "gpus": worth(self.size.gpus),
+            "gpu_hours_lost": worth(self.gpu_hours_lost),
+            "gpu_hours_saved": worth(self.gpu_hours_saved),
+            "dollars_lost": worth(self.dollars_lost),
+            "dollars_saved": worth(self.dollars_saved),
+            "counterfactual": {
+                "waiting_s": worth(self.otherwise.waiting_s),
+                "recompute_s": worth(self.otherwise.recompute_s),
+                "lost_s": worth(self.otherwise.lost_s),
+                "gpu_hours_lost": worth(self.otherwise.gpu_hours),
+                "dollars_lost": worth(self.otherwise.dollars),
+                "spared_s": worth(self.otherwise.spared_s),
+                "spared_gpu_hours": worth(self.otherwise.spared_gpu_hours),
+                "spared_dollars": worth(self.otherwise.spared_dollars),
+                "assumptions": list(self.otherwise.assumptions),
+            },
+            "assumptions": list(self.assumptions),
+        }
+
+
+def ledger_of(incident: Incident, *, size: JobSize, prices: Prices, now: datetime) -> IncidentLedger:
+    """The ledger of an Incident as it stands; one that is open counts to `now`."""
+    account = incident.account
+    until = incident.closed_at or now
+    onset = onset_of(account)
+    stages = stages_of(account, onset, until)
+    lost = lost_time(incident, onset, tuple((one.name, one.at, one.seconds) for one in stages), until)
+    hourly = prices.per_hour(size)
+    saved = steps_saved(incident)
+    saved_s = times(saved, account.step_s)
+    other = otherwise(incident, lost=lost.seconds, size=size, hourly=hourly)
+    return IncidentLedger(
+        incident=incident,
+        size=size,
+        until=until,
+        onset_at=onset,
+        mttd_s=_mttd(incident, onset),
+        mttr_s=_mttr(incident, onset),
+        elapsed_s=_since(onset, until),
+        stages=stages,
+        steps_lost=steps_lost(incident),
+        steps_saved=saved,
+        lost=lost,
+        gpu_hours_lost=hours(lost.seconds, size.gpus),
+        gpu_hours_saved=hours(saved_s, size.gpus),
+        dollars_lost=hours(lost.seconds, hourly),
+        dollars_saved=hours(saved_s, hourly),
+        otherwise=other,
+        assumptions=(
+            *lost.assumptions,
+            "A GPU counts as lost while no attempt holds it, too, as it does on reserved capacity.",
+            f"Prices: {prices.source}{f', as of {prices.as_of}' if prices.as_of else ''}.",
+        ),
+    )
+
+
+def onset_of(account: Account) -> Maybe[datetime]:
+    """When the fault began. One that would lie after the first look comes from a clock that is not ours."""
+    onset = account.onset_at
+    if isinstance(onset, Known) and account.looked_at is not None and onset.value > account.looked_at:
+        ahead = (onset.value - account.looked_at).total_seconds()
+        return Unknown(f"it is said to have begun {ahead:.0f} s after the first look: that clock is not ours")
+    return onset
+
+
+def stages_of(account: Account, onset: Maybe[datetime], until: datetime) -> tuple[Stage, ...]:
+    """Without a gap from the onset (else the first look) to `until`. Terminal phases last no time and are none."""
+    if account.looked_at is None:
+        return ()
+    marks = [(DETECT, onset.value)] if isinstance(onset, Known) else []
+    entered = list(account.entered)
+    if account.entered_before:
+        marks.append((EARLIER, account.looked_at))
+    elif entered:  # the first look decides at once: what it left is what it was in
+        marks.append((entered[0].phase, account.looked_at))
+        entered = entered[1:]
+    marks += [(one.phase, one.at) for one in entered]
+    ends = [at for _, at in marks[1:]] + [until]
+    stages = [
+        Stage(name=name, at=at, seconds=max(0.0, (end - at).total_seconds()))
+        for (name, at), end in zip(marks, ends, strict=True)
+    ]
+    closed = {phase.value for phase in Phase if phase.is_terminal}
+    return tuple(one for one in stages if one.name not in closed)
+
+
+def _mttd(incident: Incident, onset: Maybe[datetime]) -> Maybe[float]:
+    if incident.fault is FaultClass.OPERATOR_ORDER:
+        return Unknown("a person ordered it: nothing had to be detected")
+    if incident.account.looked_at is None:
+        return Unknown("nobody has looked yet")
+    return _since(onset, incident.account.looked_at)
+
+
+def _mttr(incident: Incident, onset: Maybe[datetime]) -> Maybe[float]:
+    if incident.closed_at is None:
+        return Unknown("it is still open")
+    if incident.phase is not Phase.RECOVERED:
+        return Unknown(f"it was not recovered: {ENDS[incident.phase]}")
+    return _since(onset, incident.closed_at)
+
+
+def _since(onset: Maybe[datetime], moment: datetime) -> Maybe[float]:
+    if isinstance(onset, Unknown):
+        return onset
+    return Known((moment - onset.value).total_seconds())
+
+
+def steps_lost(incident: Incident) -> Maybe[int]:
+    """Good steps that had been trained and had to be trained again: of each new start, the old one's furthest good
+    step minus where it goes on. Steps since a loss went bad are worth nothing; what they cost is in the lost time."""
+    if not incident.account.restarts:
+        return _nothing_restarted(incident)
+    total = 0
+    for index, one in enumerate(incident.account.restarts):
+        furthest = good_before(incident, index)
+        if isinstance(furthest, Unknown):
+            return furthest
+        if isinstance(one.resume_step, Unknown):
+            return Unknown(f"where {one.name} went on is not known: {one.resume_step.why}")
+        total += max(0, furthest.value - one.resume_step.value)
+    return Known(total)
+
+
+def good_before(incident: Incident, index: int) -> Maybe[int]:
+    """As `furthest_before`, but not beyond the step before that attempt's first bad one."""
+    furthest, after = furthest_before(incident, index), incident.account.restarts[index].after
+    bad = [one.step for one in incident.onsets if one.attempt == after]
+    if incident.onset_attempt == after and incident.onset_fault in POISONS:
+        bad.append(incident.onset_step)
+    for step in bad:
+        if isinstance(step, Unknown):
+            return Unknown(f"since which step {after} was bad is not known: {step.why}")
+        furthest = Known(min(furthest.value, step.value - 1)) if isinstance(furthest, Known) else Known(step.value - 1)
+    return furthest
+
+
+def furthest_before(incident: Incident, index: int) -> Maybe[int]:
+    """How far the attempt had come that the new start `index` takes the place of."""
+    restarts = incident.account.restarts
+    one = restarts[index]
+    if isinstance(one.furthest, Known):
+        return one.furthest
+    ended = next((item for item in incident.tries if item.name == one.after), None)
+    before = next((item for item in restarts[:index] if item.name == one.after), None)
+    if before is not None and ended is not None and (ended.no_room or ended.died_at_load):
+        return before.resume_step  # it never made a step of its own
+    return Unknown(f"how far {one.after} had come is not known: {one.furthest.why}")
+
+
+def steps_saved(incident: Incident) -> Maybe[int]:
+    """What an emergency checkpoint kept: of each new start, where it goes on minus where it would without one."""
+    if not incident.account.restarts:
+        return _nothing_restarted(incident)
+    total = 0
+    for one in incident.account.restarts:
+        saved = _saved_by(one, incident)
+        if isinstance(saved, Unknown):
+            return saved
+        total += saved.value
+    return Known(total)
+
+
+def _saved_by(one: Restart, incident: Incident) -> Maybe[int]:
+    if one.kind and one.kind != SaveKind.EMERGENCY:
+        return Known(0)
+    if not one.kind:
+        if incident.asks == 0:
+            return Known(0)  # no emergency checkpoint was asked for
+        return Unknown(f"which checkpoint {one.name} went on from is not known")
+    if isinstance(one.resume_step, Unknown):
+        return Unknown(f"where {one.name} went on is not known: {one.resume_step.why}")
+    if isinstance(one.periodic_step, Unknown):
+        return Unknown(f"where {one.name} would have gone on otherwise is not known: {one.periodic_step.why}")
+    return Known(max(0, one.resume_step.value - one.periodic_step.value))
+
+
+def _nothing_restarted(incident: Incident) -> Maybe[int]:
+    if incident.job_id is None:
+        return Unknown("it is about no run")
+    if incident.closed_at is None:
+        return Unknown("it is still open")
+    if incident.phase is Phase.RECOVERED:
+        return Known(0)
+    return Unknown(f"nothing was started again: {ENDS[incident.phase]}")
+
+
+def times(count: Maybe[int], seconds: Maybe[float]) -> Maybe[float]:
+    """`count` steps of `seconds` each; none of them take no time, however long each would be."""
+    if isinstance(count, Unknown):
+        return count
+    if count.value == 0:
+        return Known(0.0)
+    return seconds if isinstance(seconds, Unknown) else Known(count.value * seconds.value)
+
+
+def hours(seconds: Maybe[float], per_hour: Maybe[int] | Maybe[float]) -> Maybe[float]:
+    """`seconds` at so many (GPUs, USD) per hour."""
+    if isinstance(seconds, Unknown):
+        return seconds
+    if seconds.value == 0:
+        return Known(0.0)
+    return per_hour if isinstance(per_hour, Unknown) else Known(seconds.value / HOUR_S * per_hour.value)
+
+
+def worth(quantity: Maybe[Any]) -> Any:
+    """A number, or `{"unknown": why}`."""
+    return _round(quantity.value) if isinstance(quantity, Known) else {"unknown": quantity.why}
+
+
+def _round(value: float) -> float:
+    """To a thousandth: below that it is noise."""
+    return round(value, 3) if isinstance(value, float) else value

@@ -1,0 +1,237 @@
+"""The post-mortem of one Incident, written from its record: Markdown. Pure.
+
+Everything that is not our own word goes through `plain`, reasons of Decisions too: they quote names and failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from chalicelib.domain.model.approvals import Approval, Hold
+from chalicelib.domain.model.evidence import suspect_word
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.reporting.follow_ups import next_steps
+from chalicelib.domain.reporting.ledger import IncidentLedger
+from chalicelib.domain.reporting.lost_time import ENDS
+from chalicelib.domain.reporting.markdown import plain
+from rekindle.protocol.quantities import NAMES, heading
+from rekindle.signatures.words import ACTIONS, fault_word, labelled_action
+
+MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
+MAX_SIGNALS: Final = 40
+
+
+def postmortem_of(
+    incident: Incident, timeline: Sequence[TimelineEntry], ledger: IncidentLedger, *, job_name: str
+) -> str:
+    """The whole document; it ends with a line end."""
+    about = incident.job_id or incident.scope or incident.incident_id
+    parts: list[str] = [f"# Post-mortem: {plain(job_name or about, 120)}", ""]
+    short = _in_short(incident, ledger, job_name or about)
+    parts += _section("Summary", [short, "", *_summary(incident, ledger, about)])
+    parts += _section("Timeline", _timeline(timeline))
+    parts += _section("Evidence", _evidence(incident))
+    parts += _section("Decisions", _decisions(timeline))
+    parts += _section("What held it back", [_hold(one) for one in incident.holds] or ["- Nothing."])
+    parts += _section("Approvals", [_approval(one) for one in incident.approvals] or ["- None were asked for."])
+    parts += _section("Cost", _cost(ledger))
+    parts += _section("Without Rekindle", _counterfactual(ledger))
+    parts += _section("What to do next", [f"- {line}" for line in next_steps(incident, ledger)])
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *lines, ""]
+
+
+def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str]:
+    ended = f"{_phase(incident.phase)} at {_at(incident.closed_at)}" if incident.closed_at else "still open"
+    return [
+        f"- Incident: {plain(incident.incident_id)}, about {plain(about)}",
+        f"- Fault: {fault_word(incident.fault)}, by rule {plain(incident.fault_rule or 'none yet')}",
+        f"- Began: {_moment(ledger.onset_at)}{_by(incident)}; opened {_at(incident.opened_at)}; {ended}",
+        f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
+        f"- {heading('mttd_s')}: {_seconds(ledger.mttd_s)}; {NAMES['mttr_s']}: {_seconds(ledger.mttr_s)}",
+        f"- Size: {_size(ledger)}",
+        f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.rollbacks}; "
+        f"signals: {incident.signals_seen}",
+        f"- Policy: {plain(incident.policy_name)}, version {plain(incident.policy_version or 'not pinned')}",
+        *([f"- Conclusion: {plain(incident.conclusion)}"] if incident.conclusion else []),
+    ]
+
+
+def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
+    """What a reader needs who reads nothing else; only what is known."""
+    began = f" at {_at(ledger.onset_at.value)}" if isinstance(ledger.onset_at, Known) else ""
+    said = [f"{plain(name, 120)}: {fault_word(incident.fault)}{began}."]
+    if incident.closed_at is None:
+        said.append("It is still open.")
+    elif incident.phase in ENDS:
+        said.append(f"{_sentence(ENDS[incident.phase])}.")
+    else:
+        took = f" after {_seconds(ledger.mttr_s)}" if isinstance(ledger.mttr_s, Known) else ""
+        said.append(f"It was brought back{took}.")
+    if isinstance(ledger.lost.seconds, Known):
+        cost = [
+            f"{_seconds(ledger.lost.seconds)} of training",
+            *([f"{_number(ledger.gpu_hours_lost)} GPU-hours"] if isinstance(ledger.gpu_hours_lost, Known) else []),
+            *([f"{_number(ledger.dollars_lost)} USD"] if isinstance(ledger.dollars_lost, Known) else []),
+        ]
+        said.append(f"It cost {', '.join(cost)}.")
+    else:
+        said.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")
+    if isinstance(ledger.otherwise.lost_s, Known):
+        said.append(f"With a time-out and a person it would have cost {_seconds(ledger.otherwise.lost_s)}.")
+    return " ".join(said)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _size(ledger: IncidentLedger) -> str:
+    instances = ", ".join(f"{count} × {plain(kind)}" for kind, count in ledger.size.instances)
+    return f"{instances or 'instance types not told'}; GPUs: {_whole(ledger.size.gpus)}"
+
+
+def _phase(phase: Phase) -> str:
+    return phase.value.replace("_", " ")
+
+
+def _deeds(actions: Sequence[str]) -> str:
+    """What Actions do, and their names."""
+    return ", ".join(labelled_action(one) if one in ACTIONS else plain(one) for one in actions)
+
+
+def _by(incident: Incident) -> str:
+    return f" (told by {plain(incident.account.onset_from)})" if incident.account.onset_from else ""
+
+
+def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
+    lines = [
+        f"- {_at(entry.at)} · {plain(entry.text)} ({_phase(entry.phase)}, rule {plain(entry.rule)})"
+        for entry in timeline
+    ]
+    if len(lines) > MAX_LINES:
+        half = MAX_LINES // 2
+        lines = [*lines[:half], f"- … {len(lines) - 2 * half} lines are left out here …", *lines[-half:]]
+    return lines or ["- Nobody has looked yet."]
+
+
+def _evidence(incident: Incident) -> list[str]:
+    kept = incident.signals[:MAX_SIGNALS]
+    lines = [f"- {_at(one.occurred_at)} · {one.source.value} · {one.kind.value}: {plain(one.summary)}" for one in kept]
+    if incident.signals_seen > len(kept):
+        lines.append(f"- … and {incident.signals_seen - len(kept)} more")
+    lines += [
+        f"- {plain(failure.attempt)} ended at step {_step(failure.step)}: {plain(failure.signature)}"
+        for failure in incident.failures
+    ]
+    lines += [
+        f"- {suspicion.kind.value}: {plain(suspect_word(suspicion))}, by {plain(suspicion.rule)}: "
+        f"{plain(suspicion.said)} ({suspicion.reports} of {suspicion.world_size} ranks spoke)"
+        for suspicion in incident.suspicions
+    ]
+    lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.bad_nodes]
+    return lines or ["- None."]
+
+
+def _decisions(timeline: Sequence[TimelineEntry]) -> list[str]:
+    """What each Action answered is seen by the next look, so it stands above that look's own."""
+    lines: list[str] = []
+    for entry in timeline:
+        lines += [f"- {_at(entry.at)} · answered: {answer}" for answer in _answers(entry.facts)]
+        if entry.actions:
+            lines.append(f"- {_at(entry.at)} · {_deeds(entry.actions)}, by rule {plain(entry.rule)}")
+    return lines or ["- Nothing was done."]
+
+
+def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
+    results = facts.get("results")
+    for one in results if isinstance(results, list) else []:
+        if isinstance(one, Mapping):
+            detail = f" ({plain(one['detail'])})" if one.get("detail") else ""
+            done = plain(str(one.get("done", "?")).replace("_", " "))
+            yield f"{_deeds([str(one.get('action', '?'))])}: {done}{detail}"
+
+
+def _hold(hold: Hold) -> str:
+    until = f"until {_at(hold.until)}" if hold.until else "and still does"
+    held = f" (not done: {_deeds(hold.actions)})" if hold.actions else ""
+    return f"- {hold.guard.value.replace('_', ' ')}, from {_at(hold.since)} {until}{held}: {plain(hold.said)}"
+
+
+def _approval(approval: Approval) -> str:
+    asked = f"- {plain(approval.what)}: asked {_at(approval.asked_at)} ({plain(approval.why)}); "
+    if approval.answer is None:
+        return f"{asked}not answered, due {_at(approval.deadline_at)}, then {approval.default.value}"
+    said = f": {plain(approval.comment)}" if approval.comment else ""
+    at = f" at {_at(approval.answered_at)}" if approval.answered_at else ""
+    return f"{asked}{approval.answer.value} by {plain(approval.by or 'nobody named')}{at}{said}"
+
+
+def _cost(ledger: IncidentLedger) -> list[str]:
+    lines = ["| stage | from | seconds |", "|---|---|---|"]
+    lines += [f"| {one.name} | {_at(one.at)} | {one.seconds:.1f} |" for one in ledger.stages]
+    if ledger.stages:
+        lines.append(f"| in all | | {sum(one.seconds for one in ledger.stages):.1f} |")
+    lines += [
+        "",
+        f"- Steps lost: {_whole(ledger.steps_lost)}; kept by emergency checkpoints: {_whole(ledger.steps_saved)}",
+        f"- Training time lost: {_seconds(ledger.lost.seconds)}",
+        f"- GPUs: {_whole(ledger.size.gpus)}; GPU-hours lost: {_number(ledger.gpu_hours_lost)}; "
+        f"kept by emergency checkpoints: {_number(ledger.gpu_hours_saved)}",
+        f"- USD lost: {_number(ledger.dollars_lost)}; kept: {_number(ledger.dollars_saved)}",
+        *(f"- {plain(said)}" for said in ledger.assumptions),
+    ]
+    return lines
+
+
+def _counterfactual(ledger: IncidentLedger) -> list[str]:
+    other = ledger.otherwise
+    return [
+        f"- The same Incident with NCCL's time-out and a person: {_seconds(other.lost_s)} lost "
+        f"(waiting {_seconds(other.waiting_s)}, steps done again {_seconds(other.recompute_s)})",
+        f"- GPU-hours: {_number(other.gpu_hours)}; USD: {_number(other.dollars)}",
+        f"- Spared by the recovery: {_seconds(other.spared_s)}; GPU-hours: {_number(other.spared_gpu_hours)}; "
+        f"USD: {_number(other.spared_dollars)}",
+        *(f"- Assumed: {plain(said)}" for said in other.assumptions),
+    ]
+
+
+def _at(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"
+
+
+def _moment(moment: Maybe[datetime]) -> str:
+    return _at(moment.value) if isinstance(moment, Known) else _unknown(moment.why)
+
+
+def _step(step: Maybe[int]) -> str:
+    return str(step.value) if isinstance(step, Known) else _unknown(step.why)
+
+
+def _seconds(quantity: Maybe[float]) -> str:
+    if not isinstance(quantity, Known):
+        return _unknown(quantity.why)
+    sign, seconds = ("-", -quantity.value) if quantity.value < 0 else ("", quantity.value)
+    if seconds < 10:
+        return f"{sign}{seconds:.1f} s"
+    if seconds < 120:
+        return f"{sign}{seconds:.0f} s"
+    return f"{sign}{seconds / 60:.1f} min" if seconds < 7200 else f"{sign}{seconds / 3600:.1f} h"
+
+
+def _whole(quantity: Maybe[int]) -> str:
+    return f"{quantity.value}" if isinstance(quantity, Known) else _unknown(quantity.why)
+
+
+def _number(quantity: Maybe[float]) -> str:
+    return f"{quantity.value:,.2f}" if isinstance(quantity, Known) else _unknown(quantity.why)
+
+
+def _unknown(why: str) -> str:
+    return f"unknown ({plain(why)})"

@@ -1,0 +1,162 @@
+"""What an hour of an instance costs: the user's own table, or the few prices that have a public source. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.instances import GPU_TABLE, JobSize, bare_type
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+
+MAX_TYPES: Final = 200
+MAX_USD_PER_HOUR: Final = 100_000.0
+_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,40}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRow:
+    """One price that we ship. `as_of` is the source's own date."""
+
+    instance: str
+    usd_per_hour: float
+    as_of: str
+    source: str
+
+
+# Prices differ by Region, contract and day; these are for orders of magnitude until the user sets the true ones. AWS's
+# two pages were not opened: each figure is what public repositories quote of them, under the date of the page, of the
+# price list's publication or of its reading. SageMaker's own prices are higher as a rule.
+_LIST: Final = "EC2 price list (aws.amazon.com/ec2/pricing/on-demand): Linux on demand, us-east-1"
+_BLOCKS: Final = "aws.amazon.com/ec2/capacityblocks/pricing: effective hourly rate; none on demand"
+DEFAULT_PRICES: Final[tuple[PriceRow, ...]] = tuple(
+    PriceRow(instance=instance, usd_per_hour=usd_per_hour, as_of=as_of, source=source)
+    for instance, usd_per_hour, as_of, source in (
+        ("p4d.24xlarge", 21.957642, "2026-07-28", _LIST),
+        ("p4de.24xlarge", 27.44705, "2026-03-04", _LIST),
+        ("p5.48xlarge", 55.04, "2026-07-28", _LIST),
+        ("p5e.48xlarge", 47.76, "2026-07-09", _BLOCKS),
+        ("p5en.48xlarge", 63.296, "2026-09-01", _LIST),
+        ("p6-b200.48xlarge", 113.9328, "2026-09-01", _LIST),
+        ("p6-b300.48xlarge", 142.416, "2026-09-01", _LIST),
+        ("p6e-gb200.36xlarge", 42.328, "2026-07-09", f"{_BLOCKS}: 761.904 for an UltraServer of 18"),
+        ("trn1.32xlarge", 21.5, "2026-07-28", _LIST),
+        ("trn1n.32xlarge", 24.78, "2026-07-28", _LIST),
+        ("trn2.3xlarge", 2.235, "2026-01-31", f"{_BLOCKS}, Melbourne"),
+        ("trn2.48xlarge", 35.7608, "2026-01-31", f"{_BLOCKS}, Ohio"),
+        ("g5.xlarge", 1.006, "2026-06-17", "factualminds.com, EC2 On-Demand pricing 2026: Linux, us-east-1"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """USD per hour. `usd_per_gpu_hour` is for runs whose instance types nobody names (Slurm); None: not set.
+
+    `source` and `as_of` say where they come from; empty `as_of`: the user did not say.
+    """
+
+    instances: Mapping[str, float]
+    usd_per_gpu_hour: float | None = None
+    source: str = ""
+    as_of: str = ""
+
+    def per_hour(self, size: JobSize) -> Maybe[float]:
+        """The whole run's, per hour of wall time."""
+        if not size.instances:
+            return self._by_gpus(size)
+        total = 0.0
+        for kind, count in size.instances:
+            each = self.instances.get(bare_type(kind))
+            if each is None:
+                return Unknown(f"no price is set for {kind}")
+            total += each * count
+        return Known(total)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Row by row, each with the table's own source and date."""
+        return [
+            {"instance": name, "usd_per_hour": usd, "as_of": self.as_of, "source": self.source}
+            for name, usd in sorted(self.instances.items())
+        ]
+
+    def missing(self) -> list[str]:
+        """The types with GPUs that have no price: what runs on them costs an unknown amount."""
+        return sorted({row.instance for row in GPU_TABLE} - self.instances.keys())
+
+    def _by_gpus(self, size: JobSize) -> Maybe[float]:
+        if self.usd_per_gpu_hour is None:
+            return Unknown("its instance types are not known, and no price per GPU-hour is set")
+        if isinstance(size.gpus, Unknown):
+            return size.gpus
+        return Known(self.usd_per_gpu_hour * size.gpus.value)
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form, as the document has it."""
+        wire: dict[str, Any] = {
+            "instances": dict(sorted(self.instances.items())),
+            "source": self.source,
+            "as_of": self.as_of,
+        }
+        if self.usd_per_gpu_hour is not None:
+            wire["usd_per_gpu_hour"] = self.usd_per_gpu_hour
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Prices:
+        """The user's document: `{"instances": {"ml.p5.48xlarge": 55.0}, "usd_per_gpu_hour": 6.9, "source", "as_of"}`.
+
+        Raises:
+            InvalidRequest: names the field.
+        """
+        if not isinstance(wire, Mapping):
+            raise InvalidRequest("prices", f"must be an object, not {type(wire).__name__}")
+        for name in wire:
+            if name not in ("instances", "usd_per_gpu_hour", "source", "as_of"):
+                raise InvalidRequest(f"prices.{str(name)[:40]}", "is no such field")
+        given = wire.get("instances", {})
+        if not isinstance(given, Mapping) or len(given) > MAX_TYPES:
+            raise InvalidRequest("prices.instances", f"must be an object of at most {MAX_TYPES} instance types")
+        instances = {}
+        for kind, price in given.items():
+            if not isinstance(kind, str) or not _TYPE.match(bare_type(kind)):
+                raise InvalidRequest("prices.instances", f"{str(kind)[:40]!r} is no instance type")
+            instances[bare_type(kind)] = _usd(f"prices.instances.{kind}", price)
+        per_gpu = wire.get("usd_per_gpu_hour")
+        return cls(
+            instances=instances,
+            usd_per_gpu_hour=None if per_gpu is None else _usd("prices.usd_per_gpu_hour", per_gpu),
+            source=_words("source", wire.get("source", "set by the user")),
+            as_of=_words("as_of", wire.get("as_of", "")),
+        )
+
+    @classmethod
+    def default(cls) -> Prices:
+        """The shipped ones, where the user has set none."""
+        return cls(
+            instances={row.instance: row.usd_per_hour for row in DEFAULT_PRICES},
+            source="Rekindle's default table (docs/ledger.md); set your own",
+            as_of=min(row.as_of for row in DEFAULT_PRICES),
+        )
+
+
+def shipped_rows() -> list[dict[str, Any]]:
+    """What counts where the user has set nothing, each row with a source and a date of its own."""
+    return [
+        {"instance": row.instance, "usd_per_hour": row.usd_per_hour, "as_of": row.as_of, "source": row.source}
+        for row in DEFAULT_PRICES
+    ]
+
+
+def _usd(field: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_USD_PER_HOUR:
+        raise InvalidRequest(field, f"must be a number of USD per hour from 0 to {MAX_USD_PER_HOUR:g}")
+    return float(value)
+
+
+def _words(field: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise InvalidRequest(f"prices.{field}", "must be a printable text of at most 200 characters")
+    return value

@@ -1,0 +1,207 @@
+"""Ledgers of many Incidents: of one Job, and of the fleet. Pure; docs/ledger.md has the formulas."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import IncidentLedger, worth
+from chalicelib.domain.reporting.lost_time import net_gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNow:
+    """Where a run stands, from its own heartbeat: its newest step and the median seconds of a step."""
+
+    last_step: Maybe[int]
+    step_s: Maybe[float]
+
+
+def total_of(quantities: Iterable[Maybe[Any]]) -> dict[str, Any]:
+    """The sum of those that are known, with how many they are, and how many are left out of it. Unknown, never zero,
+    where none of them is known."""
+    items = list(quantities)
+    known = [one.value for one in items if isinstance(one, Known)]
+    total: Maybe[float] = Known(float(sum(known))) if known or not items else Unknown("it is known of no Incident")
+    return {"sum": worth(total), "counted": len(known), "not_counted": len(items) - len(known)}
+
+
+def spread_of(quantities: Iterable[Maybe[float]]) -> dict[str, Any]:
+    """Median and 90th percentile (the nearest rank) of those that are known."""
+    items = list(quantities)
+    known = sorted(one.value for one in items if isinstance(one, Known))
+    none = {"unknown": "no Incident has one"}
+    return {
+        "median": round(_rank(known, 50), 3) if known else none,
+        "p90": round(_rank(known, 90), 3) if known else none,
+        "counted": len(known),
+        "not_counted": len(items) - len(known),
+    }
+
+
+def _rank(ordered: Sequence[float], percent: int) -> float:
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def sums_of(ledgers: Sequence[IncidentLedger]) -> dict[str, Any]:
+    """What a Job's and the fleet's ledger have in common."""
+    pick: dict[str, Callable[[IncidentLedger], Maybe[Any]]] = {
+        "steps_lost": lambda one: one.steps_lost,
+        "steps_saved": lambda one: one.steps_saved,
+        "lost_s": lambda one: one.lost.seconds,
+        "gpu_hours_lost": lambda one: one.gpu_hours_lost,
+        "gpu_hours_saved": lambda one: one.gpu_hours_saved,
+        "dollars_lost": lambda one: one.dollars_lost,
+        "dollars_saved": lambda one: one.dollars_saved,
+        "spared_gpu_hours": lambda one: one.otherwise.spared_gpu_hours,
+        "spared_dollars": lambda one: one.otherwise.spared_dollars,
+    }
+    phases = [one.incident.phase for one in ledgers]
+    return {
+        "incidents": {
+            "all": len(ledgers),
+            "open": sum(not phase.is_terminal for phase in phases),
+            **{phase.value: phases.count(phase) for phase in (Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER)},
+        },
+        "mttd_s": spread_of([one.mttd_s for one in ledgers]),
+        "mttr_s": spread_of([one.mttr_s for one in ledgers]),
+        **{name: total_of([of(one) for one in ledgers]) for name, of in pick.items()},
+        "lost_by_stage_s": _grouped((name, part) for one in ledgers for name, part in one.lost.by_stage),
+        "lost_by_fault_s": _grouped(
+            (one.incident.fault.value, one.lost.seconds.value) for one in ledgers if isinstance(one.lost.seconds, Known)
+        ),
+    }
+
+
+def _grouped(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for name, part in pairs:
+        sums[name] += part
+    return {name: round(part, 3) for name, part in sorted(sums.items(), key=lambda item: (-item[1], item[0]))}
+
+
+def job_sums(
+    job: Job, attempts: Sequence[Attempt], ledgers: Sequence[IncidentLedger], run: RunNow, *, now: datetime
+) -> dict[str, Any]:
+    """A Job's ledger. ETTR is productive time by wall time, once by the Incidents and once by the run's own steps.
+
+    The wall time ends with the run, so that no figure moves on while it is over.
+    """
+    began = min([job.created_at, *(one.submitted_at for one in attempts)])
+    until = run_until(job, attempts[-1] if attempts else None, now=now)
+    wall: Maybe[float] = until if isinstance(until, Unknown) else Known(max(0.0, _seconds(until.value - began)))
+    losses = [one.lost.seconds for one in ledgers]
+    open_ones = sum(one.incident.closed_at is None for one in ledgers)
+    return {
+        "job_id": job.job_id,
+        "name": job.name,
+        "active": job.active,
+        "gpus": worth(job.size.gpus),
+        "instances": [list(pair) for pair in job.size.instances],
+        "attempts": len(attempts),
+        "began_at": began.isoformat(),
+        "until": until.value.isoformat() if isinstance(until, Known) else None,
+        "wall_s": worth(wall),
+        "ettr": worth(ettr(wall, losses)),
+        "ettr_at_most": worth(at_most(wall, losses, open_ones=open_ones)),
+        "ettr_by_steps": worth(_by_steps(attempts, run, wall)),
+        **sums_of(ledgers),
+    }
+
+
+def run_until(job: Job, last: Attempt | None, *, now: datetime) -> Maybe[datetime]:
+    """When the run ended, or `now` while it runs. A run that has ended is over, whoever has noticed."""
+    if last is not None and last.ended_at is not None:
+        return Known(last.ended_at)
+    if job.active:
+        return Known(now)
+    return Known(job.ended_at) if job.ended_at is not None else Unknown("when the run ended is not known")
+
+
+def _seconds(span: timedelta) -> float:
+    return span.total_seconds()
+
+
+def ettr(wall: Maybe[float], losses: Sequence[Maybe[float]]) -> Maybe[float]:
+    """(wall - lost) / wall. Unknown as soon as one loss is: a sum without it would flatter."""
+    if isinstance(wall, Unknown):
+        return wall
+    wall_s = wall.value
+    if wall_s <= 0:
+        return Unknown("the run has taken no time yet")
+    lost = 0.0
+    for one in losses:
+        if isinstance(one, Unknown):
+            return Unknown(f"what one Incident cost is not known: {one.why}")
+        lost += one.value
+    return Known(max(0.0, wall_s - lost) / wall_s)
+
+
+def at_most(wall: Maybe[float], losses: Sequence[Maybe[float]], *, open_ones: int) -> Maybe[float]:
+    """What `ettr` is at most, without the losses that are not known. Unknown while an Incident is open: it may be
+    losing now."""
+    if open_ones:
+        return Unknown(f"{open_ones} Incidents are open" if open_ones > 1 else "an Incident is open")
+    return ettr(wall, [one for one in losses if isinstance(one, Known)])
+
+
+def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall: Maybe[float]) -> Maybe[float]:
+    """The steps that count, at the run's median step time, by wall time: start-up, saving and queueing are lost too."""
+    if isinstance(wall, Unknown):
+        return wall
+    wall_s = wall.value
+    if wall_s <= 0:
+        return Unknown("the run has taken no time yet")
+    if isinstance(run.step_s, Unknown):
+        return run.step_s
+    first = attempts[0].first_step if attempts else Unknown("no attempt is known")
+    if isinstance(first, Unknown):
+        return Unknown(f"the step that the run began with is not known: {first.why}")
+    reached = [one.value for one in (run.last_step, *(item.last_step for item in attempts)) if isinstance(one, Known)]
+    if not reached:
+        return Unknown("how far the run has come is not known")
+    productive = max(0, net_gain(first.value - 1, max(reached), attempts[-1].skips)) * run.step_s.value
+    if productive > wall_s:
+        return Unknown("its steps at today's pace would have taken longer than it has run: it was faster before")
+    return Known(productive / wall_s)
+
+
+def fleet_ettr(
+    jobs: Sequence[Job], ledgers: Sequence[IncidentLedger], *, since: datetime, now: datetime
+) -> dict[str, Any]:
+    """Over the Jobs that ran within the window, each weighed by its wall time there: {"ettr", "ettr_at_most", "jobs"}.
+
+    A Job with an open Incident counts up to that Incident's onset: what it loses shows when the Incident closes. One
+    that is over counts up to its end; one whose end is not known is left out.
+    """
+    held: dict[str, datetime] = {}
+    losses: dict[str, list[Maybe[float]]] = defaultdict(list)
+    for one in ledgers:
+        job_id = one.incident.job_id
+        if job_id is None:
+            continue
+        if one.incident.closed_at is not None:
+            losses[job_id].append(one.lost.seconds)
+            continue
+        begun = one.onset_at.value if isinstance(one.onset_at, Known) else one.incident.opened_at
+        held[job_id] = min(begun, held.get(job_id, begun))
+    wall, counted, all_losses = 0.0, 0, list[Maybe[float]]()
+    for job in jobs:
+        until = run_until(job, None, now=now)
+        if isinstance(until, Unknown):
+            continue
+        counted += 1
+        wall += max(0.0, _seconds(min(until.value, held.get(job.job_id, now)) - max(since, job.created_at)))
+        all_losses += losses.get(job.job_id, [])
+    whole: Maybe[float] = Known(wall) if counted else Unknown("no Job ran")
+    return {
+        "jobs": counted,
+        "ettr": worth(ettr(whole, all_losses)),
+        "ettr_at_most": worth(at_most(whole, all_losses, open_ones=len(held))),
+    }

@@ -1,0 +1,130 @@
+"""What the lemon ledger changes about a node's repair: a lemon is replaced, not rebooted, and not taken back either.
+
+docs/lemons.md tells what counts and how hardware is told apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from chalicelib.domain.decision.verdict import Decision, Look
+from chalicelib.domain.model.hardware_ledger import (
+    HardwareFault,
+    LemonRule,
+    MarkKind,
+    kind_of,
+    lemon_among,
+    mark,
+    marks_of,
+)
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node_findings import Finding, FindingKind
+from chalicelib.domain.model.repair import NodeRepair, Rung, Step, leading
+from chalicelib.domain.node.memory import (
+    current_id,
+    facts_of,
+    is_running,
+    note,
+    repair_of,
+    state_of_the_node,
+    view_of,
+)
+
+# A machine that is sent back comes back as long as it is the provider's next spare: asking again and again is no way.
+MAX_REPLACEMENTS: Final = 2
+_COUNT_AT_ONCE: Final = frozenset({FindingKind.INSTANCE_FAILED})
+_COUNT_IF_REPAIRED: Final = frozenset({FindingKind.DOWN, FindingKind.SUSPECTED})
+
+
+def with_lemon(look: Look) -> Look:
+    """The look with the finding that the node's hardware is a lemon exactly where the ledger and the policy say so."""
+    if look.incident.phase not in (Phase.OPEN, Phase.HOLDING):
+        return look
+    said = lemon_said(look)
+    # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
+    findings = tuple(one for one in repair_of(look).findings if one.kind is not FindingKind.LEMON)
+    if said is not None and look.policy.nodes.lemon_repair is LemonRule.REPLACE:
+        at, now_id = look.incident.opened_at, current_id(look)
+        findings += (Finding(kind=FindingKind.LEMON, at=at, said=said[:300], key="lemon", instance_id=now_id),)
+    if findings == repair_of(look).findings:
+        return look
+    look = note(look, findings=findings)
+    lead = leading(repair_of(look).findings)
+    return look.changed(fault_rule=lead.kind.value) if lead is not None else look
+
+
+def lemon_said(look: Look) -> str | None:
+    """What the ledger says of the hardware that stands there; None where it is no lemon by this policy."""
+    records = view_of(look).records
+    if not isinstance(records, Known):
+        return None
+    repair = repair_of(look)
+    return lemon_among(
+        records.value,
+        faults=look.policy.nodes.lemon_faults,
+        window=look.policy.nodes.lemon_window,
+        now=look.now,
+        incident_id=look.incident.incident_id,
+        fresh=not repair.steps and is_against_the_hardware(repair),
+    )
+
+
+def is_against_the_hardware(repair: NodeRepair) -> bool:
+    """The Incident is one fault of the hardware's: it was seen broken, or was repaired for being away or accused."""
+    kinds = {one.kind for one in repair.findings}
+    if any(kind.is_of_the_hardware for kind in kinds) or kinds & _COUNT_AT_ONCE:
+        return True
+    # A node that goes away for its repair is down, too: that is no fault of its own.
+    begun_at = repair.steps[0].at if repair.steps else None
+    return begun_at is not None and any(
+        one.kind in _COUNT_IF_REPAIRED and one.at <= begun_at for one in repair.findings
+    )
+
+
+def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
+    """What a closed Incident adds to the ledger: each mark of its hardware with the fault; nothing where none was."""
+    repair = incident.repair
+    if repair is None or incident.is_open or not is_against_the_hardware(repair):
+        return ()
+    lead = leading(tuple(one for one in repair.findings if one.kind is not FindingKind.LEMON))
+    marks = repair.named or repair.hardware
+    if not marks and repair.instance_id is not None:
+        marks = (mark(MarkKind.INSTANCE, repair.instance_id),)
+    fault = HardwareFault(
+        at=incident.opened_at,
+        incident_id=incident.incident_id,
+        cluster=incident.cluster or "",
+        node=incident.node or "",
+        instance_id=repair.instance_id,
+        kind=lead.kind.value if lead is not None else "",
+        said=lead.said if lead is not None else "",
+        done=repair.steps[-1].rung.value if repair.steps else "",
+    )
+    return tuple((one, dataclasses.replace(fault, named=one in repair.named)) for one in marks)
+
+
+def came_back(look: Look, step: Step) -> str | None:
+    """Why the machine that took the old one's place is not to be taken; None where nothing is known against it."""
+    facts, repair = facts_of(look), repair_of(look)
+    now_id = current_id(look)
+    if step.rung is not Rung.REPLACE or now_id in (None, step.instance_id) or not is_running(look):
+        return None
+    if look.policy.nodes.lemon_repair is LemonRule.OFF or facts is None or facts.instance_id != now_id:
+        return None
+    here = marks_of(gpus=facts.gpus, serial=facts.serial)
+    same = [one for one in here if one in repair.hardware and kind_of(one).is_of_the_hardware]
+    if same:
+        return f"{now_id} is the very machine that was replaced: {same[0]} is in it again"
+    said = lemon_said(look)
+    return f"{now_id} came in its place, and {said}" if said is not None else None
+
+
+def refused_as_lemon(look: Look, why: str) -> Decision | None:
+    """A person, where the policy only tells, or where the provider has sent lemons often enough; else None."""
+    sent = sum(one.rung is Rung.REPLACE for one in repair_of(look).steps)
+    if look.policy.nodes.lemon_repair is LemonRule.REPLACE and sent < MAX_REPLACEMENTS:
+        return None
+    times = f", after {sent} replacements" if sent > 1 else ""
+    return look.hand_over("repair.lemon_limit", f"{why}{times}. {state_of_the_node(look)}")

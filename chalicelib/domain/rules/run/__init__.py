@@ -1,0 +1,1 @@
+"""The rules of a run's Incident, one module per phase. Pure."""

@@ -1,0 +1,326 @@
+"""An attempt has ended: account for it, mind the budgets, then resubmit or hand over."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+from chalicelib.domain.decision.verdict import Decision, Look, span_word, step_word, story, whole_story
+from chalicelib.domain.faults.diagnosis import died_at, died_at_most, failure_signature
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.loss import marked_bad
+from chalicelib.domain.model.action import QuarantineCheckpoint, Severity
+from chalicelib.domain.model.evidence import FORENSIC
+from chalicelib.domain.model.incident import Failure, Incident, Phase, best_step
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView, CheckpointView, Observation
+from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.run.first_response import shadow
+from chalicelib.domain.run.load_failures import condemned, settle_load
+from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.signatures.faults import FaultClass
+
+# What is only told while a run lives says nothing about why it died.
+_ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
+
+
+def attempt_died(look: Look, attempt: AttemptView) -> Decision:
+    """The attempt under care has ended by itself."""
+    incident = look.incident
+    if incident.fault in _ADVISORY:
+        incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
+    untouched = left_alone(look, attempt) or _had_finished(look, attempt)
+    if untouched is not None:
+        return untouched
+    row = look.policy.playbook(incident.fault)
+    failure = Failure(
+        attempt=attempt.name,
+        signature=failure_signature(attempt.failure_reason),
+        step=died_at(incident, attempt),
+    )
+    known_before = [item for item in incident.failures if item.attempt != attempt.name]
+    incident = _died_bad(dataclasses.replace(incident, failures=(*known_before, failure)))
+    look = dataclasses.replace(look, incident=incident)
+    if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
+        return look.hand_over("playbook.hand_over", story(look))
+    if row.response is Response.TELL:
+        return look.hand_over("playbook.told_dead", f"{story(look)} The playbook says: tell.")
+    if look.policy.shadow:
+        return shadow(look, f"resubmit {attempt.name}")
+    verdict = classify_failure_reason(attempt.failure_reason)
+    if verdict.person_needed:
+        return look.hand_over(
+            "crash.person_needed",
+            f"{attempt.name} failed in a way that a resubmission cannot mend: {attempt.failure_reason[:300]}",
+        )
+    twin = _same_failure_before(known_before, failure)
+    if twin is not None and incident.fault is FaultClass.SOFTWARE_CRASH:
+        return look.hand_over(
+            "crash.same_again",
+            f"{attempt.name} and {twin.attempt} ended alike at step {step_word(failure.step)}: "
+            f"{failure.signature[:200]!r}. Trying again cannot help; the owner is told.",
+        )
+    if verdict.rule == "capacity" and not isinstance(attempt.last_step, Known):
+        return _no_room(look, attempt)
+    return prepare_resubmit(look)
+
+
+def _had_finished(look: Look, attempt: AttemptView) -> Decision | None:
+    """Its own heartbeat says that training had ended: what failed came after, and training again would not mend it."""
+    if attempt.work != FINISHED or attempt.status is not AttemptStatus.FAILED or look.incident.is_poisoned:
+        return None
+    return look.hand_over(
+        "ended.finished",
+        f"{attempt.name} had finished its training at step {step_word(attempt.last_step)}, and failed afterwards: "
+        f"{attempt.failure_reason[:300] or 'no reason given'}. It is not trained again",
+        severity=Severity.WARNING,
+    )
+
+
+def left_alone(look: Look, attempt: AttemptView) -> Decision | None:
+    """Ends that are nobody's to undo: a sibling of a federation runs instead, or the job's own deadline has passed."""
+    if attempt.slurm is None:
+        return None
+    if attempt.slurm.state is SlurmState.REVOKED:
+        reason = f"{attempt.name} was revoked: another cluster of the federation runs it"
+        return look.close("slurm.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
+    if attempt.slurm.state is SlurmState.DEADLINE:
+        return look.hand_over(
+            "slurm.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
+        )
+    return None
+
+
+def _died_bad(incident: Incident) -> Incident:
+    """It died while its loss was bad: what it saved meanwhile is not resumed from, whatever it died of."""
+    return dataclasses.replace(incident, stretches=marked_bad(incident).stretches)
+
+
+def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | None:
+    """An earlier failure with the same signature at the same known step. An unknown step is never "the same"."""
+    if not isinstance(failure.step, Known) or not failure.signature:
+        return None
+    return next((item for item in before if item.signature == failure.signature and item.step == failure.step), None)
+
+
+def _no_room(look: Look, attempt: AttemptView) -> Decision:
+    """Accepted by the platform, then failed for want of capacity before it ran: waited for like a refusal."""
+    incident = settle_try(look.incident, attempt, look.seen)
+    if incident.tries and incident.tries[-1].name == attempt.name:
+        settled = dataclasses.replace(incident.tries[-1], no_room=True, gained=None)
+        incident = dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
+    return back_off_for_capacity(dataclasses.replace(look, incident=incident), attempt.failure_reason[:200])
+
+
+def back_off_for_capacity(look: Look, said: str) -> Decision:
+    """Wait ever longer, until the policy's limit. The Incident names the attempt to clone, not one that never began."""
+    incident = look.incident
+    since = incident.capacity_since or look.now
+    if look.now - since >= look.policy.resubmission.capacity_limit:
+        return look.hand_over("capacity.limit", f"no capacity for {span_word(look.now - since)}: {said}")
+    wait = backoff(look.policy.resubmission.capacity_backoff, incident.capacity_refusals)
+    moved = look.move(
+        "capacity.back_off",
+        f"no capacity now ({said}); trying again in {span_word(wait)}",
+        Phase.RESUBMITTING,
+        capacity_since=since,
+        capacity_refusals=incident.capacity_refusals + 1,
+        not_before=look.now + wait,
+    )
+    return dataclasses.replace(moved, look_again_in=wait)
+
+
+def prepare_resubmit(look: Look) -> Decision:
+    """Budgets and back-off; then the resubmission itself on the look after."""
+    if look.attempt is not None and look.attempt.status is AttemptStatus.GONE:
+        # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
+        return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
+    incident = settle_load(settle_try(look.incident, look.attempt, look.seen), look.attempt)
+    if not look.incident.tries:  # what its Incidents before have spent counts on in this one
+        spent = max(incident.fruitless_before, fruitless_of_job(look))
+        incident = dataclasses.replace(incident, fruitless_before=spent)
+    before = incident
+    incident = account_rollback(incident, look.policy)
+    incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
+    look = dataclasses.replace(look, incident=incident)
+    verdict = over_budget(look)
+    if verdict is not None:
+        return verdict
+    if incident.skips != before.skips and has_skipped_enough(before, look.policy):
+        return look.hand_over(
+            "budget.skips",
+            f"so much data are left out already that more is a person's choice. {story(look)} {whole_story(before)}",
+        )
+    return _prepared(look, incident)
+
+
+def _prepared(look: Look, incident: Incident) -> Decision:
+    bad = condemned(incident, look.seen.checkpoints, look.policy)
+    actions: tuple[QuarantineCheckpoint, ...] = ()
+    said = ""
+    if bad is not None:
+        incident = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, bad.key))
+        look = dataclasses.replace(look, incident=incident)
+        what = "quarantined" if bad.is_proven else "passed over"
+        said = f" {bad.why}: {what}, and the next older one is taken."
+        if bad.root is not None and bad.is_proven:
+            incident = dataclasses.replace(incident, quarantined=(*incident.quarantined, bad.key))
+            look = dataclasses.replace(look, incident=incident)
+            actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
+    wait = (
+        backoff(look.policy.resubmission.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
+    )
+    not_before = look.now + wait
+    if wait:
+        moved = look.move(
+            "resubmit.back_off",
+            f"{incident.without_gain} attempt(s) are not known to have gained a step; the next one starts in "
+            f"{span_word(wait)}.{said}",
+            Phase.RESUBMITTING,
+            *actions,
+            not_before=not_before,
+        )
+        return dataclasses.replace(moved, look_again_in=wait)  # nothing can be learnt by looking earlier
+    return look.move(
+        "resubmit.prepare",
+        f"{story(look)}{said} Looking for the resume point.",
+        Phase.RESUBMITTING,
+        *actions,
+        not_before=not_before,
+        at_once=True,
+    )
+
+
+def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observation) -> Incident:
+    """Close the books on the attempt that has just ended: did it gain anything over what there was?"""
+    if attempt is None:
+        return incident
+    ended_at_step = died_at(incident, attempt)
+    # The mark to pass is the furthest it may have come; a step is gained only if it is sure to be.
+    target = best_step(incident.target_step, died_at_most(incident, attempt))
+    if not incident.tries or incident.tries[-1].name != attempt.name or incident.tries[-1].ended:
+        return dataclasses.replace(incident, target_step=target)
+    last = incident.tries[-1]
+    checkpoints = seen.checkpoints
+    gained = _gained(ended_at_step, incident.target_step, attempt.first_step, seen.began_before)
+    if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):
+        has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
+        gained = has_saved and (gained is not False or not last.went_back)
+    settled = dataclasses.replace(last, ended=True, last_step=ended_at_step, gained=gained)
+    return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled), target_step=target)
+
+
+def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident, *, of: str | None = None) -> int:
+    """The step of the newest checkpoint that may be resumed from, of one attempt or of any; -1 where there is none."""
+    onset = incident.onset_step
+    return max(
+        (
+            item.step
+            for item in checkpoints
+            if of in (None, item.attempt)
+            and not item.problems
+            and not item.fenced
+            and item.kind != FORENSIC
+            and not any(one.holds(item.attempt, item.step) for one in incident.stretches)
+            and not (item.attempt == incident.onset_attempt and isinstance(onset, Known) and item.step >= onset.value)
+        ),
+        default=-1,
+    )
+
+
+def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_before: Maybe[int]) -> bool | None:
+    """By steps, where no checkpoint tells. None where it cannot be told: Unknown is never "no progress".
+
+    An attempt that began where the one before it had begun shows that nothing is kept of what is trained.
+    """
+    if not isinstance(last, Known) or not isinstance(target, Known):
+        return None
+    is_anew = isinstance(began, Known) and isinstance(began_before, Known) and began.value <= began_before.value
+    return last.value > target.value and not is_anew
+
+
+def over_budget(look: Look) -> Decision | None:
+    """The hand-over that is due once the policy's budgets are spent; None while they are not."""
+    incident, policy = look.incident, look.policy
+    if incident.rollbacks > policy.budgets.max_rollbacks:
+        return look.hand_over(
+            "budget.rollbacks",
+            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(look)} {whole_story(incident)}",
+        )
+    tries = policy.playbook(incident.fault).tries
+    limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
+    carried = 0 if any(item.gained for item in incident.tries) else incident.fruitless_before
+    fruitless = max(incident.no_progress + carried, fruitless_of_job(look), _alike_in_a_row(incident))
+    if fruitless >= limit:  # a try that gained a step renews the budget
+        return look.hand_over(
+            "budget.no_progress",
+            f"{fruitless} attempt(s) in a row gained no step past {step_word(incident.target_step)}. "
+            f"{story(look)} {whole_story(incident)}",
+        )
+    ran = sum(not item.no_room for item in incident.tries)
+    if ran >= policy.budgets.max_attempts:
+        return look.hand_over(
+            "budget.attempts",
+            f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {whole_story(incident)}",
+        )
+    return None
+
+
+def _alike_in_a_row(incident: Incident) -> int:
+    """The newest tries in a row that ended in the same words, and of which nothing shows a gain.
+
+    Unknown is no proof of "no progress"; but ends that are all alike say enough, where no step can be seen.
+    """
+    ends = {item.attempt: item.signature for item in incident.failures}
+    newest = ends.get(incident.tries[-1].name, "") if incident.tries else ""
+    count = 0
+    for item in reversed(incident.tries):
+        if not newest or not item.ended or item.gained or item.no_room or ends.get(item.name) != newest:
+            break
+        count += 1
+    return count
+
+
+def fruitless_of_job(look: Look) -> int:
+    """Attempts of the Job, across Incidents, that ended without passing what had been reached; Unknown counts none."""
+    if look.incident.tries or look.incident.order is not None or look.attempt is None:
+        return 0  # this Incident's own tries are counted by themselves
+    reached = died_at_most(look.incident, look.attempt)
+    best = look.seen.best_before
+    by_steps = 0
+    if isinstance(reached, Known) and isinstance(best, Known) and reached.value <= best.value:
+        by_steps = look.seen.fruitless_before + 1
+    return max(by_steps, _without_a_checkpoint(look))
+
+
+def _without_a_checkpoint(look: Look) -> int:
+    """The Job's newest attempts in a row that resumed where the next one would: none of them has saved anything new.
+
+    A step more each time is no progress that lasts, and must not renew the budget in every new Incident. Neither is
+    what a trainer saves that begins at the same step each time, whatever it is told to resume from.
+    """
+    checkpoints = look.seen.checkpoints
+    newest = newest_verified(checkpoints.value, look.incident) if isinstance(checkpoints, Known) else -1
+    if newest < 0:  # there is none, and what each attempt began at shows whether anything was kept elsewhere
+        return look.seen.began_anew if isinstance(checkpoints, Known) and not checkpoints.value else 0
+    count = 0
+    for step in reversed(look.seen.resumed_at):
+        if step is None or step < newest:
+            break
+        count += 1
+    return max(count, _since_its_writer(look, newest), look.seen.began_anew)
+
+
+def _since_its_writer(look: Look, newest: int) -> int:
+    """Attempts of ours since the one that saved the newest checkpoint, whatever they resumed from."""
+    found = look.seen.checkpoints.value if isinstance(look.seen.checkpoints, Known) else ()
+    writers = {one.attempt for one in found if one.step == newest and not one.problems}
+    ran = look.seen.ran
+    last = max((index for index, name in enumerate(ran) if name in writers or index == 0), default=0)
+    return len(ran) - 1 - last if ran else 0
+
+
+def backoff(steps: tuple[timedelta, ...], index: int) -> timedelta:
+    """The wait at `index`; the last repeats."""
+    return steps[min(max(index, 0), len(steps) - 1)]

@@ -1,0 +1,117 @@
+"""How the new attempt is started, on whatever platform; and an order to Slurm that is not answered yet. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from chalicelib.domain.claims.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
+from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, story, why
+from chalicelib.domain.model.action import Done, ResubmitJob, StopJob
+from chalicelib.domain.model.incident import Try
+from chalicelib.domain.model.observation import CheckpointView
+from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.rules.run.platform_restart import zombies
+from chalicelib.domain.run.resume_point import ResumePoint, attempt_name
+from chalicelib.domain.run.submission import Case, choose, excludable, must_be_told, requeued_name, submitted_name
+from rekindle.protocol.cluster.names import is_slurm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the next attempt starts. `leaves`: a held start of the old Slurm job that is cancelled once it is there."""
+
+    name: str
+    how: Submission = Submission.CLONE
+    exclude: tuple[str, ...] = ()
+    leaves: str | None = None
+    left_nodes: tuple[str, ...] = ()
+    said: str = ""
+
+
+def old_unseen(look: Look) -> Decision | None:
+    """How a Slurm job can be started again is told by the job itself, so it must be seen first."""
+    incident, old = look.incident, look.attempt
+    if not is_slurm(incident.attempt or "") or (old is not None and old.slurm is not None):
+        return None
+    reason = f"how {incident.attempt} can be started again cannot be told: {why(look.seen.attempt)}"
+    since = incident.not_before or incident.phase_entered_at
+    if old is not None and look.in_state >= look.policy.timing.look_max:
+        return look.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(look)}")
+    return look.unread("resubmit.old_unseen", "resubmit.old_unseen_limit", reason, look.now - since)
+
+
+def way_to_start(
+    look: Look, number: int, point: ResumePoint, checkpoints: tuple[CheckpointView, ...]
+) -> Way | Decision:
+    """The way that keeps most; a Decision where only a person can go on. `look.incident` has no try pending."""
+    incident, old = look.incident, look.attempt
+    if old is None or old.slurm is None:
+        return Way(name=attempt_name(look.seen.job_name, number, incident.name_salt))
+    told = must_be_told(incident, point, checkpoints)
+    choice = choose(Case(slurm=old.slurm, must_be_told=told, requeue_refused=incident.requeue_refused))
+    if choice.how is None:
+        return look.hand_over(choice.rule, f"{story(look)} {choice.why}")
+    exclude = excludable(to_exclude(incident, look.seen))
+    said = f" {choice.why[0].upper()}{choice.why[1:]}."
+    ordered = ordered_exclusion(incident)
+    if ordered:
+        said += f" Not on {', '.join(ordered[:8])}, as was ordered."
+    doubtful = [node for node in exclude if node not in ordered]
+    if doubtful:
+        said += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
+    said += zombies(look, old)
+    left = lost_one_of(incident, old)
+    if choice.how is Submission.REQUEUE:
+        name = old.successor or requeued_name(old.name, old.slurm)
+        return Way(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
+    name = submitted_name(incident.job_id, old.name, number, incident.name_salt)
+    return Way(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
+
+
+def again(look: Look, pending: Try) -> Decision:
+    """The very same order once more: it may never have been sent, or its answer is still to come."""
+    if look.now - pending.at >= look.policy.timing.stop_limit:
+        return look.hand_over(
+            "resubmit.unanswered",
+            f"the order to start {pending.name} has not been answered for {span_word(look.now - pending.at)}; whether "
+            "it was carried out is not known, and the order runs out by itself",
+        )
+    key, root = pending.resume_manifest, pending.resume_root
+    order = ResubmitJob(
+        clone_of=pending.clone_of,
+        number=pending.number,
+        name=pending.name,
+        resume_step=pending.resume_step,
+        resume_root=root,
+        resume_manifest=None if key == root else key,
+        skips=look.incident.skips,
+        why=f"{look.incident.fault}: the same order again",
+        goes_back=pending.went_back,
+        how=pending.how,
+        exclude=pending.exclude,
+    )
+    is_pending = result(look, "ResubmitJob", Done.PENDING) is not None
+    rule, said = ("resubmit.pending", "is not answered yet") if is_pending else ("resubmit.again", "is given again")
+    return look.stay(rule, f"the order to start {pending.name} {said}", order)
+
+
+def requeue_refused(look: Look, said: str) -> Decision:
+    """Slurm will not put it back. What it shows may lag that answer, so it is read again before anything else is done.
+
+    `look.incident` has no try pending.
+    """
+    if look.incident.requeue_refused:
+        return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
+    refused = look.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
+    incident = dataclasses.replace(
+        refused.incident, requeue_refused=True, not_before=look.now + look.policy.timing.look_max
+    )
+    return dataclasses.replace(refused, incident=incident, look_again_in=look.policy.timing.look_max)
+
+
+def left_behind(started: Try) -> tuple[StopJob, ...]:
+    """The old Slurm job that waits, held, beside a new submission: it must not start as well."""
+    if started.leaves is None:
+        return ()
+    return (StopJob(attempt=started.leaves, why=f"submitted anew as {started.name}"),)

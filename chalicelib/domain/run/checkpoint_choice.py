@@ -1,0 +1,50 @@
+"""Which of many checkpoints are looked at, and whose each one is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from chalicelib.domain.model.known import Known
+
+if TYPE_CHECKING:
+    from chalicelib.domain.model.job import Attempt
+
+NEAR: Final = 4  # some of them may be damaged
+
+
+def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[Attempt]) -> tuple[str, bool]:
+    """By the times of its files: who wrote a checkpoint ("" if that is not known), and whether it no longer might.
+
+    Fenced where that can be told: files of one checkpoint from before and after an attempt took over are two writers',
+    and a step beyond the last one that the newer attempt did is the older one's.
+    """
+    saved_at = max(times)
+    writer: Attempt | None = None
+    for attempt in sorted(attempts, key=lambda one: one.number):
+        if writer is None or attempt.submitted_at <= saved_at:
+            writer = attempt
+    if writer is None:
+        return "", False
+    has_elder = any(one.number < writer.number for one in attempts)
+    two_writers = has_elder and min(times) < writer.submitted_at <= saved_at
+    beyond = (
+        has_elder
+        and isinstance(writer.last_step, Known)
+        and writer.ended_at is not None
+        and step is not None
+        and step > writer.last_step.value
+    )
+    return writer.name, two_writers or beyond
+
+
+def wanted_of(steps_newest_first: Sequence[int], *, newest: int, spaced: int, near: Sequence[int]) -> frozenset[int]:
+    """Indexes of the newest, of ever sparser older ones, and of the next few at or below each step in `near`."""
+    wanted = {index for index in range(len(steps_newest_first)) if index < newest}
+    wanted |= {newest - 1 + 2**power for power in range(spaced + 1)}
+    for limit in near:
+        below = (index for index, step in enumerate(steps_newest_first) if step <= limit)
+        wanted |= set(islice(below, NEAR))
+    return frozenset(wanted)

@@ -1,0 +1,218 @@
+"""Where a new attempt resumes, and what it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chalicelib.domain.faults.loss import marked_bad
+from chalicelib.domain.model.evidence import FORENSIC, newest_before
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import CheckpointView
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.run.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
+from rekindle.signatures.faults import FaultClass
+
+# Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
+MAX_NAME_CHARS = 63
+_ATTEMPT = re.compile(r".*-r(?P<number>[1-9][0-9]{0,5})(?:x(?P<salt>[1-9][0-9]{0,2}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """The checkpoint to resume from. `root` is None where the trainer shall find its own (no manifest exists).
+
+    `goes_back`: not the newest there is, on purpose. `key` is what the Incident calls it (`checkpoint_key`).
+    """
+
+    step: Maybe[int]
+    root: str | None
+    manifest: str | None
+    rule: str
+    said: str
+    goes_back: bool = False
+    key: str | None = None
+
+
+def choose_resume_point(
+    checkpoints: Sequence[CheckpointView], incident: Incident, policy: Policy
+) -> ResumePoint | None:
+    """The newest verified checkpoint that the fault allows.
+
+    No manifest at all: the trainer's own habit decides, as it did for the first attempt; but not where it must resume
+    before some step, because nothing tells what its own newest checkpoint holds. Then, and where there are manifests
+    but none that may be used: None, because resuming from a bad one or from nothing is a person's choice.
+    """
+    if not checkpoints and _must_lie_before(incident):
+        return None
+    if not checkpoints:
+        return ResumePoint(
+            step=Unknown("no checkpoint manifest exists"),
+            root=None,
+            manifest=None,
+            rule="resume.own_habit",
+            said="as the job itself does: no checkpoint manifest exists",
+        )
+    limit, rule = _limit(incident, policy)
+    fit = [
+        item
+        for item in checkpoints
+        if not item.problems
+        and not item.fenced
+        and item.kind != FORENSIC
+        and checkpoint_key(item) not in incident.excluded_checkpoints
+        and not any(stretch.holds(item.attempt, item.step) for stretch in incident.stretches)
+        and (limit is None or item.step <= limit)
+        and not _of_unknown_worth(item, incident)
+    ]
+    is_ordered = rule == "resume.ordered"
+    if not is_ordered and any(
+        not item.problems and not item.fenced and _of_unknown_worth(item, incident) for item in checkpoints
+    ):
+        # They may all be good. To go back behind them, to an older attempt's, could cost days: a person's choice.
+        return None
+    if not fit:
+        return _own_habit_after_all(checkpoints, incident)
+    best = max(fit, key=lambda item: (item.step, item.saved_at))
+    return ResumePoint(
+        step=Known(best.step),
+        root=best.root,
+        manifest=best.manifest or None,
+        rule=rule,
+        said=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
+        goes_back=limit is not None,
+        key=checkpoint_key(best),
+    )
+
+
+def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
+    limits: list[tuple[int, str]] = []
+    order = incident.order or {}
+    started = [item for item in incident.tries if item.ended]
+    if isinstance(order.get("from_step"), int) and not started:
+        limits.append((int(order["from_step"]), "resume.ordered"))
+    onset = onset_to_precede(incident)
+    if incident.is_poisoned and isinstance(onset, Known):
+        newest = newest_before(onset.value) if incident.onset_fault is FaultClass.NON_FINITE else onset.value - 1
+        limits.append((min(newest, onset.value - rewind_steps(incident, policy)), "resume.before_onset"))
+        used = resumed_at_last(incident, policy)
+        if used is not None:
+            limits.append((used - 1, "resume.before_onset"))
+    return min(limits) if limits else (None, "resume.newest")
+
+
+def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incident) -> ResumePoint | None:
+    """Where no checkpoint has a manifest and all that were found are damaged, nothing more is known than with none.
+
+    Not where one is out for another reason: quarantined, left behind, or one that has killed an attempt already. The
+    trainer's own habit would take just that one.
+    """
+    is_blind = all(not item.manifest and item.problems and not item.fenced for item in checkpoints)
+    is_ruled_out = any(
+        problem.startswith(("quarantined", "abandoned")) for item in checkpoints for problem in item.problems
+    )
+    if not is_blind or is_ruled_out or incident.excluded_checkpoints or _must_lie_before(incident):
+        return None
+    return ResumePoint(
+        step=Unknown("no usable checkpoint was found"),
+        root=None,
+        manifest=None,
+        rule="resume.own_habit",
+        said="as the job itself does: no checkpoint has a manifest, and none that was found is whole",
+    )
+
+
+def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> int | None:
+    """The newest good checkpoint that only an earlier Incident's open stretch rules out, while nothing tells of now.
+
+    That Incident left the run to a person, and nobody saw its loss heal: a process that the platform started anew has
+    forgotten. The run may have been well for days since.
+    """
+    if incident.order is not None or incident.tries or incident.bout is not None or incident.is_poisoned:
+        return None
+    open_ones = [one for one in incident.stretches if one.to_step is None and one.attempt == incident.attempt]
+    return max(
+        (
+            item.step
+            for item in checkpoints
+            if not item.problems
+            and not item.fenced
+            and item.kind != FORENSIC
+            and any(one.holds(item.attempt, item.step) for one in open_ones)
+        ),
+        default=None,
+    )
+
+
+def goes_back_to(incident: Incident, policy: Policy) -> tuple[int, ...]:
+    """The steps that a resume point may have to lie at or below: now, and after one more roll-back."""
+    planned = account_rollback(marked_bad(incident), policy)
+    limits = {_limit(case, policy)[0] for case in (incident, planned)}
+    return tuple(sorted((limit for limit in limits if limit is not None and limit >= 0), reverse=True))
+
+
+def checkpoint_key(item: CheckpointView) -> str:
+    """What an Incident calls a checkpoint: its manifest, or where it lies if it has none."""
+    return item.manifest or item.root
+
+
+def _must_lie_before(incident: Incident) -> bool:
+    """A resume point cannot be left to the trainer: it is poisoned, or an order names a step.
+
+    Whoever orders a resubmission and names no step has chosen the trainer's own habit.
+    """
+    if incident.order is not None and not incident.tries:
+        return isinstance(incident.order.get("from_step"), int)
+    return incident.is_poisoned
+
+
+def _of_unknown_worth(item: CheckpointView, incident: Incident) -> bool:
+    """Written by a poisoned attempt whose first bad step nobody knows."""
+    return incident.is_poisoned and isinstance(incident.onset_step, Unknown) and item.attempt == incident.attempt
+
+
+def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Attempt]) -> tuple[CheckpointView, ...]:
+    """The same checkpoints, those on a line that a later attempt has left marked with a problem.
+
+    An attempt that resumed at step r has decided that what its elders did beyond r does not count: it was poisoned, or
+    an operator went back on purpose. Their checkpoints beyond r stay in the bucket, whole and verified; to resume from
+    one of them in a later Incident would undo that roll-back.
+    """
+    marked = []
+    numbers = {attempt.name: attempt.number for attempt in attempts}
+    for item in checkpoints:
+        number = numbers.get(item.attempt)
+        left_at = min(
+            (
+                (attempt.resume_step.value, attempt.name)
+                for attempt in attempts
+                if number is not None and attempt.number > number and isinstance(attempt.resume_step, Known)
+            ),
+            default=None,
+        )
+        if left_at is not None and item.step > left_at[0]:
+            problem = f"abandoned: {left_at[1]} went back to step {left_at[0]}"
+            item = replace(item, problems=(*item.problems, problem))
+        marked.append(item)
+    return tuple(marked)
+
+
+def attempt_name(job_name: str, number: int, salt: int) -> str:
+    """The deterministic platform name of attempt `number`; `salt` counts names found taken by somebody else."""
+    suffix = f"-r{number}" if not salt else f"-r{number}x{salt}"
+    return _base(job_name)[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix
+
+
+def is_attempt_name(name: str, job_name: str) -> bool:
+    """`name` is one that `attempt_name` makes for the Job, or the Job's own."""
+    parts = _ATTEMPT.fullmatch(name)
+    return name == job_name or (
+        parts is not None and name == attempt_name(job_name, int(parts["number"]), int(parts["salt"] or 0))
+    )
+
+
+def _base(job_name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"

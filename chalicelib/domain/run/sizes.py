@@ -1,0 +1,75 @@
+"""May a started-again Slurm job run on fewer nodes than it asks for? Only if its policy and its script both say so.
+
+Its policy gives the share (`min_nodes_percent`) and the wait before it (`smaller_after`), the job's own comment how few
+nodes its script can do with (`min_nodes=N`). The next start of the Job asks for all of its nodes again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, subject
+from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
+from chalicelib.domain.model.action import Done, Notify, ResizeJob, Severity
+from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.policy.document import Policy
+
+
+def fewest(job: SlurmView, policy: Policy, whole: int = 0) -> int | None:
+    """The fewest nodes that policy and script both allow; None where that is not fewer than it asks for.
+
+    `whole` is what an earlier start asked for: a small one is not made smaller by the share of itself.
+    """
+    if job.min_nodes is None or policy.resubmission.min_nodes_percent >= 100 or job.node_count <= 0:
+        return None
+    least = max(job.min_nodes, math.ceil(max(job.node_count, whole) * policy.resubmission.min_nodes_percent / 100))
+    return least if least < job.node_count else None
+
+
+def smaller(look: Look, attempt: AttemptView) -> Decision | None:
+    """VERIFYING a start of ours that waits for nodes. Once for each start; in shadow mode never."""
+    last = look.incident.tries[-1] if look.incident.tries else None
+    job = attempt.slurm
+    if last is None or last.name != attempt.name or job is None or not job.is_queued or job.held or look.policy.shadow:
+        return None
+    if not is_short_of_nodes(job.pending_reason):
+        return None
+    if last.nodes_min is not None:
+        return _asked(look, attempt, job, last.nodes_min)
+    least = fewest(job, look.policy, max(one.nodes_max or 0 for one in look.incident.tries))
+    if least is None or look.in_state < look.policy.resubmission.smaller_after:
+        return None
+    said = (
+        f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.pending_reason}): its "
+        f"policy and its script allow {least}, and now it asks for so many. The next start asks for all "
+        "again."
+    )
+    told = Notify(severity=Severity.WARNING, title=f"{subject(look)} may run on fewer nodes", text=said)
+    tries = (
+        *look.incident.tries[:-1],
+        dataclasses.replace(last, nodes_min=least, nodes_max=job.node_count),
+    )
+    return look.stay("verify.smaller", said, _resize(attempt, job, least, job.node_count), told, tries=tries)
+
+
+def _asked(look: Look, attempt: AttemptView, job: SlurmView, least: int) -> Decision | None:
+    """What became of it. The same order is given again until it is answered; a refusal is told once."""
+    last = look.incident.tries[-1]
+    is_open = result(look, "ResizeJob", Done.PENDING) or result(look, "ResizeJob", Done.UNAVAILABLE)
+    if is_open and look.in_state < look.policy.resubmission.smaller_after + look.policy.timing.stop_limit:
+        again = _resize(attempt, job, least, last.nodes_max or least)
+        return look.stay("verify.smaller_again", f"{attempt.name}: not known yet to be smaller; the same again", again)
+    refused = result(look, "ResizeJob", Done.REFUSED)
+    if refused is not None:
+        said = f"{attempt.name} keeps its size and waits: {refused.detail}"
+        told = Notify(severity=Severity.WARNING, title=f"{subject(look)} was not made smaller", text=said)
+        return look.stay("verify.smaller_refused", said, told)
+    return None
+
+
+def _resize(attempt: AttemptView, job: SlurmView, least: int, most: int) -> ResizeJob:
+    return ResizeJob(
+        attempt=attempt.name, slurm_job=job.slurm_job, nodes_min=least, nodes_max=most, why="waits for nodes"
+    )

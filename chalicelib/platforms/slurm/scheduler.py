@@ -1,0 +1,338 @@
+"""Slurm jobs, by what their head node's agent writes down and by orders to it. Facts: docs/slurm-service.md.
+
+Nothing here reaches Slurm. A stop or a start is an order that the agent takes when it can: until it has answered the
+result is PENDING, and asking again sends the same order, because its token is made from what it is about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.faults.slurm_states import status_of, view_of
+from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.slurm_view import STOP_VALID, Submission
+from chalicelib.domain.policy.document import Policy
+from chalicelib.platforms.slurm.found import found_of
+from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.mailbox import (
+    ENV_INCIDENT,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    AttemptOrder,
+    MailboxError,
+    ResumePlan,
+    SkipWindow,
+)
+from rekindle.protocol.wire import is_id
+
+# How long an order to start may wait for its agent (a stop: domain/model/slurm_view.py). One that is carried out later
+# could meet a run that a person has started meanwhile; it is decided, and ordered, anew.
+START_VALID: Final = timedelta(minutes=10)
+# An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
+# be on its way.
+ANSWER_LATE: Final = timedelta(minutes=5)
+MAX_TRIES: Final = 5
+MAX_SIBLINGS: Final = 8  # starts of a cluster that were written of last; each costs two GETs
+# What an earlier resubmission of ours left in the environment that the new one starts from, and must not speak again.
+_STALE: Final = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
+
+_DONE: Final = {
+    Outcome.DONE: Done.DONE,
+    Outcome.ALREADY: Done.ALREADY,
+    Outcome.REFUSED: Done.REFUSED,
+    Outcome.FAILED: Done.UNAVAILABLE,
+}
+
+
+class SlurmScheduler:
+    """ports.Scheduler for attempts on Slurm.
+
+    `bucket` is the stack's own, where mailboxes on shared paths are copied to; `bus` is told to new submissions.
+    """
+
+    def __init__(
+        self, head_nodes: HeadNodes, mailbox: Mailbox, *, clock: Clock, bucket: str, bus: str | None = None
+    ) -> None:
+        self._head_nodes = head_nodes
+        self._mailbox = mailbox
+        self._clock = clock
+        self._bucket = bucket
+        self._bus = bus
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def describe(self, attempt: str) -> AttemptView:
+        """See ports.Scheduler: 2 GETs.
+
+        A start that we have ordered and that the whiteboard does not show yet is STARTING, never gone: the agent
+        answers an order before it has read Slurm again.
+        """
+        doc = self._head_nodes.attempt(attempt)
+        if doc is not None:
+            return view_of(doc)
+        cluster = parse_attempt(attempt).cluster
+        order, answer = self._newest(cluster, _stem("start", attempt))
+        if order is not None and self._is_on_its_way(order, answer):
+            return AttemptView(
+                name=attempt, status=AttemptStatus.STARTING, detail="ordered; Slurm does not show it yet"
+            )
+        return AttemptView(name=attempt, status=AttemptStatus.GONE, detail="Slurm does not know this start")
+
+    def _is_on_its_way(self, order: Order, answer: Answer | None) -> bool:
+        now = self._clock.now()
+        if answer is None:
+            return now <= order.expires_at + ANSWER_LATE
+        return answer.outcome in (Outcome.DONE, Outcome.ALREADY) and now <= answer.at + ANSWER_LATE
+
+    def discover(self, attempt: str) -> Discovered | None:
+        """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others."""
+        return self.find(attempt)
+
+    def find(self, attempt: str) -> Discovered | None:
+        """See ports.Scheduler."""
+        doc = self._head_nodes.attempt(attempt)
+        return None if doc is None else found_of(doc, bucket=self._bucket)
+
+    # ---- stopping --------------------------------------------------------------------------------------------------
+
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
+        """See ports.Scheduler.
+
+        A job that still waits in the queue is cancelled, held or not: holding it would not end this start. Slurm
+        requeues a cancelled job as well as a held one, while it knows it.
+        """
+        doc = self._head_nodes.attempt(attempt)
+        if doc is None:
+            return _result("StopJob", Done.ALREADY, "Slurm does not know this start")
+        status = status_of(doc.state)
+        if status.has_ended or status is AttemptStatus.STOPPING:
+            return _result("StopJob", Done.ALREADY, f"{attempt} is {doc.state}")
+        verb = Verb.HOLD if hold and doc.state is not SlurmState.PENDING else Verb.CANCEL
+
+        def make(token: str, now: datetime) -> Order:
+            return Order(
+                token=token,
+                verb=verb,
+                cluster=doc.cluster,
+                issued_at=now,
+                expires_at=now + STOP_VALID,
+                attempt=attempt,
+                slurm_job=doc.slurm_job,
+                incident_id=incident_id,
+            )
+
+        return self._answered("StopJob", self._give(doc.cluster, _stem(verb.value, attempt), make))
+
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002 - the whiteboard holds whatever was told
+        """See ports.Scheduler: the newest starts on the cluster's whiteboard whose comment names the Job, and those
+        that have begun in its mailbox and whose comment names none.
+
+        Runs of other Jobs in the same mailbox are links of a chain, and services.one_mailbox sees to them.
+        """
+        cluster = parse_attempt(job.current_attempt).cluster
+        ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}
+        own = self._head_nodes.attempt(job.current_attempt)
+        mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
+        found = []
+        for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
+            if parse_attempt(name).base in ours:
+                continue  # another start of the same Slurm job: its own documents tell of each other
+            doc = self._head_nodes.attempt(name)
+            if doc is not None and not doc.held and _is_of(doc, job.job_id, mailbox) and _is_newer(doc, own):
+                found.append(name)
+        return tuple(found)
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        """See ports.Scheduler. Of what the whiteboard still shows; the agent keeps what has ended for a day."""
+        cluster, own = parse_attempt(job.current_attempt).cluster, self._head_nodes.attempt(job.current_attempt)
+        ours = {parse_attempt(name).base for name in {*besides, job.current_attempt} if is_slurm(name)}
+        mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
+        for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
+            doc = self._head_nodes.attempt(name) if parse_attempt(name).base not in ours else None
+            if doc is None or own is None or not status_of(doc.state).has_ended or not _is_newer(doc, own):
+                continue
+            is_there = bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
+            if doc.job_id == job.job_id or (doc.job_id is None and is_there):
+                return name
+        return None
+
+    # ---- starting --------------------------------------------------------------------------------------------------
+
+    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002 - the port's signature
+        """See ports.Scheduler. The plan is in the mailbox before anything can start that would read it."""
+        there = self._head_nodes.attempt(action.name)
+        if there is not None and not _waits_for_us(there):
+            if there.job_id not in (None, job.job_id):
+                return _result("ResubmitJob", Done.NAME_TAKEN, f"{action.name} belongs to {there.job_id}")
+            if there.state is SlurmState.PENDING:  # somebody has let it go: it still must be told where to resume
+                order = self._attempt_order(action, there, job, incident_id)
+                self._mailbox.plan(job, action.name, order, now=self._clock.now())
+            return _result("ResubmitJob", Done.ALREADY, f"{action.name} is {there.state}")
+        old = self._head_nodes.attempt(action.clone_of)
+        if old is None:
+            return _result("ResubmitJob", Done.REFUSED, f"the agent knows nothing of {action.clone_of} any more")
+        if why := _cannot(old, action):
+            return _result("ResubmitJob", Done.REFUSED, why)
+        order = self._attempt_order(action, old, job, incident_id)
+        try:
+            environment = _environment(order, action.name, old.cluster) if action.how is Submission.SUBMIT else {}
+        except MailboxError as err:
+            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be told where to resume: {err}")
+        self._mailbox.plan(job, action.name, order, now=self._clock.now())
+        verb = Verb.SUBMIT if action.how is Submission.SUBMIT else Verb.REQUEUE
+        whole = self._whole_again(old, job)
+
+        def make(token: str, now: datetime) -> Order:
+            return Order(
+                token=token,
+                verb=verb,
+                cluster=old.cluster,
+                issued_at=now,
+                expires_at=now + START_VALID,
+                attempt=action.clone_of,
+                slurm_job=old.slurm_job,
+                new_attempt=action.name,
+                spec=old.spec if verb is Verb.SUBMIT else None,
+                environment=environment,
+                exclude=action.exclude,
+                nodes_min=whole,
+                nodes_max=whole,
+                incident_id=incident_id,
+            )
+
+        return self._answered("ResubmitJob", self._give(old.cluster, _stem("start", action.name), make))
+
+    def _whole_again(self, old: AttemptDoc, job: Job) -> int | None:
+        """The number of nodes to ask for again, where the start before was made smaller than the first one was."""
+        if old.min_nodes is None or job.job_id == old.attempt:
+            return None
+        first = self._head_nodes.attempt(job.job_id) if is_slurm(job.job_id) else None
+        return first.node_count if first is not None and old.node_count < first.node_count else None
+
+    def _attempt_order(self, action: ResubmitJob, old: AttemptDoc, job: Job, incident_id: str) -> AttemptOrder:
+        """What the run is told. Its mailbox is named as the run itself sees it, not by our copy of it."""
+        return AttemptOrder(
+            job_id=job.job_id,
+            attempt_number=action.number,
+            mailbox=old.mailbox or None,
+            bus=self._bus,
+            incident_id=incident_id,
+            resume=ResumePlan(
+                step=action.resume_step.value if isinstance(action.resume_step, Known) else None,
+                uri=action.resume_root,
+                manifest_uri=action.resume_manifest or None,
+                skip=tuple(SkipWindow(from_step=item.from_step, to_step=item.to_step) for item in action.skips),
+            ),
+        )
+
+    # ---- orders ----------------------------------------------------------------------------------------------------
+
+    def _give(self, cluster: str, stem: str, make: Callable[[str, datetime], Order]) -> Answer | None:
+        """Give the order, or send the one again that was given before; a new one where that came to nothing.
+
+        An order comes to nothing where it expired, or where the agent cannot tell whether it took effect: what it is
+        about was read before, and still shows no effect.
+        """
+        now = self._clock.now()
+        answer: Answer | None = None
+        for turn in range(MAX_TRIES):
+            token = f"{stem}.{turn}"
+            order, answer = self._head_nodes.ordered(cluster, token)
+            if order is None:
+                return self._head_nodes.order(make(token, now))
+            if answer is None and now <= order.expires_at + ANSWER_LATE:
+                return self._head_nodes.order(order)
+            if answer is not None and not _came_to_nothing(order, answer):
+                return answer
+        return answer
+
+    def _newest(self, cluster: str, stem: str) -> tuple[Order | None, Answer | None]:
+        newest: tuple[Order | None, Answer | None] = (None, None)
+        for turn in range(MAX_TRIES):
+            found = self._head_nodes.ordered(cluster, f"{stem}.{turn}")
+            if found[0] is None:
+                break
+            newest = found
+        return newest
+
+    def _answered(self, action: str, answer: Answer | None) -> ActionResult:
+        if answer is None:
+            return _result(action, Done.PENDING, "ordered; the agent has not answered yet")
+        job = f" (Slurm job {answer.slurm_job})" if answer.slurm_job else ""
+        return _result(action, _DONE[answer.outcome], f"{answer.verb}{job}: {answer.detail or answer.outcome}")
+
+
+def _came_to_nothing(order: Order, answer: Answer) -> bool:
+    """Tried with an unknown end, or refused for coming too late."""
+    return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
+
+
+def _waits_for_us(doc: AttemptDoc) -> bool:
+    """It is the queue's next start of the job, and is held until we let it go."""
+    return doc.held and doc.state is SlurmState.PENDING
+
+
+def _is_newer(doc: AttemptDoc, own: AttemptDoc | None) -> bool:
+    """Submitted after the Job's own newest; True where that cannot be told."""
+    if own is None or own.submitted_at is None or doc.submitted_at is None:
+        return True
+    return doc.submitted_at >= own.submitted_at
+
+
+def _is_of(doc: AttemptDoc, job_id: str, mailbox: str) -> bool:
+    """It lives, or has come to its end, and is the Job's by its comment; or trains in the mailbox that the Job's own
+    script names.
+    """
+    status = status_of(doc.state)
+    if doc.job_id is not None:
+        return doc.job_id == job_id and (status is AttemptStatus.COMPLETED or not status.has_ended)
+    if status.has_ended:
+        return False
+    has_begun = status is not AttemptStatus.STARTING
+    return has_begun and bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
+
+
+def _cannot(old: AttemptDoc, action: ResubmitJob) -> str:
+    """Why the start cannot be ordered in the wanted way; empty where it can."""
+    match action.how:
+        case Submission.SUBMIT if old.spec is None:
+            why = "; ".join(old.cannot_resubmit) or "its script could not be read"
+            return f"{action.clone_of} cannot be submitted again: {why}"
+        case Submission.REQUEUE if not old.is_known:
+            return f"Slurm no longer knows job {old.slurm_job}, so it cannot be requeued"
+        case Submission.CLONE:
+            return "a Slurm job is requeued or submitted again, not cloned"
+        case _:
+            return ""
+
+
+def _environment(order: AttemptOrder, name: str, cluster: str) -> dict[str, str]:
+    """Raises: MailboxError for a value that does not fit.
+
+    A submission starts from the environment that is kept of an earlier one: variables of ours that this order does not
+    set are set to nothing.
+    """
+    told = order.to_env() | {ENV_SLURM_ATTEMPT: name, ENV_CLUSTER: cluster}
+    return {name: "" for name in _STALE} | told
+
+
+def _stem(what: str, attempt: str) -> str:
+    """The beginning of a token. Deterministic: whoever wants the same of the same start wants the same order."""
+    stem = f"{what}.{attempt}"
+    if is_id(stem) and len(stem) <= 120:
+        return stem
+    return f"{what}.{hashlib.sha256(attempt.encode()).hexdigest()[:40]}"
+
+
+def _result(action: str, done: Done, detail: str) -> ActionResult:
+    return ActionResult(action=action, done=done, detail=detail[:800])

@@ -1,0 +1,1 @@
+"""SageMaker training jobs: status, stops, resubmission as a clone."""

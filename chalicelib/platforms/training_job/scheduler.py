@@ -1,0 +1,490 @@
+"""SageMaker training jobs: describe, discover, stop, resubmit. Source of the facts: aws-facts §2.5 and §6.
+
+Environment values and hyperparameters may hold a user's secrets. They are copied from job to clone and appear in no
+log line, error text or result.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from chalicelib.aws.errors import AwsRefusal, call
+from chalicelib.aws.sagemaker.tags import tags_of
+from chalicelib.domain.guards.stages import PROD, TAG_STAGE, owner_of
+from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
+from chalicelib.domain.model.errors import CapacityUnavailable, NotAuthorized, NotOurs, Permanent, RecoveryError
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.job import AlarmMode, Job, WatchPlan, is_metric_name
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.run.resume_point import is_attempt_name
+from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of
+from chalicelib.ports import Discovered
+from rekindle.protocol.mailbox import (
+    ENV_BUS,
+    ENV_CHECKPOINT_URI,
+    ENV_MAILBOX,
+    AttemptOrder,
+    MailboxError,
+    ResumePlan,
+    SkipWindow,
+)
+
+_LOG = logging.getLogger(__name__)
+
+TAG_POLICY: Final = "rekindle:policy"
+TAG_JOB: Final = "rekindle:job"
+TAG_INCIDENT: Final = "rekindle:incident"
+TAG_ATTEMPT: Final = "rekindle:attempt"
+TAG_LOSS: Final = "rekindle:loss-metric"  # a name among the job's own MetricDefinitions
+TAG_STEP: Final = "rekindle:step-metric"
+TAG_GRAD_NORM: Final = "rekindle:grad-norm-metric"
+TAG_ALARMS: Final = "rekindle:alarms"
+
+_NOT_FOUND: Final = "ResourceNotFound"
+_INVALID: Final = "ValidationException"
+_TAKEN: Final = "ResourceInUse"
+_MAX_DETAIL_CHARS: Final = 300
+_MAX_LIST_PAGES: Final = 20
+# Living jobs, of the whole account, that are looked at before a submission: two calls each at most.
+MAX_LIVING: Final = 200
+
+# Secondary statuses while the job is in progress. One that is not here is new to us: it counts as STARTING, the state
+# that proves nothing, is never healthy, and is bounded by the policy's timing.start_limit.
+_IN_PROGRESS: Final[Mapping[str, AttemptStatus]] = {
+    "Starting": AttemptStatus.STARTING,
+    "LaunchingMLInstances": AttemptStatus.STARTING,
+    "PreparingTrainingStack": AttemptStatus.STARTING,
+    "Downloading": AttemptStatus.STARTING,
+    "DownloadingTrainingImage": AttemptStatus.STARTING,
+    "Pending": AttemptStatus.STARTING,
+    "Training": AttemptStatus.RUNNING,
+    "Updating": AttemptStatus.RUNNING,
+    "Uploading": AttemptStatus.RUNNING,  # the script has ended; the job has not
+    "Interrupted": AttemptStatus.REPAIRING,  # managed Spot: SageMaker restarts it
+    "Restarting": AttemptStatus.REPAIRING,
+    "Stopping": AttemptStatus.STOPPING,
+    "MaxRuntimeExceeded": AttemptStatus.STOPPING,
+    "MaxWaitTimeExceeded": AttemptStatus.STOPPING,
+    "Stopped": AttemptStatus.STOPPING,  # the primary status follows
+    "Completed": AttemptStatus.STOPPING,
+    "Failed": AttemptStatus.STOPPING,
+}
+_ENDED: Final[Mapping[str, AttemptStatus]] = {
+    "Completed": AttemptStatus.COMPLETED,
+    "Failed": AttemptStatus.FAILED,
+    "Stopping": AttemptStatus.STOPPING,
+    "Stopped": AttemptStatus.STOPPED,
+    "Deleting": AttemptStatus.GONE,
+}
+_LIMITS: Final = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+_REPAIR_TEXT: Final = re.compile(r"repairing training cluster", re.IGNORECASE)
+
+
+class TrainingJobScheduler:
+    """ports.Scheduler over a boto3 SageMaker client.
+
+    `bus` is the custom event bus told to new attempts; None keeps what the cloned job was told. `stage` is ours: jobs
+    of other stages are left alone. `roles`: those that a resubmitted job may run under; None where that is not known.
+    """
+
+    def __init__(
+        self, client: Any, *, bus: str | None = None, stage: str = PROD, roles: Sequence[str] | None = None
+    ) -> None:
+        self._client = client
+        self._bus = bus
+        self._stage = stage
+        self._roles = roles
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def describe(self, attempt: str) -> AttemptView:
+        """See ports.Scheduler."""
+        described = self._describe(attempt)
+        if described is None:
+            return AttemptView(name=attempt, status=AttemptStatus.GONE, detail="the platform does not know this name")
+        return view_of(attempt, described)
+
+    def _describe(self, attempt: str) -> dict[str, Any] | None:
+        """DescribeTrainingJob's answer; None for a name that SageMaker does not know.
+
+        The documented answer is ResourceNotFound; the live service says ValidationException "Requested resource not
+        found." for the same [aws-facts §6 lists both as possible].
+        """
+        try:
+            answer: dict[str, Any] = call(
+                self._client.describe_training_job, expect=(_NOT_FOUND, _INVALID), TrainingJobName=attempt
+            )
+        except AwsRefusal as refusal:
+            if refusal.code == _NOT_FOUND or "not found" in refusal.message.lower():
+                return None
+            raise Permanent(f"describe_training_job: {refusal.message}") from refusal
+        return answer
+
+    def changed(self, since: datetime) -> Maybe[Mapping[str, AttemptStatus]]:
+        """See ports.JobListing: ListTrainingJobs, a hundred to a page."""
+        request: dict[str, Any] = {"LastModifiedTimeAfter": since, "MaxResults": 100}
+        found: dict[str, AttemptStatus] = {}
+        for _ in range(_MAX_LIST_PAGES):
+            try:
+                page = call(self._client.list_training_jobs, **request)
+            except RecoveryError as err:
+                return Unknown(f"training jobs cannot be listed: {err}"[:200])
+            for entry in page.get("TrainingJobSummaries", ()):
+                status = status_of(str(entry["TrainingJobStatus"]), str(entry.get("SecondaryStatus") or ""))
+                found[entry["TrainingJobName"]] = status
+            if not page.get("NextToken"):
+                return Known(found)
+            request["NextToken"] = page["NextToken"]
+        return Unknown(f"more than {_MAX_LIST_PAGES * 100} training jobs have changed")
+
+    def discover(self, attempt: str) -> Discovered | None:
+        """See ports.Scheduler."""
+        found = self.find(attempt)
+        if found is None or not (found.policy_name or found.job_id):
+            return None
+        if found.stage != self._stage:
+            _LOG.info("a training job of another stage", extra={"attempt": attempt, "stage": found.stage[:64]})
+            raise NotOurs("it belongs to another stage")
+        return replace(found, policy_name=found.policy_name or "default")  # a clone whose policy tag was taken off
+
+    def find(self, attempt: str) -> Discovered | None:
+        """See ports.Scheduler."""
+        described = self._describe(attempt)
+        if described is None:
+            return None
+        tags = tags_of(self._client, described["TrainingJobArn"])
+        environment = described.get("Environment") or {}
+        own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
+        return Discovered(
+            name=attempt,
+            policy_name=tags.get(TAG_POLICY, ""),
+            job_id=tags.get(TAG_JOB),
+            mailbox=_mailbox_of(described),
+            instance_count=instance_count(described),
+            created_at=_at(described["CreationTime"]),
+            checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
+            user=_role_of(described),
+            limits=_limits_of(_role_of(described), self._roles),
+            watch=watch_of(tags),
+            size=JobSize.of_instances(instances(described)),
+            stage=owner_of(tags),
+        )
+
+    # ---- stopping --------------------------------------------------------------------------------------------------
+
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
+        """See ports.Scheduler. SageMaker sends SIGTERM, then SIGKILL after 120 s; it has no queue to hold a job in."""
+        del hold, incident_id
+        before = self.describe(attempt)
+        if _is_over(before):
+            return _result("StopJob", Done.ALREADY, before.detail)
+        try:
+            call(self._client.stop_training_job, expect=(_NOT_FOUND, _INVALID), TrainingJobName=attempt)
+        except AwsRefusal as refusal:
+            after = self.describe(attempt)  # it may have ended between the two calls
+            if _is_over(after):
+                return _result("StopJob", Done.ALREADY, after.detail)
+            return _result("StopJob", Done.REFUSED, refusal.message)
+        except NotAuthorized as refused:
+            return _result("StopJob", Done.REFUSED, str(refused))
+        return _result("StopJob", Done.DONE, f"{attempt} was {before.status}")
+
+    # ---- siblings --------------------------------------------------------------------------------------------------
+
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+        """See ports.Scheduler: the jobs in progress that are younger than the Job, each described; those whose name and
+        mailbox decide nothing are told by their tags.
+
+        The listing lags by seconds: what it does not show yet is told by its name when that is asked for.
+        """
+        for name in told:
+            if name not in besides and self._lives_beside(name, job, or_completed=True):
+                return (name,)
+        return tuple(
+            name for name in self._living(job.created_at) if name not in besides and self._lives_beside(name, job)
+        )
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
+        """See ports.Scheduler."""
+        since = job.attempt_started_at or job.created_at
+        for name in self._listed(since, ("",)):
+            described = self._describe(name) if name not in besides else None
+            if described is None or not view_of(name, described).status.has_ended:
+                continue
+            if described["CreationTime"] > since and self._is_sibling(name, described, job):
+                return name
+        return None
+
+    def _lives_beside(self, name: str, job: Job, *, or_completed: bool = False) -> bool:
+        """`or_completed`: one that is younger than the Job's newest attempt, and has come to its end, counts too."""
+        described = self._describe(name)
+        if described is None:
+            return False
+        status = view_of(name, described).status
+        is_younger = job.attempt_started_at is not None and described["CreationTime"] > job.attempt_started_at
+        if status.has_ended and not (or_completed and is_younger and status is AttemptStatus.COMPLETED):
+            return False
+        return self._is_sibling(name, described, job)
+
+    def _living(self, since: datetime) -> list[str]:
+        """Raises: RecoveryError."""
+        return self._listed(since, ("InProgress", "Stopping"))
+
+    def _listed(self, since: datetime, statuses: Sequence[str]) -> list[str]:
+        """The newest first; more than a few thousand are not read. An empty status is any. Raises: RecoveryError."""
+        request: dict[str, Any] = {
+            "CreationTimeAfter": since,
+            "SortBy": "CreationTime",
+            "SortOrder": "Descending",
+            "MaxResults": 100,
+        }
+        names: list[str] = []
+        for status in statuses:
+            request |= {"StatusEquals": status} if status else {}
+            request.pop("NextToken", None)
+            for _ in range(_MAX_LIST_PAGES):
+                page = call(self._client.list_training_jobs, **request)
+                names += [entry["TrainingJobName"] for entry in page.get("TrainingJobSummaries", ())]
+                if not page.get("NextToken"):
+                    break
+                request["NextToken"] = page["NextToken"]
+        return list(dict.fromkeys(names))[:MAX_LIVING]
+
+    def _is_sibling(self, name: str, described: Mapping[str, Any], job: Job) -> bool:
+        mailbox = _mailbox_of(described).rstrip("/")
+        if mailbox and mailbox == job.mailbox.rstrip("/"):
+            return self._is_of_the_jobs_role(described, job)
+        owner = tags_of(self._client, described["TrainingJobArn"]).get(TAG_JOB)
+        if owner is not None:
+            return owner == job.job_id and self._is_of_the_jobs_role(described, job)
+        return not mailbox and is_attempt_name(name, job.name) and self._is_of_the_jobs_role(described, job)
+
+    def _is_of_the_jobs_role(self, described: Mapping[str, Any], job: Job) -> bool:
+        """Anybody who may start jobs may name another Job's mailbox, or tag a job as its attempt: the role under which
+        the Job runs tells whose it is. Where the Job's own attempt is not known any more, nothing is.
+        """
+        own = self._describe(job.current_attempt)
+        return own is not None and _role_of(own) == _role_of(described)
+
+    # ---- resubmitting ----------------------------------------------------------------------------------------------
+
+    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
+        """See ports.Scheduler.
+
+        The name is deterministic, so a repetition finds the first one's job. After *any* refusal the name is looked up
+        before the refusal is believed: a quota that our own lost-answer job has used up is no want of capacity.
+        """
+        described = self._describe(action.clone_of)
+        if described is None:
+            return _result("ResubmitJob", Done.REFUSED, f"{action.clone_of} is not known, so it cannot be cloned")
+        tags = tags_of(self._client, described["TrainingJobArn"])
+        if tags.get(TAG_STAGE, self._stage) != self._stage:
+            said = f"{action.clone_of} belongs to the stage {tags[TAG_STAGE][:64]!r} by its tag {TAG_STAGE}"
+            return _result("ResubmitJob", Done.REFUSED, said)
+        try:
+            request = self._request(described, tags, action, job=job, policy=policy, incident_id=incident_id)
+        except MailboxError as err:
+            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be told where to resume: {err}")
+        if problem := self._too_much(request):
+            return _result("ResubmitJob", Done.REFUSED, problem)
+        try:
+            call(self._client.create_training_job, expect=(_TAKEN, _INVALID, _NOT_FOUND), **request)
+        except AwsRefusal as refusal:
+            done = Done.NAME_TAKEN if refusal.code == _TAKEN else Done.REFUSED
+            return self._refused(action, job, incident_id, done, refusal.message, request)
+        except CapacityUnavailable as refused:
+            return self._refused(action, job, incident_id, Done.CAPACITY, str(refused), request)
+        except Permanent as refused:
+            return self._refused(action, job, incident_id, Done.REFUSED, str(refused), request)
+        return _result("ResubmitJob", Done.DONE, f"{action.name} from {action.clone_of}")
+
+    def _request(
+        self,
+        described: Mapping[str, Any],
+        tags: Mapping[str, str],
+        action: ResubmitJob,
+        *,
+        job: Job,
+        policy: Policy,
+        incident_id: str,
+    ) -> dict[str, Any]:
+        environment = dict(described.get("Environment") or {})
+        order = AttemptOrder(
+            job_id=job.job_id,
+            attempt_number=action.number,
+            mailbox=job.mailbox or environment.get(ENV_MAILBOX),
+            bus=self._bus or environment.get(ENV_BUS),
+            incident_id=incident_id,
+            resume=ResumePlan(
+                step=action.resume_step.value if isinstance(action.resume_step, Known) else None,
+                uri=action.resume_root,
+                manifest_uri=action.resume_manifest,
+                skip=tuple(SkipWindow(from_step=item.from_step, to_step=item.to_step) for item in action.skips),
+            ),
+        )
+        request = clone_request(self._client.meta.service_model, described)
+        request["TrainingJobName"] = action.name
+        request["Environment"] = order.apply(environment)
+        ours = {
+            TAG_POLICY: tags.get(TAG_POLICY) or job.policy_name,
+            TAG_JOB: job.job_id,
+            TAG_INCIDENT: incident_id,
+            TAG_ATTEMPT: str(action.number),
+            TAG_STAGE: self._stage,
+        }
+        kept = {name: value for name, value in tags.items() if not name.lower().startswith("aws:")}
+        request["Tags"] = [{"Key": name, "Value": value} for name, value in sorted((kept | ours).items())]
+        if instance_count(described) >= policy.resubmission.large_instances and not request.get("RetryStrategy"):
+            request["RetryStrategy"] = {"MaximumRetryAttempts": policy.resubmission.retry_attempts}
+        return request
+
+    def _too_much(self, request: Mapping[str, Any]) -> str | None:
+        for member, what in (("Environment", "environment variables"), ("Tags", "tags")):
+            limit = limit_of(self._client.meta.service_model, member)
+            if len(request[member]) > limit:
+                return f"the clone would have {len(request[member])} {what}; SageMaker takes {limit}"
+        return None
+
+    def _refused(
+        self, action: ResubmitJob, job: Job, incident_id: str, done: Done, text: str, request: Mapping[str, Any]
+    ) -> ActionResult:
+        """Whose the name is counts before the words of the refusal: ours by a lost answer, or a sibling that lives."""
+        described = self._describe_quietly(action.name)
+        if described is not None:
+            tags = tags_of(self._client, described["TrainingJobArn"])
+            if tags.get(TAG_INCIDENT) == incident_id and tags.get(TAG_ATTEMPT) == str(action.number):
+                return _result("ResubmitJob", Done.ALREADY, f"{action.name} was submitted before")
+            lives = not view_of(action.name, described).status.has_ended
+            if done is Done.NAME_TAKEN and lives and self._is_sibling(action.name, described, job):
+                return replace(
+                    _result("ResubmitJob", Done.SIBLING, f"{action.name} is an attempt of {job.job_id}, and lives"),
+                    attempt=action.name,
+                )
+        return _result("ResubmitJob", done, redact(text, request))
+
+    def _describe_quietly(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self._describe(name)
+        except Permanent:  # a name that SageMaker refuses to look up is not ours
+            return None
+
+
+def _role_of(described: Mapping[str, Any]) -> str:
+    return str(described.get("RoleArn") or "")
+
+
+def _limits_of(role: str, roles: Sequence[str] | None) -> tuple[str, ...]:
+    """What the stack's own settings keep from being done for a job of this role, told while its owner is there.
+
+    `roles` are resources of an IAM statement: `*` and `?` stand for any text and any character.
+    """
+    if roles is None or any(fnmatchcase(role, one) for one in roles):
+        return ()
+    return (
+        f"it is watched, and not submitted again: its role {role or '(none)'} is not in the stack's parameter"
+        " TrainingRoleArns",
+    )
+
+
+def _mailbox_of(described: Mapping[str, Any]) -> str:
+    own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
+    return str((described.get("Environment") or {}).get(ENV_MAILBOX) or own)
+
+
+def watch_of(tags: Mapping[str, str]) -> WatchPlan:
+    """How the job asks to be watched, by its tags. A word that is not known is logged and changes nothing."""
+    alarms = AlarmMode.NONE
+    try:
+        alarms = AlarmMode(tags.get(TAG_ALARMS, AlarmMode.NONE))
+    except ValueError:
+        _LOG.warning("unknown value of a tag", extra={"tag": TAG_ALARMS, "value": tags[TAG_ALARMS][:64]})
+    return WatchPlan(
+        loss=_metric(tags, TAG_LOSS),
+        step=_metric(tags, TAG_STEP),
+        grad_norm=_metric(tags, TAG_GRAD_NORM),
+        alarms=alarms,
+    )
+
+
+def _metric(tags: Mapping[str, str], tag: str) -> str:
+    name = tags.get(tag, "")
+    if not name or is_metric_name(name):
+        return name
+    _LOG.warning("a tag that is no metric's name", extra={"tag": tag, "value": name[:64]})
+    return ""
+
+
+def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
+    """What DescribeTrainingJob (or an event of the same shape, with datetimes) says about an attempt."""
+    primary = str(described.get("TrainingJobStatus") or "")
+    secondary = str(described.get("SecondaryStatus") or "")
+    transitions = described.get("SecondaryStatusTransitions") or ()
+    message = str(transitions[-1].get("StatusMessage") or "") if transitions else ""
+    status = status_of(primary, secondary, message)
+    ended_at = described.get("TrainingEndTime") or described.get("LastModifiedTime")
+    detail = f"{primary}/{secondary}" + (f": {message}" if message else "")
+    return AttemptView(
+        name=name,
+        status=status,
+        detail=detail[:_MAX_DETAIL_CHARS],
+        failure_reason=str(described.get("FailureReason") or ""),
+        ended_at=_at(ended_at) if status.has_ended and ended_at is not None else None,
+        training_since=_since(transitions, "Training"),
+        stopping_since=_since(transitions, "Stopping"),
+    )
+
+
+def _since(transitions: Sequence[Mapping[str, Any]], status: str) -> datetime | None:
+    """When it entered the status for the last time. Of a stop SageMaker tells no more: not who asked for it."""
+    began = [one.get("StartTime") for one in transitions if one.get("Status") == status]
+    return _at(began[-1]) if began and isinstance(began[-1], datetime) else None
+
+
+def status_of(primary: str, secondary: str, message: str = "") -> AttemptStatus:
+    """SageMaker's two statuses as one of ours.
+
+    A primary status that SageMaker does not document reads as STARTING: not training, not ended, so that nothing is
+    taken as healthy, stopped or resubmitted on the strength of a word we do not know.
+    """
+    if primary in _ENDED:
+        if secondary in _LIMITS and _ENDED[primary].has_ended and primary != "Failed":
+            return AttemptStatus.EXPIRED
+        return _ENDED[primary]
+    if primary != "InProgress":
+        _LOG.warning("unknown training job status", extra={"status": primary[:64], "secondary": secondary[:64]})
+        return AttemptStatus.STARTING
+    if _REPAIR_TEXT.search(message):
+        return AttemptStatus.REPAIRING
+    if secondary not in _IN_PROGRESS:
+        _LOG.warning("unknown secondary status", extra={"secondary": secondary[:64]})
+    return _IN_PROGRESS.get(secondary, AttemptStatus.STARTING)
+
+
+def redact(text: str, request: Mapping[str, Any]) -> str:
+    """A refusal's text without the values that it quotes from the request's environment and hyperparameters."""
+    for section in ("Environment", "HyperParameters"):
+        for value in sorted((request.get(section) or {}).values(), key=len, reverse=True):
+            if len(value) >= 6:  # shorter ones are numbers and flags, and would maim the text
+                text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
+    return text[:800]
+
+
+def _is_over(view: AttemptView) -> bool:
+    return view.status.has_ended or view.status is AttemptStatus.STOPPING
+
+
+def _result(action: str, done: Done, detail: str) -> ActionResult:
+    return ActionResult(action=action, done=done, detail=detail[:800])
+
+
+def _at(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,423 @@
+"""From a Signal to an Incident: whose run is it, is it news or trouble, open or join, wake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from chalicelib.domain.faults.diagnosis import is_stale
+from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs, RecoveryError, UnknownEntity
+from chalicelib.domain.model.evidence import LOSS_FAULTS
+from chalicelib.domain.model.incident import Incident, Phase, incident_id_for, node_scope
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.node_findings import instance_of, is_all_clear
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.ports import (
+    Announcer,
+    Clock,
+    ClusterReader,
+    Discovered,
+    Entry,
+    Executions,
+    HeadNodes,
+    IncidentStore,
+    JobRegistry,
+    Joined,
+    Mailbox,
+    Scheduler,
+)
+from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
+from chalicelib.services.intake.missed_signals import signal_from_state
+from chalicelib.services.intake.node_map import NodeMap
+from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
+from chalicelib.services.intake.unknown_names import Strangers
+from chalicelib.services.reporting.outcome import Outcome, What
+from rekindle.signatures.faults import FaultClass
+
+MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
+MAX_ELDER_FAILURES = 8
+_OVER = frozenset({"Completed", "Stopped"})
+_ENDED = _OVER | {"Failed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """Takes Signals in. Every path is safe to repeat: events are at-least-once, unordered, sometimes missing."""
+
+    store: IncidentStore
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    clusters: ClusterReader
+    executions: Executions
+    clock: Clock
+    head_nodes: HeadNodes | None = None
+    announcer: Announcer | None = None
+    strangers: Strangers = field(default_factory=Strangers)
+
+    def receive(self, signal: Signal) -> Outcome:
+        """Open or join the Incident that `signal` belongs to, and wake it.
+
+        Raises:
+            NotOurs: about a run or cluster that nobody asked us to protect.
+            Retryable: nothing is lost; the same event may come again.
+        """
+        if signal.kind is SignalKind.ORDER_ANSWERED:
+            return self._answered(signal)
+        if signal.kind is SignalKind.AGENT_NEWS:
+            return self._receive_agent_news(signal)
+        if self.head_nodes is not None and signal.job_id is None and signal.attempt is None:
+            about = NodeMap(head_nodes=self.head_nodes, registry=self.registry)
+            located = about.located(signal)
+            if located is not None:
+                return self._receive_about_node(located, about)
+            if is_all_clear(signal) and (known := self._of_instance(signal)) is not None:
+                return self.cancel(known.incident_id, signal)
+        if self._is_dropped_unread(signal):
+            return Outcome(what=What.DROPPED, reason="mere news", signal=signal.kind.value)
+        job = self._registration.job_of(signal)
+        if job is None:
+            return self._receive_for_cluster(signal)
+        return self._receive_for_job(signal, job)
+
+    def _is_dropped_unread(self, signal: Signal) -> bool:
+        """Mere news for which the Job need not be read, since it changes nothing, Incident or none: every save of a
+        healthy run, and each state on the way to training of an attempt that is registered.
+        """
+        if is_manifest_news(signal):
+            return True
+        if signal.kind is not SignalKind.TRAINING_JOB_STATE or signal.attempt is None or not is_mere_news(signal):
+            return False
+        return self.registry.job_of_attempt(signal.attempt) is not None
+
+    def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
+        signal = replace(signal, job_id=job.job_id)
+        if job.open_incident is not None:
+            is_dropped = is_mere_news(signal) and not self._is_of_a_sibling(signal, job)
+            return _dropped(signal, "mere news", job) if is_dropped else self._join(signal, job)
+        return self._without_incident(signal, job)
+
+    def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
+        """News of an attempt that we have not registered: one may be started by hand while ours waits."""
+        name = signal.attempt
+        if name is None or name == job.current_attempt:
+            return False
+        is_state = signal.kind in (*PLATFORM_STATES, SignalKind.MONITOR_STARTED)
+        return is_state and self.registry.job_of_attempt(name) is None
+
+    def _answered(self, signal: Signal) -> Outcome:
+        """An agent's answer: the Incident that gave the order looks for it on the whiteboard."""
+        incident_id = signal.evidence.get("incident_id")
+        if not isinstance(incident_id, str):
+            return Outcome(what=What.DROPPED, reason="nobody waits for this answer", signal=signal.kind.value)
+        try:
+            return self.cancel(incident_id, signal)
+        except UnknownEntity:
+            raise NotOurs("an answer for an Incident that is not here") from None
+
+    def _receive_agent_news(self, signal: Signal) -> Outcome:
+        """An agent has started, and needs its queue; or it is silent, which the sweep says."""
+        if signal.triggers:
+            policy_name = self.clusters.policy_of(signal.cluster or "") or str(
+                signal.evidence.get("policy") or "default"
+            )
+            return self._knock(self._new_incident(signal, scope=signal.cluster or "", policy_name=policy_name), signal)
+        if self.head_nodes is not None and signal.cluster is not None:
+            # Whoever may put an agent's events on the bus may name any cluster; only its own head node writes there.
+            if signal.cluster not in self.head_nodes.clusters():
+                raise NotOurs("no agent of this cluster has written anything")
+            self.head_nodes.prepare(signal.cluster)
+        return Outcome(what=What.DROPPED, reason="the agent has started", signal=signal.kind.value)
+
+    # --- nodes ---
+
+    def _receive_about_node(self, located: Signal, about: NodeMap) -> Outcome:
+        """To each protected run on the node, and to the node's own Incident. Every part is safe to repeat."""
+        runs: list[Outcome] = []
+        policies: list[str] = []
+        failed: list[RecoveryError] = []
+        # A suspicion comes from a run. That a node is healthy again is for those that were told of it.
+        if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
+            try:
+                for job, one in about.for_runs(located, now=self.clock.now()):
+                    policies.append(job.policy_name)
+                    try:
+                        if located.fault is not None or job.open_incident is not None:
+                            runs.append(self._receive_for_job(one, job))
+                    except RecoveryError as err:  # the others on the node are told first
+                        failed.append(err)
+            except RecoveryError as err:
+                failed.append(err)
+        try:
+            # Not only by the run's report: the event itself has the health agent's recommendation.
+            node: Outcome | None = self.receive_for_node(located, of_run=next(iter(policies), None))
+        except NotOurs:
+            if not runs and not failed:
+                raise
+            node = None
+        if failed:
+            raise failed[0]  # the event comes again; what was taken is taken once
+        if node is None or not runs:
+            return node or runs[0]
+        return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
+
+    def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
+        """Open or join the node's own Incident; `signal.node` is its name in Slurm. News joins and opens nothing.
+        Neither does more of what a person has denied (in_hand.py).
+
+        of_run: the policy of a protected run on the node.
+
+        Raises:
+            NotOurs: nobody asked us to look after the cluster's nodes, nor after a run on this one.
+        """
+        cluster, node = signal.cluster or "", signal.node or ""
+        if not signal.triggers:
+            newest = self._newest_of(cluster, node)
+            if newest is None or not newest.is_open:
+                return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
+            return self.cancel(newest.incident_id, signal)
+        policy_name = self._policy_for_node(signal, of_run)
+        newest = self._newest_of(cluster, node)
+        if newest is not None and is_node_left_alone(newest, signal, now=self.clock.now()):
+            hours = NODE_RESPITE.total_seconds() / 3600
+            said = (
+                f"a person has denied or cancelled this very thing in {newest.incident_id}, less than {hours:.0f} h ago"
+            )
+            return Outcome(what=What.DROPPED, reason=said, signal=signal.kind.value)
+        incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
+        return self._knock(replace(incident, node=node), signal)
+
+    def _of_instance(self, signal: Signal) -> Incident | None:
+        """The open Incident of the node in whose place the instance stands, while no head node says where that is."""
+        instance_id = instance_of(signal)
+        for one, _ in self.store.list_open() if instance_id is not None else ():
+            if one.cluster == signal.cluster and one.repair is not None and one.repair.instance_id == instance_id:
+                return one
+        return None
+
+    def _newest_of(self, cluster: str, node: str) -> Incident | None:
+        return next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
+
+    def _policy_for_node(self, signal: Signal, of_run: str | None) -> str:
+        """The cluster's, or that of the run that is on the node or reports it."""
+        named = self.clusters.policy_of(signal.cluster or "") or of_run
+        if named is not None:
+            return named
+        job_id = signal.evidence.get("job_id")
+        if signal.kind is SignalKind.NODE_SUSPECT and isinstance(job_id, str):
+            return self.registry.get(job_id).policy_name
+        raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
+
+    def cancel(self, incident_id: str, signal: Signal) -> Outcome:
+        """Hand an order to one Incident by its id.
+
+        Raises:
+            UnknownEntity: no such Incident.
+        """
+        entry = self.store.join(incident_id, signal, now=self.clock.now())
+        if entry.outcome is Joined.CLOSED:
+            return Outcome(what=What.DROPPED, reason="the Incident is closed", incident_id=incident_id)
+        self._wake(entry, signal)
+        return _taken(entry, signal)
+
+    def register(self, found: Discovered) -> Job:
+        """See Registration."""
+        return self._registration.register(found)
+
+    def adopt(self, job: Job, found: Discovered) -> Job:
+        """See Registration."""
+        return self._registration.adopt(job, found)
+
+    @property
+    def _registration(self) -> Registration:
+        return Registration(
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clock=self.clock,
+            announcer=self.announcer,
+            strangers=self.strangers,
+        )
+
+    # --- news and trouble ---
+
+    def _without_incident(self, signal: Signal, job: Job) -> Outcome:
+        if not signal.triggers:
+            return self._news(signal, job)
+        if job.halted_by and signal.source is not SignalSource.OPERATOR:
+            return _dropped(signal, f"{job.halted_by} ordered the run stopped, and only an order starts it again", job)
+        if is_stale(signal, current_attempt=job.current_attempt, attempt_started_at=job.attempt_started_at):
+            if not self._is_news_of_a_lost_node(signal, job):
+                return _dropped(signal, "stale: about an attempt that has been succeeded", job)
+            # Its next start was heard of first. The node is to be mended, and the start to be watched, all the same.
+            return self._open(signal, job, about=signal.attempt)
+        return self._open(signal, job)
+
+    def _is_news_of_a_lost_node(self, signal: Signal, job: Job) -> bool:
+        """The attempt that the current one took the place of lost a node, and no Incident has dealt with that."""
+        if signal.kind is not SignalKind.SLURM_JOB or signal.fault is not FaultClass.NODE_LOST:
+            return False
+        if job.current_attempt is None or signal.evidence.get("successor") != job.current_attempt:
+            return False
+        newest = next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
+        dealt_with = () if newest is None else (newest.attempt, *(item.clone_of for item in newest.tries))
+        return signal.attempt not in dealt_with
+
+    def _news(self, signal: Signal, job: Job) -> Outcome:
+        """Nothing to recover. A run that is over is no longer looked after."""
+        status = signal.evidence.get("status")
+        if signal.kind is SignalKind.SLURM_JOB and signal.evidence.get("successor") is not None:
+            return self._succeeded(signal, job)
+        if signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
+            self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
+            self.registry.deactivate(job.job_id, now=self.clock.now())
+            return _dropped(signal, f"the run is over: {status}", job)
+        ended = self._untold_end(signal, job)
+        if ended is not None:
+            return self._without_incident(ended, job)
+        return _dropped(signal, "news, not trouble", job)
+
+    def _untold_end(self, signal: Signal, job: Job) -> Signal | None:
+        """The end, by the loss of a node, of the start before the Job's current one, where no event has told it."""
+        if signal.kind is not SignalKind.SLURM_JOB or signal.attempt != job.current_attempt or job.attempt_number < 2:
+            return None
+        elder = next((one for one in self.registry.attempts(job.job_id) if one.number == job.attempt_number - 1), None)
+        if elder is None or elder.status:
+            return None
+        view = self.scheduler.describe(elder.name)
+        ended = signal_from_state(job.job_id, view, now=self.clock.now())
+        return ended if ended is not None and self._is_news_of_a_lost_node(ended, job) else None
+
+    def _succeeded(self, signal: Signal, job: Job) -> Outcome:
+        """Slurm, or somebody at its console, has put the job back: its next start is the one to protect."""
+        if signal.attempt == job.current_attempt:
+            found = self.scheduler.discover(str(signal.evidence["successor"]))
+            if found is not None:
+                self._keep_end(job, AttemptStatus.STOPPED, signal.occurred_at)
+                job = self._registration.adopt(job, found)
+        return _dropped(signal, f"the job was put back, and goes on as {job.current_attempt}", job)
+
+    def _keep_end(self, job: Job, status: AttemptStatus, ended_at: datetime) -> None:
+        """Write down how the current attempt ended; no look at it will come to do that."""
+        current = self._registration.current(job)
+        if current is not None:
+            self.registry.update_attempt(replace(current, status=status.value, ended_at=ended_at))
+
+    def _receive_for_cluster(self, signal: Signal) -> Outcome:
+        cluster = signal.cluster or ""
+        policy_name = self.clusters.policy_of(cluster)
+        if policy_name is None:
+            raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
+        if not signal.triggers:
+            return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
+        incident = self._new_incident(signal, scope=cluster, policy_name=policy_name)
+        return self._knock(incident, signal)
+
+    # --- open, join, wake ---
+
+    def _open(self, signal: Signal, job: Job, *, about: str | None = None) -> Outcome:
+        """`about`: the attempt, where that is not the current one."""
+        incident = self._new_incident(signal, scope=job.job_id, policy_name=job.policy_name)
+        # A first attempt leaves no data out: only its successors were told to.
+        current = self._registration.current(job) if job.attempt_number > 1 else None
+        number = job.attempt_number
+        for attempt in self.registry.attempts(job.job_id) if about is not None else ():
+            number = attempt.number if attempt.name == about else number
+        incident = replace(
+            incident,
+            job_id=job.job_id,
+            attempt=about or job.current_attempt,
+            attempt_number=number,
+            # Data once found poisonous stay skipped: a later Incident's clone must not meet them again.
+            skips=current.skips if current is not None else (),
+        )
+        for before in self.store.list_for_job(job.job_id, limit=1):
+            if is_in_hand(before, signal, job, now=self.clock.now()):
+                return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
+            # What was saved in a bad stretch is never resumed from, also where it has healed since.
+            incident = replace(incident, stretches=before.stretches)
+            # How its attempts ended before tells whether one more such end is the checkpoint's doing (loads.py).
+            incident = replace(incident, failures=before.failures[-MAX_ELDER_FAILURES:])
+            if before.onset_attempt == job.current_attempt and before.onset_fault not in LOSS_FAULTS:
+                # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
+                incident = replace(incident, onset_attempt=before.onset_attempt, onset_step=before.onset_step)
+        return self._knock(incident, signal)
+
+    def _new_incident(self, signal: Signal, *, scope: str, policy_name: str) -> Incident:
+        now: datetime = self.clock.now()
+        return Incident(
+            incident_id=incident_id_for(signal, scope=scope),
+            job_id=None,
+            cluster=signal.cluster,
+            opened_at=now,
+            phase=Phase.OPEN,
+            phase_entered_at=now,
+            policy_name=policy_name,
+        )
+
+    def _knock(self, incident: Incident, signal: Signal) -> Outcome:
+        for _ in range(MAX_RACES):
+            entry = self.store.open(incident, signal, now=self.clock.now())
+            if entry.outcome is not Joined.CLOSED:
+                self._wake(entry, signal)
+                return _taken(entry, signal)
+        raise DependencyUnavailable("the Incident changed hands too often; the event will come again")
+
+    def _join(self, signal: Signal, job: Job) -> Outcome:
+        if job.open_incident is not None:
+            entry = self.store.join(job.open_incident, signal, now=self.clock.now())
+            if entry.outcome is not Joined.CLOSED:
+                self._wake(entry, signal)
+                return _taken(entry, signal)
+        fresh = self.registry.get(job.job_id)
+        if fresh.open_incident == job.open_incident:
+            fresh = replace(fresh, open_incident=None)  # the pointer outlived its Incident; open() settles it
+        return self._without_incident(signal, fresh)
+
+    def _wake(self, entry: Entry, signal: Signal) -> None:
+        """A lost wake costs one timeout, never the recovery; a lost start is healed by redelivery and the sweep.
+
+        What found no room wakes nobody: the facts that fill the inbox have, and a flood must not buy a look each.
+        """
+        if entry.is_full:
+            return
+        if entry.outcome is Joined.OPENED or entry.callback_id is None:
+            self.executions.start(entry.incident_id, generation=entry.generation)
+        else:
+            self.executions.wake(entry.callback_id, why=signal.kind.value)
+
+
+def is_mere_news(signal: Signal) -> bool:
+    """True for what every look re-reads anyway and nothing waits for: a job on its way to training, a monitor that has
+    begun, one more manifest.
+
+    It is neither kept nor does it wake anybody: a busy run's own life must not cost an open Incident writes and looks.
+    """
+    if signal.triggers:
+        return False
+    if signal.kind is SignalKind.SLURM_JOB:
+        return signal.evidence.get("status") not in _ENDED and signal.evidence.get("successor") is None
+    if signal.kind is SignalKind.TRAINING_JOB_STATE:
+        is_repair = signal.evidence.get("repairing") or signal.evidence.get("platform_restarts")
+        return signal.evidence.get("status") not in _ENDED and not is_repair
+    return signal.kind is SignalKind.MONITOR_STARTED or is_manifest_news(signal)
+
+
+def is_manifest_news(signal: Signal) -> bool:
+    """True for a manifest that has arrived."""
+    return signal.kind is SignalKind.CHECKPOINT_REPLY and signal.evidence.get("object") == "manifest"
+
+
+def _taken(entry: Entry, signal: Signal) -> Outcome:
+    return Outcome(
+        what=What.OVERFLOWED if entry.is_full else What(entry.outcome.value),
+        reason="the Incident's inbox is full" if entry.is_full else "",
+        incident_id=entry.incident_id,
+        job_id=signal.job_id,
+        signal=signal.kind.value,
+    )
+
+
+def _dropped(signal: Signal, reason: str, job: Job) -> Outcome:
+    return Outcome(what=What.DROPPED, reason=reason, job_id=job.job_id, signal=signal.kind.value)

@@ -1,0 +1,106 @@
+"""Trouble that a person has in hand already: told once more, it opens no Incident and asks nobody again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.claims.alerts import is_alert, left_by_alerts_alone
+from chalicelib.domain.faults.diagnosis import STATE_KINDS
+from chalicelib.domain.model.evidence import LOSS_FAULTS
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from rekindle.signatures.faults import FaultClass
+
+HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
+NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
+_ENDS: Final = frozenset({"Failed", "Stopped", "Gone"})  # what events and the sweep call it
+LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
+
+
+def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> bool:
+    """True for more of what the Job's newest Incident has just left to a person: the same trouble of the same attempt.
+
+    Each rank of a stuck run reports its own stall; one page is enough. What was cancelled stays so while the attempt
+    lives, because somebody may be looking into it with a debugger, and so does what was denied, because a question that
+    is put again might be answered by its default; what was handed over may be told anew after a while.
+    """
+    if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
+        return False
+    if is_borne_out(before, signal) or _has_ended_since(before, signal) or is_new_poison(before, signal):
+        return False
+    if before.phase is Phase.HANDED_OVER and not knows(before, signal):
+        return False
+    if before.outcome in LEFT_ALONE:
+        return True
+    is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
+    return before.phase is Phase.HANDED_OVER and is_fresh
+
+
+def is_new_poison(before: Incident, signal: Signal) -> bool:
+    """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not."""
+    return signal.fault is FaultClass.NON_FINITE and before.onset_attempt != before.attempt
+
+
+def knows(before: Incident, signal: Signal) -> bool:
+    """What that Incident left to a person was this very trouble of this very attempt, as far as its record tells.
+
+    Its fault may be an earlier attempt's: a new attempt that is left running, because its plan was ignored or its steps
+    were not seen, and hangs afterwards is in trouble that no person has heard of.
+    """
+    if before.signals_seen > len(before.signals) or signal.fault is FaultClass.UNCLEAR or signal.kind in STATE_KINDS:
+        return True  # what was said first has given way; or it is what any look at the run shows (_has_ended_since)
+    if any(one.fault is signal.fault and one.attempt == signal.attempt for one in before.signals):
+        return True
+    if before.fault is signal.fault and (not before.tries or before.fault_rule == "verify.silent"):
+        return True
+    is_bent = before.bout is not None and before.bout.attempt == before.attempt
+    is_of_its_loss = signal.fault in LOSS_FAULTS | {FaultClass.NON_FINITE}
+    return is_of_its_loss and (is_bent or before.onset_attempt == before.attempt)
+
+
+def _has_ended_since(before: Incident, signal: Signal) -> bool:
+    """The platform says that the run has ended, which lived when that Incident was closed: whatever was said of it
+    then, and by whom, was said of a living run.
+    """
+    if signal.kind not in STATE_KINDS or signal.evidence.get("status") not in _ENDS:
+        return False
+    status = before.seen_as.removeprefix(f"{before.attempt}:")
+    return status in set(AttemptStatus) and not AttemptStatus(status).has_ended
+
+
+def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bool:
+    """True for more of what a person has denied or cancelled about the node, within NODE_RESPITE.
+
+    `before` is the node's newest Incident. Anything that was not known then is new: a fault of another kind, another
+    machine under the same name, one more attempt of a run that accuses it. Whoever orders is never refused.
+    """
+    found = finding_of(signal)
+    if before.is_open or before.outcome not in LEFT_ALONE or found is None or signal.source is SignalSource.OPERATOR:
+        return False
+    if before.closed_at is None or now - before.closed_at >= NODE_RESPITE or is_borne_out(before, signal):
+        return False
+    told, known = instance_of(signal), before.repair.instance_id if before.repair is not None else None
+    if told is not None and known is not None and told != known:
+        return False
+    if signal.kind is SignalKind.NODE_SUSPECT:
+        return any(_accuser(one) == _accuser(signal) for one in before.signals if one.kind is SignalKind.NODE_SUSPECT)
+    findings = before.repair.findings if before.repair is not None else ()
+    heard = (finding_of(one) for one in before.signals)
+    return _fault(found) in {_fault(one) for one in (*findings, *heard) if one is not None}
+
+
+def is_borne_out(before: Incident, signal: Signal) -> bool:
+    """So far only alerts of other monitoring said so; now the run or the node says it itself."""
+    return left_by_alerts_alone(before) and not is_alert(signal)
+
+
+def _accuser(signal: Signal) -> tuple[object, ...]:
+    return tuple(signal.evidence.get(name) for name in ("job_id", "attempt"))
+
+
+def _fault(finding: Finding) -> tuple[str, str]:
+    return finding.kind.value, finding.key

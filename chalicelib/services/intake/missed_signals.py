@@ -1,0 +1,323 @@
+"""What the sweep has read, as the Signals that the events would have been. Pure: no ports, no clock.
+
+A Job with a monitor is judged by its own heartbeat, which says what the monitor saw; its metrics only tell whom to ask.
+A Job that cannot be changed is judged by its training job's own metrics. CloudWatch holds no NaN, so a loss that is not
+a number shows there as silence, or as nothing at all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final
+
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.slurm_states import lost_a_node
+from chalicelib.domain.model.job import Attempt, Job, is_far_below
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
+from chalicelib.ports import Series
+from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
+from rekindle.detectors.hang import HangLimit
+from rekindle.protocol.cluster.names import is_slurm
+from rekindle.signatures.faults import FaultClass
+
+# Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
+SILENT_AFTER = timedelta(minutes=10)
+BEGAN_BELOW: Final = "began_below"  # in a Signal's evidence: the first step of an attempt that ignored its plan
+QUIET_AFTER = timedelta(minutes=6)  # without a heartbeat and without a metric: six of the latter
+# A run whose log metrics stop: parsing and delivery take minutes, evaluations log nothing, and a wrong word costs a
+# healthy run. Twice the silence that ordinary pauses of an hour-long history show, and never less than the floor.
+METRIC_SILENCE_FLOOR: Final = timedelta(minutes=30)
+METRIC_SILENCE_FACTOR: Final = 3.0
+MIN_GAPS: Final = 8  # fewer points than this say nothing about a rhythm
+# A loss that is NaN is counted at every step, hence in every minute.
+BAD_MINUTES: Final = 3
+BAD_WITHIN: Final = timedelta(minutes=5)
+# Overdue: three times the usual gap, and beyond the longest one seen of late by half.
+OVERDUE_FACTOR: Final = 3.0
+OVERDUE_SLOWEST: Final = 1.5
+OVERDUE_FLOOR: Final = timedelta(minutes=30)
+MIN_SAVES: Final = 4
+
+
+def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -> Signal | None:
+    """The Signal that the platform's own event would have been, had it arrived; None while the run is well.
+
+    The dedupe key is that of the event, so event and sweep count as one fact.
+    """
+    if not view.status.has_ended:
+        return None
+    status, fault = _ended(view)
+    successor = {"successor": view.successor} if view.successor is not None else {}  # put back: it goes on by itself
+    if view.slurm is not None and successor:
+        is_lost = lost_a_node(view.slurm.state, view.slurm.requeued_by, view.detail)
+        fault = FaultClass.NODE_LOST if is_lost else None
+    return Signal(
+        kind=SignalKind.SLURM_JOB if is_slurm(view.name) else SignalKind.TRAINING_JOB_STATE,
+        source=SignalSource.SWEEP,
+        occurred_at=view.ended_at or now,
+        dedupe_key=ended_job_key(view.name, status),
+        summary=f"{view.name} is {status}: {view.failure_reason or view.detail}"[:400],
+        job_id=job_id,
+        attempt=view.name,
+        fault=fault,
+        triggers=fault is not None,
+        evidence={"status": status, "failure_reason": view.failure_reason[:1024], "found_by": "sweep"} | successor,
+    )
+
+
+def signal_from_beat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
+    """What the monitor's own event would have said, read from its heartbeat; None while the run is well.
+
+    Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen. A heartbeat
+    that has stopped altogether while the platform says "running" is told, not acted on: the mailbox may be what fails.
+    """
+    what, fault, kind = "", FaultClass.UNCLEAR, SignalKind.SILENT
+    if view.loss_state in ("nan", "inf"):
+        what, fault, kind = f"loss is {view.loss_state}", FaultClass.NON_FINITE, SignalKind.STATE_REREAD
+    elif view.work == STALLED:
+        what, fault, kind = "no step is being made", FaultClass.HANG, SignalKind.STALL
+    elif view.beat_at is not None and view.work != "finished" and now - view.beat_at >= SILENT_AFTER:
+        what = f"no heartbeat since {view.beat_at:%H:%M:%S}"
+    elif view.loss_health == Health.DIVERGING:
+        what, fault, kind = "the loss diverges", FaultClass.DIVERGENCE, SignalKind.DIVERGENCE
+    elif view.loss_health == Health.SPIKING:
+        what, fault, kind = "the loss spikes", FaultClass.LOSS_SPIKE, SignalKind.LOSS_SPIKE
+    if not what:
+        return None
+    step = view.last_step.value if isinstance(view.last_step, Known) else None
+    evidence: dict[str, object] = {"found_by": "sweep", "status": view.status.value}
+    # For a hang the step is where it is stuck. For a non-finite loss it would be no onset: the look finds that.
+    if step is not None and fault not in (FaultClass.NON_FINITE, FaultClass.UNCLEAR):
+        evidence["step"] = step
+    mark = f"{view.loss_state}:{step}"
+    if fault in (FaultClass.DIVERGENCE, FaultClass.LOSS_SPIKE):
+        evidence |= {"onset_step": view.onset_step, "baseline": view.loss_baseline}
+        mark = f"onset:{view.onset_step}"  # the same spike at a later step is the same fact
+    return Signal(
+        kind=kind,
+        source=SignalSource.SWEEP,
+        occurred_at=view.beat_at or now,
+        dedupe_key=f"beat:{view.name}:{kind}:{mark}"[:200],
+        summary=f"{view.name}: {what}, says its heartbeat at step {step}",
+        job_id=job.job_id,
+        attempt=view.name,
+        fault=fault,
+        evidence={name: value for name, value in evidence.items() if value is not None},
+    )
+
+
+def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | None:
+    """The attempt began far below the step that it was told to resume at: what was trained since is trained again."""
+    if not isinstance(own.resume_step, Known) or not isinstance(view.first_step, Known):
+        return None
+    if not is_far_below(view.first_step, own.resume_step):
+        return None
+    resume, first = own.resume_step.value, view.first_step.value
+    return Signal(
+        kind=SignalKind.SILENT,
+        source=SignalSource.SWEEP,
+        occurred_at=view.beat_at or own.submitted_at,
+        dedupe_key=f"beat:{view.name}:began:{first}"[:200],
+        summary=f"{view.name} was to resume at step {resume}, and began at step {first}, says its heartbeat",
+        job_id=job.job_id,
+        attempt=view.name,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", BEGAN_BELOW: first, "resume_step": resume},
+    )
+
+
+def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now: datetime) -> Signal | None:
+    """What the training job's own metrics say; `readings` by "loss", "step", "grad_norm".
+
+    None while all is well, or while too little is known: with one metric Unknown, nothing is called silent. The caller
+    makes sure that the run is training.
+    """
+    series = {name: one.value for name, one in readings.items() if isinstance(one, Known)}
+    trouble = _loss_trouble(job, series)
+    if trouble is not None or len(series) < len(readings):
+        return trouble
+    return silence(job, list(series.values()), now=now)
+
+
+def _loss_trouble(job: Job, series: Mapping[str, Series]) -> Signal | None:
+    losses, steps = series.get("loss", ()), dict(series.get("step", ()))
+    has_steps = bool(steps) and all(at in steps for at, _ in losses)
+    watch, worst, seen_at = LossWatch(), None, None
+    for index, (at, loss) in enumerate(losses):
+        step = int(steps[at]) if has_steps else index
+        for verdict in watch.update(Point(step=step, loss=loss)):
+            if verdict.severity is Severity.ACT:
+                worst, seen_at = verdict, at
+    if worst is None or seen_at is None or watch.health not in (Health.SPIKING, Health.DIVERGING):
+        return None
+    return _loss_signal(job, watch, worst, seen_at, losses=losses, has_steps=has_steps)
+
+
+def _loss_signal(
+    job: Job, watch: LossWatch, worst: Verdict, seen_at: datetime, *, losses: Series, has_steps: bool
+) -> Signal:
+    diverges = watch.health is Health.DIVERGING
+    onset = watch.onset_step
+    evidence: dict[str, object] = {"found_by": "sweep", "rule": worst.rule, "metric": job.watch.loss}
+    evidence |= {name: worst.evidence[name] for name in ("loss", "baseline", "score") if name in worst.evidence}
+    if has_steps:
+        evidence |= {"step": worst.step, "onset_step": onset}
+    # Without steps the onset is a place in the window, which moves; its time does not.
+    onset_mark = onset if has_steps or onset is None or onset >= len(losses) else f"{losses[onset][0]:%Y%m%dT%H%M}"
+    fault = FaultClass.DIVERGENCE if diverges else FaultClass.LOSS_SPIKE
+    return Signal(
+        kind=SignalKind.DIVERGENCE if diverges else SignalKind.LOSS_SPIKE,
+        source=SignalSource.SWEEP,
+        occurred_at=seen_at,
+        dedupe_key=f"metric:{job.current_attempt}:{fault}:{onset_mark}"[:200],
+        summary=f"{job.current_attempt}: {fault} in its metric {job.watch.loss}, baseline {watch.baseline:.4g}"[:400],
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=fault,
+        evidence={name: value for name, value in evidence.items() if value is not None},
+    )
+
+
+def _of_current(
+    job: Job, *, kind: SignalKind, at: datetime, key: str, text: str, fault: FaultClass, evidence: Mapping[str, Any]
+) -> Signal:
+    """What the sweep has found about the Job's current attempt. `key` is cut to 200 characters."""
+    return Signal(
+        kind=kind,
+        source=SignalSource.SWEEP,
+        occurred_at=at,
+        dedupe_key=key[:200],
+        summary=f"{job.current_attempt}: {text}",
+        job_id=job.job_id,
+        attempt=job.current_attempt,
+        fault=fault,
+        evidence={"found_by": "sweep", **evidence},
+    )
+
+
+def signal_from_count(job: Job, bad: Series, *, now: datetime) -> Signal | None:
+    """Values that were not finite in each of the last minutes; single ones come with fp16 loss scaling and say nothing.
+
+    For a Job that sends metrics and has no heartbeat that can be read. A metric is the Job's: what was counted before
+    the current attempt was submitted is an earlier one's.
+    """
+    began_at = job.attempt_started_at
+    times = [at for at, count in bad if count > 0 and (began_at is None or at >= began_at)]
+    if len(times) < BAD_MINUTES or now - times[-1] > BAD_WITHIN or times[-1] - times[-BAD_MINUTES] > BAD_WITHIN:
+        return None
+    return _of_current(
+        job,
+        kind=SignalKind.STATE_REREAD,
+        at=times[-1],
+        key=f"metric:{job.current_attempt}:non_finite:{times[0]:%Y%m%dT%H}",
+        text=f"its metrics count values that are not finite since {times[0]:%H:%M}",
+        fault=FaultClass.NON_FINITE,
+        evidence={"since": times[0].isoformat()},
+    )
+
+
+def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | None:
+    """No data point for longer than the run's own rhythm explains. Nothing read is no silence."""
+    times = sorted({at for one in series for at, _ in one})
+    limit = HangLimit(floor_s=METRIC_SILENCE_FLOOR.total_seconds(), factor=METRIC_SILENCE_FACTOR, warmup=0)
+    for before, after in pairwise(times):
+        limit.update((after - before).total_seconds())
+    if len(times) <= MIN_GAPS:
+        return None
+    silent_s = (now - times[-1]).total_seconds()
+    if silent_s <= limit.limit():
+        return None
+    return _of_current(
+        job,
+        kind=SignalKind.STALL,
+        at=now,
+        key=f"metric:{job.current_attempt}:silent:{times[-1]:%Y%m%dT%H%M}",
+        text=f"no metric for {silent_s / 60:.0f} min; the limit is {limit.limit() / 60:.0f}",
+        fault=FaultClass.HANG,
+        evidence={"silent_s": round(silent_s), "silent_limit_s": round(limit.limit())},
+    )
+
+
+def never_in_rhythm(
+    job: Job, readings: Mapping[str, Maybe[Series]], *, training_since: datetime | None, now: datetime
+) -> Signal | None:
+    """A run that has only its own metrics, and has sent too few to have a rhythm: told once nothing has come for the
+    floor's time since it began to train. It may have hung in its first minutes, or its metrics cannot be read from its
+    log; either way nothing watches it.
+    """
+    if training_since is None or any(isinstance(one, Unknown) for one in readings.values()):
+        return None
+    times = {at for one in readings.values() if isinstance(one, Known) for at, _ in one.value}
+    heard_at = max((*times, training_since))
+    if len(times) > MIN_GAPS or now - heard_at <= METRIC_SILENCE_FLOOR:
+        return None
+    minutes = (now - heard_at).total_seconds() / 60
+    many = f"{len(times)} data point(s) of its metrics came at all" if times else "none of its metrics ever came"
+    return _of_current(
+        job,
+        kind=SignalKind.SILENT,
+        at=now,
+        key=f"metric:{job.current_attempt}:unheard:{heard_at:%Y%m%dT%H%M}",
+        text=f"nothing heard for {minutes:.0f} min, and {many}: it is not watched",
+        fault=FaultClass.UNCLEAR,
+        evidence={"silent_s": round(minutes * 60)},
+    )
+
+
+def gone_quiet(job: Job, steps: Series, *, now: datetime, beat_at: datetime | None = None) -> Signal | None:
+    """The heartbeat of a run that has a monitor cannot be found, or is from `beat_at` and old, and its metrics have
+    stopped: told. Each alone may be its channel; whether the run moves is known by neither.
+    """
+    if not steps or now - steps[-1][0] <= QUIET_AFTER:
+        return None
+    heard_at = steps[-1][0]
+    beat = "no heartbeat is to be found" if beat_at is None else f"no heartbeat since {beat_at:%H:%M}"
+    return _of_current(
+        job,
+        kind=SignalKind.SILENT,
+        at=now,
+        key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}",
+        text=f"{beat}, and no metric since {heard_at:%H:%M}",
+        fault=FaultClass.UNCLEAR,
+        evidence={"silent_s": round((now - heard_at).total_seconds())},
+    )
+
+
+def signal_from_saves(job: Job, saved_at: Sequence[datetime], *, now: datetime) -> Signal | None:
+    """The newest checkpoint is older than the run's own rhythm of saving explains. Told; nothing is done about it."""
+    if len(saved_at) < MIN_SAVES:
+        return None
+    gaps = [(after - before).total_seconds() for before, after in pairwise(saved_at)]
+    limit_s = max(OVERDUE_FACTOR * statistics.median(gaps), OVERDUE_SLOWEST * max(gaps), OVERDUE_FLOOR.total_seconds())
+    age_s = (now - saved_at[-1]).total_seconds()
+    if age_s <= limit_s:
+        return None
+    return _of_current(
+        job,
+        kind=SignalKind.SAVE_FAILED,
+        at=now,
+        key=f"overdue:{job.current_attempt}:{saved_at[-1]:%Y%m%dT%H%M%S}",
+        text=f"its newest checkpoint is {age_s / 60:.0f} min old, it used to save every "
+        f"{statistics.median(gaps) / 60:.0f} min",
+        fault=FaultClass.UNCLEAR,
+        evidence={"age_s": round(age_s), "limit_s": round(limit_s)},
+    )
+
+
+def _ended(view: AttemptView) -> tuple[str, FaultClass | None]:
+    match view.status:
+        case AttemptStatus.FAILED:
+            return "Failed", classify_failure_reason(view.failure_reason).fault
+        case AttemptStatus.EXPIRED:
+            return "Stopped", FaultClass.PLANNED_END
+        case AttemptStatus.GONE:
+            return "Gone", FaultClass.JOB_MISSING
+        case AttemptStatus.COMPLETED:
+            return "Completed", None
+        case _:
+            return "Stopped", None

@@ -1,0 +1,267 @@
+"""Whose run a Signal is about; runs that join by their tags or their comment; attempts that others have started."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
+from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.slurm_view import is_another_run
+from chalicelib.domain.model.urgency import Severity
+from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.services.intake.unknown_names import Strangers
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+
+PLATFORM_STATES: Final = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})  # the platform's own words
+_MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
+_JOB_TAKEN: Final = "its tag rekindle:job is passed over: that Job runs under another role"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Finds and registers Jobs and Attempts. Every path is safe to repeat."""
+
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    clock: Clock
+    announcer: Announcer | None = None
+    strangers: Strangers = field(default_factory=Strangers)
+
+    def job_of(self, signal: Signal) -> Job | None:
+        """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
+        if signal.job_id is not None:
+            try:
+                return self._adopted(self._still_its_own(self.registry.get(signal.job_id), signal), signal)
+            except UnknownEntity:
+                if signal.attempt is None:
+                    raise NotOurs("unknown job") from None
+        if signal.attempt is not None:
+            job_id = self.registry.job_of_attempt(signal.attempt)
+            if job_id is not None:
+                return self._still_its_own(self.registry.get(job_id), signal)
+            if self._is_stranger(signal, signal.attempt):
+                raise NotOurs("a name that nobody asked to protect")
+            if not self._may_ask(signal):
+                raise NotOurs("too many unknown names in this minute: not looked up")
+            return self._discover(signal.attempt)
+        if signal.cluster is None:
+            raise NotOurs("names no job and no cluster")
+        return None
+
+    def _is_stranger(self, signal: Signal, attempt: str) -> bool:
+        """Whoever may put an event on the bus could else make us ask the platform about any name, again and again."""
+        if signal.kind in PLATFORM_STATES:
+            self.strangers.forget(attempt)
+        return self.strangers.knows(attempt, now=self.clock.now())
+
+    def _may_ask(self, signal: Signal) -> bool:
+        return signal.kind in PLATFORM_STATES or self.strangers.may_ask(now=self.clock.now())
+
+    def _still_its_own(self, job: Job, signal: Signal) -> Job:
+        """Raises: NotOurs, once people were told, for a new job that has the name of one that we know."""
+        if signal.kind is not SignalKind.SLURM_JOB or signal.attempt != job.job_id:
+            return job
+        try:
+            found = self.scheduler.discover(signal.attempt)
+        except RecoveryError:
+            return job  # whoever acts looks again, and needs to see it
+        if found is None or not is_another_run(
+            found.name, found.created_at, job_id=job.job_id, created_at=job.created_at
+        ):
+            return job
+        self.registry.deactivate(job.job_id, now=self.clock.now())
+        at = f"{found.created_at:%Y-%m-%d %H:%M} UTC"
+        self._tell(
+            token=f"another-run:{job.job_id}:{found.created_at.isoformat()}",
+            title=f"{found.title or found.name} is not protected",
+            text=f"{found.name}, submitted at {at}, has the number of a job that was protected before (submitted at "
+            f"{job.created_at:%Y-%m-%d %H:%M} UTC), as if its cluster was made anew under its old name. It is left "
+            "alone, and gets nothing of the old one's. Submitted once more it has a number of its own; where many "
+            "are taken, set FirstJobId in slurm.conf beyond the old ones, or give the cluster another name.",
+            job_id=job.job_id,
+        )
+        raise NotOurs("another run has the number of a Job that is over")
+
+    def _adopted(self, job: Job, signal: Signal) -> Job:
+        attempt = signal.attempt
+        if attempt is None or attempt == job.current_attempt or self._is_stranger(signal, attempt):
+            return job
+        if self.registry.job_of_attempt(attempt) is not None or not self._may_ask(signal):
+            return job
+        found = self._find(attempt)
+        is_its = found is not None and found.job_id == job.job_id and self._is_of_its_user(found, job)
+        return self.adopt(job, found) if found is not None and is_its else job
+
+    def _is_of_its_user(self, found: Discovered, job: Job) -> bool:
+        """The training job runs under the role of the Job's current attempt. On Slurm the agent has judged that."""
+        if found.orchestrator is not Orchestrator.TRAINING_JOB or found.name == job.current_attempt:
+            return True
+        own = self.scheduler.find(job.current_attempt)
+        return own is not None and own.user == found.user
+
+    def _find(self, attempt: str) -> Discovered | None:
+        """What asks us for protection under this name; who does not is remembered as a stranger. Raises: NotOurs."""
+        try:
+            found = self.scheduler.discover(attempt)
+        except NotOurs:
+            self.strangers.add(attempt, now=self.clock.now())
+            raise
+        if found is None:
+            self.strangers.add(attempt, now=self.clock.now())
+        return found
+
+    def _discover(self, attempt: str) -> Job:
+        found = self._find(attempt)
+        if found is None:
+            raise NotOurs("no rekindle:policy tag")
+        if found.job_id is not None:
+            try:
+                tagged = self.registry.get(found.job_id)
+                if self._is_of_its_user(found, tagged):
+                    return self.adopt(tagged, found)
+                found = replace(found, job_id=None, limits=(*found.limits, _JOB_TAKEN))
+            except UnknownEntity:
+                pass  # tagged as a clone of a Job that this table has never held: protect it as its own
+        else:
+            waiting = self._waiting_for(found)
+            if waiting is not None:
+                return waiting
+        return self.register(found)
+
+    def _waiting_for(self, found: Discovered) -> Job | None:
+        """The Job that is being recovered and whose mailbox an untagged training job has: a person has resubmitted it.
+
+        Its Incident finds the run, and takes it for the new attempt; a Job of its own would have two runs recovered.
+        """
+        if found.orchestrator is not Orchestrator.TRAINING_JOB or not found.mailbox:
+            return None
+        mailbox = found.mailbox.rstrip("/")
+        recovering = (one for one in self.registry.active() if one.open_incident is not None)
+        waiting = next((one for one in recovering if one.mailbox.rstrip("/") == mailbox), None)
+        return waiting if waiting is not None and self._is_of_its_user(found, waiting) else None
+
+    def adopt(self, job: Job, found: Discovered) -> Job:
+        """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.
+
+        While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
+        Job by hand, and that attempt is the one to protect now. An older run than the current attempt is history.
+        """
+        if job.open_incident is not None or not is_newer(found, job):
+            return job
+        now = self.clock.now()
+        current = self.current(job)
+        attempt = Attempt(
+            job_id=job.job_id,
+            number=job.attempt_number + max(1, restarts_between(job.current_attempt, found.name) or 1),
+            name=found.name,
+            submitted_at=max(found.created_at, job.attempt_started_at),
+            resume_step=Unknown("nobody told it where to resume"),
+            skips=current.skips if current is not None else (),
+        )
+        self._admit(job, attempt, now)
+        return self.registry.add_attempt(job, attempt, now=now)
+
+    def _admit(self, job: Job, attempt: Attempt, now: datetime) -> None:
+        """Name it in the fence. Its environment is a copy, with an old attempt's number or none: no number admits it.
+
+        Before it is registered, so that a crash in between is mended by its next event.
+        """
+        older = [one.name for one in self.registry.attempts(job.job_id) if one.name != attempt.name]
+        with suppress(Permanent):  # a mailbox that cannot be used must not keep the run from being protected
+            self.mailbox.fence(job, attempt=attempt.name, number=attempt.number, superseded=older, now=now)
+
+    def register(self, found: Discovered) -> Job:
+        """Protect a run from now on. The Job's id is the first attempt's name. Idempotent."""
+        job_id = found.job_id or found.name
+        if self._is_taken(found, job_id):
+            found = replace(found, mailbox="", limits=(*found.limits, _MAILBOX_TAKEN))
+        job = Job(
+            job_id=job_id,
+            name=found.title or found.name,
+            orchestrator=found.orchestrator,
+            policy_name=found.policy_name,
+            created_at=found.created_at,
+            current_attempt=found.name,
+            attempt_number=found.number,
+            attempt_started_at=found.created_at,
+            mailbox=found.mailbox,
+            checkpoints=found.checkpoints,
+            watch=found.watch,
+            limits=found.limits,
+            size=found.size,
+        )
+        first = Attempt(job_id=job_id, number=found.number, name=found.name, submitted_at=found.created_at)
+        stored = self.registry.register(job, first)
+        if stored is job and job.limits:
+            self._tell_limits(job)
+        return stored
+
+    def _is_taken(self, found: Discovered, job_id: str) -> bool:
+        """True where a Slurm job's comment, or a training job's environment, names the mailbox of a run of somebody
+        else's. Anybody may write one, and we would fence and order about whoever reads that mailbox."""
+        if not found.mailbox:
+            return False
+        if found.orchestrator is Orchestrator.TRAINING_JOB:
+            others = (one for one in self.registry.active() if one.job_id != job_id)
+            mailbox = found.mailbox.rstrip("/")
+            return any(one.mailbox.rstrip("/") == mailbox and not self._is_of_its_user(found, one) for one in others)
+        cluster = parse_attempt(found.name).cluster
+        for job in self.registry.active():
+            if job.job_id == job_id or job.mailbox.rstrip("/") != found.mailbox.rstrip("/"):
+                continue
+            if not is_slurm(job.current_attempt) or parse_attempt(job.current_attempt).cluster != cluster:
+                return True
+            other = self.scheduler.discover(job.current_attempt)
+            if other is None or other.user != found.user:
+                return True
+        return False
+
+    def _tell_limits(self, job: Job) -> None:
+        """Once, while somebody who has just submitted the run may be there to mend it; it also stands on the Job."""
+        self._tell(
+            token=f"registered:{job.job_id}",
+            title=f"{job.name} is protected, with limits",
+            text="\n".join([f"{job.job_id} ({job.name}):", *(f"- {limit}" for limit in job.limits)]),
+            job_id=job.job_id,
+        )
+
+    def _tell(self, *, token: str, title: str, text: str, job_id: str) -> None:
+        if self.announcer is None:
+            return
+        notice = Notice(
+            token=token,
+            severity=Severity.WARNING,
+            title=title,
+            text=text,
+            incident_id="",
+            job_id=job_id,
+            at=self.clock.now(),
+        )
+        with suppress(RecoveryError):  # a message that is lost must not keep the run from being protected
+            self.announcer.announce(notice)
+
+    def current(self, job: Job) -> Attempt | None:
+        """The record of the current attempt."""
+        return next((one for one in self.registry.attempts(job.job_id) if one.name == job.current_attempt), None)
+
+
+def restarts_between(one: str, other: str) -> int | None:
+    """How many times the same submission was restarted from `one` to `other`; None where they are not the same."""
+    if not (is_slurm(one) and is_slurm(other)):
+        return None
+    before, after = parse_attempt(one), parse_attempt(other)
+    if (before.cluster, before.base) != (after.cluster, after.base):
+        return None
+    return after.restart - before.restart
+
+
+def is_newer(found: Discovered, job: Job) -> bool:
+    """True for a run that came after the Job's current attempt."""
+    restarts = restarts_between(job.current_attempt, found.name)
+    return restarts > 0 if restarts is not None else found.created_at > job.attempt_started_at

@@ -1,0 +1,1 @@
+"""Reading the world for one look at an Incident."""

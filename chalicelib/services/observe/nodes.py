@@ -1,0 +1,351 @@
+"""Nodes: one look at a node in Slurm and as an instance, and what is ordered about it. Each order is safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
+
+from chalicelib.domain.faults.slurm_states import count_lost
+from chalicelib.domain.model.action import ActionResult, CordonNode, Done, action_name
+from chalicelib.domain.model.errors import NotAuthorized, Permanent, RecoveryError
+from chalicelib.domain.model.hardware_ledger import HardwareRecord
+from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.node import (
+    ClusterView,
+    GroupRole,
+    InstanceState,
+    InstanceView,
+    Load,
+    NodeView,
+    PastRepair,
+    Platform,
+)
+from chalicelib.domain.model.node_actions import (
+    CheckNode,
+    MoveRuns,
+    NodeAction,
+    RebootNode,
+    ReplaceNode,
+    UncordonNode,
+)
+from chalicelib.domain.model.repair import HISTORY, NodeRepair, Route, Rung
+from chalicelib.domain.node.memory import slurm_state
+from chalicelib.ports import Clock, ClusterNodes, HeadNodes, IncidentStore
+from chalicelib.services.reporting.hardware_ledger import Lemons, marks_to_ask
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token_of
+
+# An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
+ORDER_VALID: Final = timedelta(minutes=10)
+_DAY: Final = timedelta(hours=24)
+_PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
+_PAGE: Final = 100
+_PAST: Final = 10
+_WORKABLE: Final = (InstanceState.RUNNING, InstanceState.FAILURE)
+_ROLES: Final = (GroupRole.CONTROLLER, GroupRole.LOGIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Reads nodes and carries out orders about them. What cannot be read is Unknown, never a failure of the look."""
+
+    head_nodes: HeadNodes
+    cluster_nodes: ClusterNodes
+    store: IncidentStore
+    clock: Clock
+    lemons: Lemons | None = None
+
+    # ---- a look ----------------------------------------------------------------------------------------------------
+
+    def view(self, incident: Incident) -> Maybe[NodeView]:
+        """Everything that the next decision about the node needs."""
+        cluster, node = incident.cluster or "", incident.node or ""
+        repair = incident.repair or NodeRepair()
+        agent = self.head_nodes.agent(cluster)
+        listed = self.head_nodes.nodes(cluster)
+        facts: Maybe[NodeFacts | None] = Unknown(listed.why) if isinstance(listed, Unknown) else Known(None)
+        total, down, group_total = 0, 0, None
+        if isinstance(listed, Known):
+            total = len(listed.value.nodes)
+            down = count_lost(listed.value.nodes)
+            found = next((one for one in listed.value.nodes if one.name == node), None)
+            facts = Known(found)
+            group = repair.group or (found.group if found is not None else None)
+            group_total = sum(one.group == group for one in listed.value.nodes) or None if group else None
+        platform = Platform.UNKNOWN
+        if isinstance(agent, Known):
+            platform = Platform.HYPERPOD if agent.value.cluster_arn else Platform.SLURM
+        pod: Maybe[ClusterView | None] = Known(None)
+        instance: Maybe[InstanceView | None] = Unknown("plain Slurm has no instances of HyperPod")
+        if platform is not Platform.SLURM:
+            try:
+                reference, found_pod = self._own(cluster)
+            except RecoveryError as err:
+                pod = instance = Unknown(str(err)[:300])
+            else:
+                pod, instance = Known(found_pod), self._instance(reference, incident, facts)
+        is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
+        return Known(
+            NodeView(
+                platform=platform,
+                slurm=facts,
+                cluster=pod,
+                instance=instance,
+                total=total,
+                down=down,
+                load=self._load(incident) if is_wanted else Unknown("not needed yet"),
+                past=self._past(incident) if incident.phase is Phase.OPEN else (),
+                group_total=group_total,
+                records=self._records(
+                    incident, facts, instance, listed.value.nodes if isinstance(listed, Known) else ()
+                ),
+            )
+        )
+
+    def _records(
+        self,
+        incident: Incident,
+        facts: Maybe[NodeFacts | None],
+        instance: Maybe[InstanceView | None],
+        nodes: Sequence[NodeFacts],
+    ) -> Maybe[tuple[HardwareRecord, ...]]:
+        """What the node's hardware has had: at the Incident's begin, and of what came in its place."""
+        repair = incident.repair or NodeRepair()
+        seen = facts.value if isinstance(facts, Known) else None
+        now_id = instance.value.instance_id if isinstance(instance, Known) and instance.value is not None else None
+        now_id = now_id or (seen.instance_id if seen is not None else None)
+        begins = incident.phase in (Phase.OPEN, Phase.HOLDING)
+        is_another = repair.step is not None and repair.step.rung is Rung.REPLACE and now_id != repair.step.instance_id
+        if self.lemons is None or not (begins or (is_another and incident.phase is Phase.REPAIRING)):
+            return Unknown("not needed now")
+        marks = marks_to_ask(seen, nodes=nodes, known=repair.hardware if begins else (), instance_id=now_id)
+        return self.lemons.records(marks) if marks else Unknown("nothing tells which hardware this is")
+
+    def _own(self, cluster: str) -> tuple[str, ClusterView | None]:
+        """What HyperPod is asked by (the ARN that the agent tells, else the name), and its cluster of that name.
+
+        The ARN is the head node's word. A head node that named its neighbour's would have the neighbour's nodes
+        repaired, so the named cluster itself must bear it out: by its own name, or by its owner's tag.
+
+        Raises:
+            Permanent: the cluster that the agent names is not known to be this one.
+        """
+        agent = self.head_nodes.agent(cluster)
+        reference = agent.value.cluster_arn or cluster if isinstance(agent, Known) else cluster
+        pod = self.cluster_nodes.cluster(reference)
+        if pod is None or cluster in (reference, pod.name) or self.cluster_nodes.alias(reference) == cluster:
+            return reference, pod
+        raise Permanent(
+            f"cluster_arn: the head node of {cluster} says that it is HyperPod's cluster {pod.name}, which does not"
+            f" say so itself: tag that cluster rekindle:cluster={cluster} if it is"
+        )
+
+    def _instance(
+        self, reference: str, incident: Incident, facts: Maybe[NodeFacts | None]
+    ) -> Maybe[InstanceView | None]:
+        repair = incident.repair or NodeRepair()
+        mapped = facts.value.instance_id if isinstance(facts, Known) and facts.value is not None else None
+        try:
+            return Known(
+                self.cluster_nodes.instance(
+                    reference,
+                    node=incident.node or "",
+                    instance_id=mapped or repair.instance_id,
+                    logical_id=repair.logical_id,
+                )
+            )
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+
+    def _load(self, incident: Incident) -> Maybe[Load]:
+        """Counted from the Incidents themselves, so that nothing has to be given back after a crash."""
+        now, mine = self.clock.now(), _claim(incident)
+        try:
+            others = [one for one, _ in self.store.list_open() if _is_beside(one, incident)]
+            ahead = [one for one in others if _has_claim(one) and (one.phase in NODE_PHASES or _claim(one) < mine)]
+            recent = [*others, *self._closed_of_late(incident)]
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+        group = incident.repair.group if incident.repair else ""
+        return Known(
+            Load(
+                ahead=len(ahead),
+                last_day=_repairs(recent, now),
+                booked=_booked(ahead),
+                group_ahead=len(_of_group(ahead, group)) if group else None,
+                group_last_day=_repairs(_of_group(recent, group), now) if group else None,
+                group_booked=_booked(_of_group(ahead, group)) if group else 0,
+            )
+        )
+
+    def _closed_of_late(self, incident: Incident) -> list[Incident]:
+        found: list[Incident] = []
+        cursor: str | None = None
+        for _ in range(_PAGES):
+            page = self.store.list_closed(limit=_PAGE, cursor=cursor)
+            found += [one for one in page.incidents if _is_beside(one, incident)]
+            cursor = page.cursor
+            # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
+            if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * _DAY):
+                break
+        return found
+
+    def _past(self, incident: Incident) -> tuple[PastRepair, ...]:
+        try:
+            earlier = self.store.list_for_node(incident.cluster or "", incident.node or "", limit=_PAST + 1)
+        except RecoveryError:
+            return ()  # asked once more at the next look, as long as the Incident is OPEN
+        steps = [
+            PastRepair(at=step.at, rung=step.rung.value, instance_id=step.instance_id)
+            for one in earlier
+            if one.repair is not None and one.incident_id != incident.incident_id
+            for step in one.repair.steps
+        ]
+        recent = [step for step in steps if self.clock.now() - step.at < HISTORY]
+        return tuple(sorted(recent, key=lambda one: one.at, reverse=True)[:_PAST])
+
+    # ---- acts ------------------------------------------------------------------------------------------------------
+
+    def act(self, action: NodeAction | CordonNode, incident: Incident) -> ActionResult:
+        """Carry out one Action. Raises: Retryable; repeated, it looks first at what the first try has done."""
+        match action:
+            case CordonNode():
+                return self._order(action, incident, Verb.DRAIN, f"{_serial(incident)}")
+            case UncordonNode():
+                return self._order(action, incident, Verb.RESUME, f"{_serial(incident)}")
+            case RebootNode() | ReplaceNode() if action.route is Route.SLURM_REASON:
+                wanted = Repair.REBOOT if isinstance(action, RebootNode) else Repair.REPLACE
+                return self._order(action, incident, Verb.MARK, f"{action.number}", wanted)
+            case RebootNode() if action.route is Route.SLURM_REBOOT:
+                return self._order(action, incident, Verb.REBOOT, f"{action.number}")
+            case RebootNode() | ReplaceNode():
+                return self._repair(action, incident)
+            case CheckNode():
+                return self._check(action, incident)
+            case MoveRuns():
+                return _result(action, Done.REFUSED, "runs are moved by their own Incidents")
+            case _:
+                assert_never(action)
+
+    def _order(
+        self,
+        action: NodeAction | CordonNode,
+        incident: Incident,
+        verb: Verb,
+        number: str,
+        repair: Repair | None = None,
+    ) -> ActionResult:
+        """To the head node's agent. The same number is the same order, however often it is sent."""
+        now = self.clock.now()
+        order = Order(
+            token=token_of(incident.incident_id, verb.value, number),
+            verb=verb,
+            cluster=action.cluster,
+            issued_at=now,
+            expires_at=now + ORDER_VALID,
+            node=action.node,
+            repair=repair,
+            incident_id=incident.incident_id,
+        )
+        answer = self.head_nodes.order(order)
+        if answer is None:
+            return _result(action, Done.PENDING, f"{action.node}: not answered yet")
+        said = f"{action.node}: {answer.detail}"
+        # "Expired" says nothing about the node: nothing was done, and another order may be.
+        if answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and "expired" in answer.detail):
+            return _result(action, Done.UNAVAILABLE, said)
+        done = {Outcome.DONE: Done.DONE, Outcome.ALREADY: Done.ALREADY}.get(answer.outcome, Done.REFUSED)
+        return _result(action, done, said)
+
+    def _repair(self, action: RebootNode | ReplaceNode, incident: Incident) -> ActionResult:
+        """Look first: these calls take no token, and an instance that is gone must not be repaired a second time."""
+        reference, pod = self._own(action.cluster)
+        seen = self.cluster_nodes.instance(
+            reference,
+            node=action.node,
+            instance_id=action.instance_id,
+            logical_id=incident.repair.logical_id if incident.repair else None,
+        )
+        if action.instance_id is None or seen is None:
+            return _result(action, Done.ALREADY, f"{action.instance_id} is in no list: it is being replaced")
+        if seen.instance_id != action.instance_id:
+            return _result(action, Done.ALREADY, f"{action.instance_id} was replaced already, by {seen.instance_id}")
+        if seen.state not in _WORKABLE:
+            return _result(action, Done.ALREADY, f"{seen.instance_id} is {seen.state} already")
+        if pod is not None and pod.role(seen.group) in _ROLES:
+            return _result(action, Done.REFUSED, f"{seen.group} is a {pod.role(seen.group)} group: never repaired")
+        if isinstance(action, ReplaceNode):
+            return self.cluster_nodes.replace(reference, [action.instance_id])[action.instance_id]
+        # A reboot leaves no trace in the id: whoever repeats this after a crash must not reboot twice.
+        if not self.store.claim(incident.incident_id, token=f"reboot-{action.number}"):
+            return _result(action, Done.UNAVAILABLE, "asked for before; whether it was taken is not known")
+        return self.cluster_nodes.reboot(reference, [action.instance_id])[action.instance_id]
+
+    def _check(self, action: CheckNode, incident: Incident) -> ActionResult:
+        if not self.store.claim(incident.incident_id, token=f"check-{action.number}"):
+            return _result(action, Done.ALREADY, "asked for before")
+        try:
+            return self.cluster_nodes.check(
+                self._own(action.cluster)[0], group=action.group, instance_ids=[action.instance_id]
+            )
+        except NotAuthorized as err:
+            return _result(action, Done.REFUSED, str(err)[:400])
+        except Permanent as err:
+            return _result(action, Done.REFUSED, str(err)[:400])
+
+
+def node_facts(view: NodeView) -> dict[str, Any]:
+    """What a look saw of the node, for its line in the timeline."""
+    facts: dict[str, Any] = {}
+    if isinstance(view.slurm, Known):
+        facts["slurm"] = slurm_state(view.slurm.value) if view.slurm.value is not None else "no such node"
+    else:
+        facts["slurm"] = {"unknown": view.slurm.why}
+    if isinstance(view.instance, Known):
+        one = view.instance.value
+        facts["instance"] = f"{one.instance_id} {one.state}" if one is not None else "none"
+    elif view.platform is not Platform.SLURM:
+        facts["instance"] = {"unknown": view.instance.why}
+    if isinstance(view.load, Known):
+        facts["load"] = view.load.value.to_wire()
+    return facts
+
+
+def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
+    return [one for one in incidents if one.repair is not None and one.repair.group == group]
+
+
+def _booked(ahead: Iterable[Incident]) -> int:
+    """Those before it in the queue that have ordered no repair yet: theirs will be among the day's when they have."""
+    return sum(one.repair is None or not one.repair.steps for one in ahead)
+
+
+def _repairs(incidents: Iterable[Incident], now: datetime) -> int:
+    """Orders to repair within the last day."""
+    return sum(now - step.at < _DAY for one in incidents if one.repair for step in one.repair.steps)
+
+
+def _claim(incident: Incident) -> tuple[str, str]:
+    """Its place in the queue for repair."""
+    wanted_at = incident.repair.wanted_at if incident.repair else None
+    return (wanted_at.isoformat() if wanted_at else "~", incident.incident_id)
+
+
+def _has_claim(incident: Incident) -> bool:
+    return incident.phase in NODE_PHASES or (incident.repair is not None and incident.repair.wanted_at is not None)
+
+
+def _is_beside(one: Incident, incident: Incident) -> bool:
+    is_other = one.incident_id != incident.incident_id
+    return one.node is not None and one.cluster == incident.cluster and is_other
+
+
+def _serial(incident: Incident) -> int:
+    return incident.repair.serial if incident.repair else 1
+
+
+def _result(action: NodeAction | CordonNode, done: Done, detail: str) -> ActionResult:
+    return ActionResult(action=action_name(action), done=done, detail=detail[:400])

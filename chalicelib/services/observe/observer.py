@@ -1,0 +1,609 @@
+"""One look at the world for an Incident, and the record of what was decided. Called from durable steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from chalicelib.domain.claims.bad_nodes import MAX_BAD
+from chalicelib.domain.decide import Decision
+from chalicelib.domain.decision.steps import new_steps
+from chalicelib.domain.faults.diagnosis import died_at
+from chalicelib.domain.faults.slurm_states import count_lost
+from chalicelib.domain.guards.guards import was_ordered
+from chalicelib.domain.model.action import ActionResult, action_name
+from chalicelib.domain.model.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
+from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_to_wire
+from chalicelib.domain.model.node import NodesSeen, is_in_service
+from chalicelib.domain.model.node_findings import PLATFORM_KINDS
+from chalicelib.domain.model.observation import (
+    AttemptStatus,
+    AttemptView,
+    CheckpointView,
+    Observation,
+    ReplyView,
+    node_count,
+)
+from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.model.slurm_view import is_another_run
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
+from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
+from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.services.observe.breaker import one_too_many
+from chalicelib.services.observe.nodes import Nodes, node_facts
+from chalicelib.services.observe.siblings import told_of, unprotected
+from rekindle.detectors.ranks import first_bad, minority, stalled
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
+from rekindle.signatures.faults import FaultClass
+
+MAX_SAID_CHARS = 400
+MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
+MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
+MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
+OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Reads the world; writes decisions. Failing to read one thing makes that thing Unknown, not the look fail."""
+
+    store: IncidentStore
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    policies: Policies
+    clock: Clock
+    head_nodes: HeadNodes | None = None
+
+    nodes: Nodes | None = None
+
+    def policy_for(self, incident_id: str) -> Policy:
+        """The policy pinned on the Incident, else the one its Job names now.
+
+        A policy that is missing or invalid must not stop protection, and must not act beyond what the user meant:
+        the built-in limits apply, in shadow mode.
+        """
+        incident = self.store.load(incident_id).incident
+        if incident.policy_document is not None:
+            return Policy.from_wire(incident.policy_document)
+        try:
+            return self.policies.load(incident.policy_name)
+        except Permanent as err:
+            # Cut to what a policy document may hold: this one is pinned on the Incident and read again.
+            name = incident.policy_name[:64] or DEFAULT_POLICY.name
+            return replace(DEFAULT_POLICY, name=name, version=f"unusable: {err}"[:64], shadow=True)
+
+    def observe(
+        self, incident_id: str, *, generation: int, callback_id: str, quiet_limit: timedelta
+    ) -> tuple[Incident, Observation]:
+        """Publish the wake-up callback, then read everything the next decision needs.
+
+        `quiet_limit` is the longest that the next look may be away unless `record` says later.
+
+        Raises:
+            VersionConflict: a newer generation has taken over.
+        """
+        now = self.clock.now()
+        looked = self.store.look(
+            incident_id, generation=generation, callback_id=callback_id, look_by=now + quiet_limit + OVERDUE_SLACK
+        )
+        incident = looked.incident
+        standing = self.registry.standing(incident.job_id if incident.node is None else None)
+        switches = standing.switches
+        at_once: dict[str, Any] = {
+            "paused": switches.paused,
+            "shadow": switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident)),
+            "breaker": switches.breaker if switches.breaker.is_open else None,
+            "breaker_lifted_at": switches.breaker.lifted_at,
+        }
+        if incident.node is not None:
+            node = self.nodes.view(incident) if self.nodes else Unknown("nothing reaches nodes from here")
+            return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, node=node, **at_once)
+        job = standing.job
+        if job is None:
+            return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
+        attempt = self._attempt(job, incident.attempt or job.current_attempt)
+        attempts = self._earlier(job, incident, attempt)
+        ended = with_end(attempts, attempt)
+        attempts = _with_last_step(attempts, attempt)
+        best_before, fruitless_before = self._history(attempts, incident, attempt)
+        return incident, Observation(
+            observed_at=now,
+            has_job=True,
+            job_name=job.name,
+            attempt=attempt,
+            best_before=best_before,
+            fruitless_before=fruitless_before,
+            resumed_at=resumed_at(attempts),
+            ran=ran_of_ours(attempts),
+            began_anew=began_anew(attempts, attempt),
+            began_before=began_before(attempts, incident.attempt),
+            had_checkpoints=had_checkpoints(attempts, incident),
+            checkpoints=self._checkpoints(job, incident, attempt, ended),
+            reply=self._reply(job, incident),
+            suspicion=self._suspicion(job, incident, attempt),
+            new_signals=looked.inbox,
+            next_number=job.attempt_number + 1,
+            current=job.current_attempt,
+            successor=self._successor(job, attempt),
+            sibling=self._sibling(job, incident, attempt, looked.inbox),
+            nodes=self._nodes(incident, attempt, looked.inbox),
+            gpus=job.size.gpus,
+            node_count=node_count(job, attempt),
+            **at_once,
+        )
+
+    def _attempt(self, job: Job, name: str) -> Maybe[AttemptView]:
+        try:
+            view = self.scheduler.describe(name)
+        except RecoveryError as err:
+            return Unknown(f"{name} cannot be described: {err}"[:200])
+        told_at = view.slurm.submitted_at if view.slurm is not None else None
+        if is_another_run(name, told_at, job_id=job.job_id, created_at=job.created_at):
+            gone = f"it is gone: Slurm gave its number to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
+            return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
+        try:
+            return Known(self.mailbox.beat(job, view))
+        except RecoveryError as err:
+            unread = Unknown(f"the heartbeat cannot be read: {err}"[:200])
+            return Known(replace(view, last_step=unread, is_beat_unread=True))
+
+    def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
+        """What has taken the attempt's place in its Slurm job: held, begun, or over already."""
+        if not isinstance(seen, Known) or seen.value.successor is None:
+            return Unknown("none that is known")
+        return self._attempt(job, seen.value.successor)
+
+    def _sibling(self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[str]:
+        """An attempt that was started by hand while ours waits, to be sent or in the platform's queue; right before
+        ours is sent it is looked for again.
+
+        Only what no Job has registered: what another Job protects is not this Incident's to take over.
+        """
+        queued = _waits_in_queue(incident, seen)
+        if not queued and (incident.phase is not Phase.RESUBMITTING or incident.pending is not None):
+            return Unknown("nothing waits to start")
+        besides = {incident.attempt or job.current_attempt, job.current_attempt}
+        # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
+        ours = besides | {name for one in incident.tries for name in (one.name, one.clone_of)}
+        told = told_of((*incident.signals, *inbox), besides=ours)
+        try:
+            for name in self.scheduler.siblings(job, besides=besides, told=told):
+                if self.registry.job_of_attempt(name) is None:
+                    return Known(name)
+            if queued:  # before ours is sent, the act itself looks for heartbeats
+                own = {one.name for one in self.registry.attempts(job.job_id)} | besides
+                other = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+                return Known(other) if other is not None else Unknown("none that is known")
+        except RecoveryError as err:
+            return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
+        return Unknown("none that is known")
+
+    def _nodes(self, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[NodesSeen]:
+        """The nodes that matter to the Incident, read once one of them may be to blame: what this look is told of a
+        node, it decides by what Slurm shows of it now."""
+        if self.head_nodes is None or incident.attempt is None or not is_slurm(incident.attempt):
+            return Unknown("not on Slurm")
+        wanted = names_of_interest(incident, seen, inbox)
+        if not wanted:
+            return Unknown("not needed")
+        nodes = self.head_nodes.nodes(parse_attempt(incident.attempt).cluster)
+        if not isinstance(nodes, Known):
+            return nodes
+        found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
+        return Known(
+            NodesSeen(
+                facts=tuple(found[:MAX_NODES_SEEN]),  # those out of service first: they are what is looked for
+                total=len(nodes.value.nodes),
+                down=count_lost(nodes.value.nodes),
+                cleared=self._cleared(incident, inbox),
+            )
+        )
+
+    def _cleared(self, incident: Incident, inbox: Sequence[Signal]) -> dict[str, datetime]:
+        """When HyperPod's agents took back what they had said of nodes that this Incident holds against them: told by
+        the nodes' own Incidents, for the word may not have reached this one.
+        """
+        accused = {
+            (one.cluster, one.node)
+            for one in (*incident.signals, *inbox)
+            if one.kind in PLATFORM_KINDS and one.fault is not None and one.node is not None
+        }
+        found: dict[str, datetime] = {}
+        for cluster, node in sorted(accused, key=str)[:MAX_BAD]:
+            newest = next(iter(self.store.list_for_node(cluster or "", node or "", limit=1)), None)
+            repair = newest.repair if newest is not None else None
+            if repair is not None and repair.cleared_at is not None:
+                found[node or ""] = repair.cleared_at
+        return found
+
+    def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+        """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted."""
+        return tuple(self.registry.attempts(job.job_id)) if _wants_checkpoints(incident, seen) else ()
+
+    def _history(
+        self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]
+    ) -> tuple[Maybe[int], int]:
+        """What the Job's earlier attempts reached, wanted only when a fresh Incident is about a dead attempt."""
+        if incident.tries or not isinstance(seen, Known) or not seen.value.status.has_ended:
+            return Unknown("not needed yet"), 0
+        return reached_before(attempts, seen.value.name)
+
+    def _checkpoints(
+        self, job: Job, incident: Incident, attempt: Maybe[AttemptView], attempts: tuple[Attempt, ...]
+    ) -> Maybe[tuple[CheckpointView, ...]]:
+        if not _wants_checkpoints(incident, attempt):
+            return Unknown("not needed yet")
+        try:
+            return Known(
+                mark_abandoned(self.mailbox.checkpoints(job, attempts, near=_goes_back_to(incident)).value, attempts)
+            )
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+
+    def _reply(self, job: Job, incident: Incident) -> Maybe[ReplyView | None]:
+        if incident.ask is None or incident.ask.outcome is not None:
+            return Unknown("nothing asked")
+        try:
+            return self.mailbox.reply(job, incident.ask.request_id)
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+
+    def _suspicion(self, job: Job, incident: Incident, attempt: Maybe[AttemptView]) -> Maybe[Suspicion]:
+        """What the ranks' own reports say, while the Incident wants to know and not all of them have spoken."""
+        if Need.REPORTS not in incident.needs or not isinstance(attempt, Known):
+            return Unknown("not asked for")
+        name = attempt.value.name
+        is_nan = incident.fault is FaultClass.NON_FINITE
+        kind = SuspicionKind.NON_FINITE if is_nan else SuspicionKind.HANG
+        if any(one.is_complete and (one.attempt, one.kind) == (name, kind) for one in incident.suspicions):
+            return Unknown("all ranks have spoken")
+        try:
+            reports = self.mailbox.reports(job, name, ReportKind.NON_FINITE if is_nan else ReportKind.STALL)
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+        if not isinstance(reports, Known):
+            return reports
+        since = incident.repaired_at  # the platform has started the container anew: older words are of another life
+        heard = [one for one in reports.value if since is None or one.at >= since]
+        return suspicion_of(name, kind, with_rank_zero(heard, attempt.value) if is_nan else heard, kept_in=job.mailbox)
+
+    def record(self, before: Incident, decision: Decision, seen: Observation, *, token: str) -> Incident:
+        """Write the decision before it is carried out, fenced by the Incident's version.
+
+        Raises:
+            VersionConflict: somebody else wrote in between, or the breaker has tripped; look again.
+        """
+        self._count_in(before, decision, seen)
+        look_by = None
+        if decision.look_again_in is not None:
+            look_by = seen.observed_at + decision.look_again_in + OVERDUE_SLACK
+        attempt = seen.attempt.value if isinstance(seen.attempt, Known) else None
+        after = decision.incident
+        if attempt is not None and after.job_id is not None:
+            self._keep_attempt(after.job_id, before, attempt, closing=not after.is_open)
+        if after.node is not None and not after.is_open and self.nodes is not None and self.nodes.lemons is not None:
+            self.nodes.lemons.keep(after)
+        if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
+            self.registry.deactivate(after.job_id, now=self.clock.now(), halted_by=who_ordered(after)[:128])
+        return self.store.record(
+            decision.incident,
+            expected_version=before.version,
+            token=token,
+            absorbed=len(seen.new_signals),
+            entry=_entry(decision, seen),
+            look_by=look_by,
+        )
+
+    def _count_in(self, before: Incident, decision: Decision, seen: Observation) -> None:
+        """Before the first step of anything: how many act now, over all Jobs? The one too many trips the breaker.
+
+        Noted first and counted then, so that of any number at once no more get through than may. A breaker that this
+        look saw open has been judged by the guards already. What people order is theirs, however much of it: it neither
+        counts nor trips.
+        """
+        if seen.breaker is not None or not new_steps(before, decision) or decision.incident.policy_document is None:
+            return
+        if was_ordered(before, decision.incident):
+            return
+        policy = Policy.from_wire(decision.incident.policy_document)
+        said = one_too_many(
+            self.registry, before.incident_id, policy, now=self.clock.now(), lifted_at=seen.breaker_lifted_at
+        )
+        if said is not None:
+            raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
+
+    def _keep_attempt(self, job_id: str, before: Incident, view: AttemptView, *, closing: bool) -> None:
+        """Bring the registry's record of the attempt up to date at the moments that end something."""
+        if not (view.status.has_ended or closing):
+            return
+        if view.name == before.attempt:
+            known = Attempt(job_id=job_id, number=before.attempt_number, name=view.name, submitted_at=before.opened_at)
+            try:
+                self.registry.update_attempt(_updated(known, before, view))
+            except UnknownEntity:  # it was registered under another number, or not at all
+                self._keep_by_name(job_id, before, view)
+        else:
+            self._keep_by_name(job_id, before, view)
+        if closing and view.status.has_ended:
+            self.registry.deactivate(job_id, now=self.clock.now())
+
+    def _keep_by_name(self, job_id: str, before: Incident, view: AttemptView) -> None:
+        for attempt in self.registry.attempts(job_id):
+            if attempt.name == view.name:
+                self.registry.update_attempt(_updated(attempt, before, view))
+
+    def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
+        """Put what the last Actions of a closed Incident answered into its timeline."""
+        facts = {"results": [result.to_wire() for result in results]}
+        entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
+        self.store.append(incident_id, token=token, entry=entry)
+
+
+def _waits_in_queue(incident: Incident, seen: Maybe[AttemptView]) -> bool:
+    """An attempt of ours that is submitted and has not begun, where the platform holds a queue."""
+    if incident.phase is not Phase.VERIFYING or not incident.tries or incident.tries[-1].is_theirs:
+        return False
+    return isinstance(seen, Known) and seen.value.slurm is not None and seen.value.slurm.is_queued
+
+
+def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
+    has_ended = isinstance(seen, Known) and seen.value.status.has_ended
+    return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
+
+
+def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care as far as it has been seen to come."""
+    if not isinstance(seen, Known):
+        return attempts
+    view = seen.value
+    return tuple(
+        replace(one, last_step=_made(one, view), began=one.began or has_begun(view)) if one.name == view.name else one
+        for one in attempts
+    )
+
+
+def _goes_back_to(incident: Incident) -> tuple[int, ...]:
+    """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
+    if incident.policy_document is None:
+        return ()
+    return goes_back_to(incident, Policy.from_wire(incident.policy_document))
+
+
+def cluster_of(incident: Incident) -> str | None:
+    """The cluster that the Incident is in; None: it is about a training job."""
+    if incident.cluster is None and incident.attempt is not None and is_slurm(incident.attempt):
+        return parse_attempt(incident.attempt).cluster
+    return incident.cluster
+
+
+def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
+    """Nodes held or said to be broken, and those of an attempt that has ended."""
+    names = {item.node for item in incident.bad_nodes}
+    names |= {signal.node for signal in (*incident.signals, *inbox) if signal.node is not None}
+    if incident.tries:
+        names |= {*incident.tries[-1].exclude, *incident.tries[-1].left_nodes}
+    view = seen.value if isinstance(seen, Known) else None
+    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
+        names |= set(view.slurm.nodes)
+    return frozenset(names)
+
+
+def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care with the end that was just seen and is not written down yet.
+
+    Without it a checkpoint beyond that end could not be told to be an older attempt's, which lives on.
+    """
+    if not isinstance(seen, Known) or not seen.value.status.has_ended or seen.value.step_s is None:
+        return tuple(attempts)
+    view = seen.value
+    return tuple(
+        replace(one, last_step=view.last_step_at_most, ended_at=view.ended_at) if one.name == view.name else one
+        for one in attempts
+    )
+
+
+def with_rank_zero(reports: Sequence[RankReport], view: AttemptView) -> Sequence[RankReport]:
+    """With what the heartbeat, which is rank 0's, says of its loss, where rank 0's own report has not come.
+
+    A report that is lost must not leave another rank alone with a bad value that both had. Where another rank judges
+    the loss, the heartbeat says what that one found: then this makes a suspicion weaker, never stronger.
+    """
+    is_bad = view.loss_health == FaultClass.NON_FINITE and view.onset_step is not None
+    if not reports or not is_bad or any(one.rank == 0 and one.kind is ReportKind.NON_FINITE for one in reports):
+        return reports
+    said = max(reports, key=lambda one: one.at)
+    own = replace(said, kind=ReportKind.NON_FINITE, rank=0, step=view.onset_step, host="", stacks="", metric="loss")
+    return [*reports, own]
+
+
+def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:
+    """The judgement of `rekindle.detectors.ranks` on one attempt's reports; Unknown while there is none to judge."""
+    wanted = ReportKind.NON_FINITE if kind is SuspicionKind.NON_FINITE else ReportKind.STALL
+    is_hang = kind is SuspicionKind.HANG
+    spoken = stalled(reports).keys() if is_hang else {report.rank for report in reports if report.kind is wanted}
+    if not spoken:
+        return Unknown("no rank has reported")
+    world_size = max(report.world_size for report in reports)
+    judge = first_bad if kind is SuspicionKind.NON_FINITE else minority
+    verdict = judge(reports, world_size)
+    return Known(
+        Suspicion(
+            attempt=attempt,
+            kind=kind,
+            rule=str(verdict.rule),
+            said=verdict.said[:MAX_SAID_CHARS],
+            ranks=verdict.suspect_ranks[:MAX_SUSPECTS],
+            hosts=verdict.hosts[:MAX_SUSPECTS],
+            confidence=verdict.confidence,
+            reports=len(spoken),
+            world_size=world_size,
+            kept_at=f"{kept_in.rstrip('/')}/{report_prefix(attempt)}",
+        )
+    )
+
+
+def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], int]:
+    """The mark for `name`: the furthest known end before it, and how many attempts in a row, the last, gained nothing.
+
+    One that went back on purpose gives up the ground beyond its resume step: that step is the mark from then on.
+    """
+    best: Maybe[int] = Unknown("no earlier attempt's end is known")
+    fruitless = 0
+    for attempt in attempts:
+        resumed = attempt.resume_step
+        if attempt.went_back and isinstance(resumed, Known) and isinstance(best, Known) and resumed.value < best.value:
+            best, fruitless = resumed, 0
+        if attempt.name == name:
+            break
+        if not isinstance(attempt.last_step, Known):
+            continue
+        if isinstance(best, Known) and attempt.last_step.value <= best.value:
+            fruitless += 1
+            continue
+        best, fruitless = attempt.last_step, 0
+    return best, fruitless
+
+
+def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
+    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that never ran tells nothing."""
+    ran = [one for one in attempts if isinstance(one.last_step, Known) or one.began]
+    steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
+    return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
+
+
+def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """See Observation.ran: what a person has submitted since begins anew."""
+    found: list[str] = []
+    for one in attempts:
+        if one.incident_id is None:
+            found = [one.name]
+        elif isinstance(one.last_step, Known) or one.began:
+            found.append(one.name)
+    return tuple(found)[-MAX_ATTEMPTS_SEEN:]
+
+
+def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
+    """See Observation.began_anew."""
+    view = seen.value if isinstance(seen, Known) else None
+    steps: list[int] = []
+    for one in attempts:
+        if one.incident_id is None:  # what a person has submitted begins anew
+            steps = []
+        first = view.first_step if view is not None and one.name == view.name else one.first_step
+        if isinstance(first, Known):
+            steps.append(first.value)
+    count = 0
+    for before, now in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
+        if now > before:
+            break
+        count += 1
+    return count
+
+
+def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
+    """See Observation.began_before."""
+    found: Maybe[int] = Unknown("no earlier attempt's first step is known")
+    for attempt in attempts:
+        if attempt.name == name:
+            break
+        found = attempt.first_step if isinstance(attempt.first_step, Known) else found
+    return found
+
+
+def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
+    """See Observation.had_checkpoints."""
+    has_resumed = any(isinstance(one.resume_step, Known) and one.resume_step.value > 0 for one in attempts)
+    return has_resumed or (incident.ask is not None and incident.ask.outcome == "saved")
+
+
+def needs_record(before: Incident, decision: Decision, seen: Observation, *, quiet_limit: timedelta) -> bool:
+    """False for a look that changed nothing: no write, no line in the timeline.
+
+    A wait longer than `quiet_limit` is always recorded, because the sweep must know not to expect a look before.
+    """
+    if not before.is_open:
+        return False  # a closed Incident never moves, whatever still arrives for it
+    is_long = decision.look_again_in is not None and decision.look_again_in > quiet_limit
+    return bool(is_long or decision.actions or seen.new_signals or seen.results or decision.incident != before)
+
+
+def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt:
+    ended_at: datetime | None = view.ended_at if view.status.has_ended else None
+    return replace(
+        attempt,
+        status=view.status.value,
+        first_step=view.first_step,
+        last_step=_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
+        ended_at=ended_at,
+        began=has_begun(view),
+    )
+
+
+def has_begun(view: AttemptView) -> bool:
+    """Whether the platform says that its script has run. On Slurm one that has failed by itself has had nodes."""
+    if view.training_since is not None or view.beat_at is not None or view.status is AttemptStatus.RUNNING:
+        return True
+    return view.slurm is not None and bool(view.slurm.nodes) and view.status is AttemptStatus.FAILED
+
+
+def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:
+    """The step that it came to. One whose monitor had begun and named no step has not come past its resume point."""
+    step = view.last_step if told is None else told
+    if isinstance(step, Known) or view.beat_at is None or not isinstance(attempt.resume_step, Known):
+        return step
+    return attempt.resume_step
+
+
+def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
+    facts: dict[str, Any] = {"policy_version": decision.policy_version}
+    if isinstance(seen.attempt, Known):
+        view = seen.attempt.value
+        facts["attempt"] = {
+            "name": view.name,
+            "status": view.status.value,
+            "last_step": maybe_to_wire(view.last_step),
+            "loss_state": view.loss_state,
+        }
+        if view.loss_health not in ("unknown", "ok"):
+            facts["attempt"] |= {"loss_health": view.loss_health, "judged_step": maybe_to_wire(view.judged_at)}
+        if view.status is AttemptStatus.FAILED:
+            facts["failure_reason"] = view.failure_reason[:500]
+    elif seen.has_job:
+        facts["attempt"] = {"unknown": seen.attempt.why}
+    if isinstance(seen.node, Known):
+        facts["node"] = node_facts(seen.node.value)
+    if seen.new_signals:
+        facts["signals"] = [_signal_fact(signal) for signal in seen.new_signals[:10]]
+        facts["signals_count"] = len(seen.new_signals)
+    if isinstance(seen.suspicion, Known):
+        facts["suspicion"] = seen.suspicion.value.to_wire()
+    if seen.results:
+        facts["results"] = [result.to_wire() for result in seen.results]
+    if decision.look_again_in is not None:
+        facts["look_again_in_s"] = decision.look_again_in.total_seconds()
+    return TimelineEntry(
+        at=seen.observed_at,
+        phase=decision.incident.phase,
+        rule=decision.rule,
+        text=decision.reason,
+        actions=tuple(action_name(action) for action in decision.actions),
+        facts=facts,
+    )
+
+
+def _signal_fact(signal: Signal) -> dict[str, Any]:
+    return {
+        "kind": signal.kind.value,
+        "source": signal.source.value,
+        "at": signal.occurred_at.isoformat(),
+        "summary": signal.summary,
+        "fault": signal.fault.value if signal.fault else None,
+    }

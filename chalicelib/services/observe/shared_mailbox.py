@@ -1,0 +1,61 @@
+"""Two Jobs in one mailbox: links of a chain (`--dependency=afterany`), of which one may train at a time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.ports import JobRegistry, Scheduler
+from rekindle.protocol.cluster.names import is_slurm
+
+# slurmctld looks at dependencies in its next pass only, a minute later at most (slurm.conf, sched_interval).
+LINK_SETTLES: Final = timedelta(minutes=2)
+
+
+def next_link(
+    job: Job, name: str, *, after: str, registry: JobRegistry, scheduler: Scheduler, now: datetime
+) -> str | None:
+    """The attempt of another Job that trains, or is about to, in the mailbox that `job` would start in as `name`.
+
+    None where there is none, or where that start is ordered, or there, already. Costs one description for each other
+    Job of the same mailbox.
+
+    Raises: Retryable, also while `after` has just ended and Slurm has not told yet whether that lets a link begin.
+    """
+    if not is_slurm(name) or not job.mailbox:
+        return None
+    others = [
+        other
+        for other in registry.active()
+        if other.job_id != job.job_id and other.mailbox.rstrip("/") == job.mailbox.rstrip("/")
+    ]
+    if not others:
+        return None
+    ours = scheduler.describe(name)
+    if ours.status is not AttemptStatus.GONE and not (ours.slurm is not None and ours.slurm.held):
+        return None
+    views = [scheduler.describe(one.current_attempt) for one in others]
+    training = next((view.name for view in views if _trains(view)), None)
+    if training is not None:
+        return training
+    waiting = next((view.name for view in views if _depends(view)), None)
+    old = scheduler.describe(after) if waiting is not None else None
+    if old is not None and old.successor is None and old.ended_at is not None and now - old.ended_at < LINK_SETTLES:
+        raise DependencyUnavailable(f"{waiting}, which shares its mailbox, may begin now that {after} has ended")
+    return None
+
+
+def _trains(view: AttemptView) -> bool:
+    """A link that still waits for the one before it, or is held, begins no sooner than we let it."""
+    if view.status.has_ended:
+        return False
+    slurm = view.slurm
+    return not (slurm is not None and slurm.is_queued and (slurm.held or _depends(view)))
+
+
+def _depends(view: AttemptView) -> bool:
+    slurm = view.slurm
+    return slurm is not None and slurm.is_queued and slurm.pending_reason.startswith("Dependency")

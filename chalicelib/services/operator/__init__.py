@@ -1,0 +1,1 @@
+"""What people order, ask and read: orders, approvals, switches, policies, drills, clusters."""

@@ -1,0 +1,71 @@
+"""The price table for people: what counts row by row with its source, and the user's own document in its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.reporting.prices import Prices, shipped_rows
+from chalicelib.ports import Clock, PolicyShelf, StoredPolicy
+
+NAME: Final = "prices"
+MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceTable:
+    """What is stored counts within five minutes (aws.ssm.prices)."""
+
+    shelf: PolicyShelf
+    clock: Clock
+
+    def get(self) -> dict[str, Any]:
+        """The rows that count, the document that they come from, and the GPU types that have no price."""
+        stored = self.shelf.stored(NAME)
+        document, prices, problem = _read(stored)
+        return {
+            "version": stored.version if stored is not None else 0,
+            "is_builtin": stored is None,
+            "modified_at": stored.modified_at.isoformat() if stored is not None and stored.modified_at else None,
+            "document": document,
+            "problem": problem,
+            "rows": shipped_rows() if stored is None else prices.rows(),
+            "usd_per_gpu_hour": prices.usd_per_gpu_hour,
+            "without_price": prices.missing(),
+        }
+
+    def put(self, document: Mapping[str, Any], *, replaces: int) -> dict[str, Any]:
+        """Store `document` in place of version `replaces`, 0 where there is none yet.
+
+        Raises:
+            InvalidRequest: names the first field that is wrong, or the document is too large.
+            Outdated: another version is there.
+            VersionConflict: another write is under way.
+        """
+        Prices.from_wire(document)
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
+        if len(text) > MAX_BYTES:
+            raise InvalidRequest("prices", f"is {len(text)} bytes as it is stored, {MAX_BYTES} at most")
+        present = self.shelf.stored(NAME)
+        if present is None or present.version != replaces + 1 or present.text != text:  # else its answer was lost
+            self.shelf.write(NAME, text, replaces=replaces, now=self.clock.now())
+        return self.get()
+
+
+def _read(stored: StoredPolicy | None) -> tuple[dict[str, Any], Prices, str | None]:
+    if stored is None:
+        return {}, Prices.default(), None
+    nothing = Prices(instances={})
+    try:
+        document = json.loads(stored.text)
+    except (ValueError, RecursionError):
+        return {}, nothing, "is not JSON: nothing is priced"
+    if not isinstance(document, dict):
+        return {}, nothing, "is no JSON object: nothing is priced"
+    try:
+        return document, Prices.from_wire(document), None
+    except InvalidRequest as err:
+        return document, nothing, f"{err}: nothing is priced"

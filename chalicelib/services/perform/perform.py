@@ -1,0 +1,373 @@
+"""Carrying out Actions. Each is idempotent: a crash between the effect and its record is healed by repeating it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from chalicelib.domain.decision.steps import ends_what_is_left
+from chalicelib.domain.guards.holds import is_of_the_breaker
+from chalicelib.domain.model.action import (
+    Action,
+    ActionResult,
+    AdoptAttempt,
+    AskApproval,
+    CaptureStacks,
+    CordonNode,
+    Done,
+    ExcludeNodes,
+    Notify,
+    QuarantineCheckpoint,
+    ReportNode,
+    RequestCheckpoint,
+    ResizeJob,
+    ResubmitJob,
+    Severity,
+    StopJob,
+    action_name,
+)
+from chalicelib.domain.model.errors import Permanent, RecoveryError, Skip
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, NodeAction, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.switches import Switches
+from chalicelib.domain.model.urgency import sequence_of
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.policy.guard_rules import Harm
+from chalicelib.domain.reporting.paste import needs_arn, paste_of
+from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
+from chalicelib.services.observe.breaker import held_at_last
+from chalicelib.services.observe.nodes import Nodes
+from chalicelib.services.observe.observer import cluster_of
+from chalicelib.services.observe.shared_mailbox import next_link
+from chalicelib.services.observe.siblings import UNWATCHED, told_of, unprotected
+from chalicelib.services.perform.cluster_orders import HeadOrders
+from chalicelib.services.perform.moves import TakesSignals, move_runs
+from rekindle.signatures.faults import FaultClass
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perform:
+    """Does what was decided. Without `head_nodes` and `intake` nothing can be done about single nodes."""
+
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    announcer: Announcer
+    clock: Clock
+    head_nodes: HeadNodes | None = None
+    intake: TakesSignals | None = None
+    nodes: Nodes | None = None
+    changes: Announcer | None = None  # who keeps up to date what was shown of an Incident
+    region: str = ""
+
+    def tell_change(self, before: Incident, after: Incident, *, why: str, token: str) -> None:
+        """Say that the Incident stands elsewhere now. Best effort: the next change says it all anew."""
+        if self.changes is None or not stands_elsewhere(before, after):
+            return
+        title = f"{after.job_id or after.node or after.cluster}: {after.phase}"
+        notice = self._notice(after, token=f"{token}.change", severity=Severity.INFO, title=title, text=why)
+        try:
+            self.changes.announce(replace(notice, kind=NoticeKind.CHANGE))
+        except RecoveryError as err:
+            _LOG.warning("a change was not told", extra={"incident_id": after.incident_id, "error": f"{err}"[:300]})
+
+    def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
+        """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
+
+        A Permanent refusal is an answer (REFUSED), which the next look decides about.
+
+        Raises:
+            Retryable: may have taken effect or not; repeat with the same token.
+        """
+        try:
+            job: Job | None = None
+            if isinstance(action, ResubmitJob):
+                standing = self.registry.standing(incident.job_id or "")
+                stopped, job = _switched_off(action, incident, standing.switches), standing.job
+            elif action_name(action) in list(Harm):
+                stopped = _switched_off(action, incident, self.registry.switches())
+            else:
+                stopped = None
+            stopped = stopped or held_at_last(action, incident, policy, registry=self.registry, now=self.clock.now())
+            return stopped if stopped is not None else self._do(action, incident, policy, token, job)
+        except Permanent as err:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])
+
+    def _do(
+        self, action: Action, incident: Incident, policy: Policy, token: str, job: Job | None = None
+    ) -> ActionResult:
+        """`job`: the Incident's, where it has just been read."""
+        match action:
+            case RequestCheckpoint():
+                return self._ask(action, incident)
+            case StopJob():
+                return self.scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
+            case ResubmitJob():
+                return self._resubmit(action, incident, policy, job or self.registry.get(incident.job_id or ""))
+            case AdoptAttempt():
+                return self._adopt(action, incident)
+            case CordonNode() if incident.node is None:
+                return self._ordered(action, incident)
+            case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode() | MoveRuns():
+                return self._about_node(action, incident)
+            case ExcludeNodes() | CaptureStacks() | ResizeJob():
+                return self._ordered(action, incident)
+            case ReportNode():
+                return self._report(action, incident)
+            case QuarantineCheckpoint():
+                return self._quarantine(action, incident)
+            case Notify() | AskApproval():
+                return self._notify(action, incident, token)
+            case _:
+                assert_never(action)
+
+    def _ask(self, action: RequestCheckpoint, incident: Incident) -> ActionResult:
+        job = self.registry.get(incident.job_id or "")
+        return self.mailbox.ask(job, action, incident_id=incident.incident_id, now=self.clock.now())
+
+    def _resubmit(self, action: ResubmitJob, incident: Incident, policy: Policy, job: Job) -> ActionResult:
+        """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
+        not mend.
+        """
+        if is_outdated(action, job):
+            return _outdated(action, job)
+        now = self.clock.now()
+        other = next_link(
+            job, action.name, after=action.clone_of, registry=self.registry, scheduler=self.scheduler, now=now
+        )
+        if other is not None:
+            detail = f"{other} goes on in the same mailbox: two runs would write over each other"
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
+        older = self._older(job, action.name)
+        sibling = self._sibling(action, job, older, incident)
+        if sibling is not None:
+            return sibling
+        self._fence(action, job, older)
+        result = self.scheduler.resubmit(action, job=job, policy=policy, incident_id=incident.incident_id)
+        if result.done not in (Done.DONE, Done.ALREADY):
+            return result
+        attempt = Attempt(
+            job_id=job.job_id,
+            number=action.number,
+            name=action.name,
+            submitted_at=now,
+            incident_id=incident.incident_id,
+            resume_step=action.resume_step,
+            went_back=action.goes_back,
+            skips=action.skips,
+        )
+        self.registry.add_attempt(job, attempt, now=now)
+        return result
+
+    def _sibling(self, action: ResubmitJob, job: Job, older: Sequence[str], incident: Incident) -> ActionResult | None:
+        """The answer where another attempt of the Job lives, ours or started by hand; None where none does.
+
+        `older`: the Job's attempts so far.
+
+        Raises:
+            Retryable: that cannot be told now, and nothing is started before it can.
+        """
+        name = action_name(action)
+        besides = {action.name, action.clone_of}
+        own = {*besides, *older}
+        try:
+            others = self.scheduler.siblings(job, besides=besides, told=told_of(incident.signals, besides=besides))
+        except RecoveryError:
+            beating = self._unprotected(action, job, own)
+            if beating is None:
+                raise
+            return beating  # no list is needed to know that one lives
+        for other in others:
+            owner = self.registry.job_of_attempt(other)
+            if owner is None:
+                return ActionResult(action=name, done=Done.SIBLING, detail=f"{other} lives", attempt=other)
+            if owner == job.job_id:
+                detail = f"{other}, an earlier attempt of the Job, has not ended: two runs would live"
+                return ActionResult(action=name, done=Done.REFUSED, detail=detail)
+            if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
+                detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
+                return ActionResult(action=name, done=Done.SIBLING, detail=detail)
+        return self._unprotected(action, job, own) or self._missed(action, job, own, incident)
+
+    def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
+        """The answer where a person has submitted the run meanwhile and it has ended: its end is weighed first."""
+        if self.clock.now() - incident.opened_at < UNWATCHED:
+            return None
+        other = self.scheduler.missed(job, besides=own)
+        if other is None or self.registry.job_of_attempt(other) is not None:
+            return None
+        detail = f"{other} was submitted by hand, and has ended"
+        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=other)
+
+    def _unprotected(self, action: ResubmitJob, job: Job, own: Collection[str]) -> ActionResult | None:
+        """The answer where a run that no list shows sends heartbeats from the Job's mailbox."""
+        unasked = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+        if unasked is None:
+            return None
+        detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
+        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
+
+    def _adopt(self, action: AdoptAttempt, incident: Incident) -> ActionResult:
+        """Fence and register, like a start of ours; the platform has done the rest."""
+        job = self.registry.get(incident.job_id or "")
+        if is_outdated(action, job):
+            return _outdated(action, job)
+        self._fence(action, job, self._older(job, action.name))
+        if job.current_attempt == action.name:
+            return ActionResult(action=action_name(action), done=Done.ALREADY, detail="it is the Job's own already")
+        now = self.clock.now()
+        earlier = self.registry.attempts(job.job_id)
+        attempt = Attempt(
+            job_id=job.job_id,
+            number=action.number,
+            name=action.name,
+            submitted_at=now,
+            resume_step=Unknown("the platform started it; it goes on from where its script finds"),
+            skips=earlier[-1].skips if earlier else (),
+        )
+        self.registry.add_attempt(job, attempt, now=now)
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=f"{action.name} is the platform's own")
+
+    def _older(self, job: Job, name: str) -> tuple[str, ...]:
+        return tuple(one.name for one in self.registry.attempts(job.job_id) if one.name != name)
+
+    def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job, older: Sequence[str]) -> None:
+        self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
+
+    def _about_node(self, action: NodeAction | CordonNode, incident: Incident) -> ActionResult:
+        if isinstance(action, MoveRuns):
+            return move_runs(
+                action,
+                incident,
+                registry=self.registry,
+                head_nodes=self.head_nodes,
+                intake=self.intake,
+                clock=self.clock,
+            )
+        if self.nodes is None:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
+        return self.nodes.act(action, incident)
+
+    def _ordered(
+        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, incident: Incident
+    ) -> ActionResult:
+        return HeadOrders(self.head_nodes, self.clock).give(action, incident)
+
+    def _report(self, action: ReportNode, incident: Incident) -> ActionResult:
+        """The fact is one per Incident and node, so that saying it twice is saying it once."""
+        if self.intake is None:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing takes nodes in here")
+        is_lost = action.evidence.get("fault") == FaultClass.NODE_LOST
+        signal = Signal(
+            kind=SignalKind.NODE_SUSPECT,
+            source=SignalSource.AGENT,
+            occurred_at=self.clock.now(),
+            dedupe_key=f"node-suspect:{action.cluster}/{action.node}:{incident.incident_id}"[:200],
+            summary=f"{action.node} of {action.cluster}: {action.why}"[:400],
+            cluster=action.cluster,
+            node=action.node,
+            fault=FaultClass.NODE_LOST if is_lost else FaultClass.NODE_HARDWARE,
+            evidence={
+                **action.evidence,
+                "instance_id": action.instance_id,
+                "job_id": incident.job_id,
+                "incident_id": incident.incident_id,
+            },
+        )
+        try:
+            outcome = self.intake.receive(signal)
+        except Skip as skipped:
+            return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{action.node}: {skipped}"[:400])
+        said = f"{action.node}: {outcome.what} {outcome.incident_id or outcome.reason}"
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=said[:400])
+
+    def _quarantine(self, action: QuarantineCheckpoint, incident: Incident) -> ActionResult:
+        job = self.registry.get(incident.job_id or "")
+        return self.mailbox.quarantine(job, action, by=incident.incident_id, now=self.clock.now())
+
+    def _notice(self, incident: Incident, *, token: str, severity: Severity, title: str, text: str) -> Notice:
+        return Notice(
+            token=token,
+            sequence=sequence_of(token, incident.incident_id),
+            severity=severity,
+            title=title,
+            text=text,
+            incident_id=incident.incident_id,
+            job_id=incident.job_id,
+            at=self.clock.now(),
+            fault=incident.fault.value,
+            phase=incident.phase.value,
+            cluster=incident.cluster or "",
+            node=incident.node or "",
+        )
+
+    def _cluster_arn(self, incident: Incident) -> str:
+        """For the address of a node's shell, where the Incident's own Signals do not name it."""
+        if self.head_nodes is None or not incident.cluster or not needs_arn(incident):
+            return ""
+        try:
+            agent = self.head_nodes.agent(incident.cluster)
+        except RecoveryError:
+            return ""
+        return agent.value.cluster_arn if isinstance(agent, Known) else ""
+
+    def _notify(self, action: Notify | AskApproval, incident: Incident, token: str) -> ActionResult:
+        asks, known_as = isinstance(action, AskApproval), token
+        if isinstance(action, AskApproval):
+            if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
+                incident.incident_id
+            ):  # one page for the whole fleet; this question stands among the open ones all the same
+                return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
+            known_as = f"{incident.incident_id}.{action.approval_id}"  # the same question, whichever look asks it
+        severity = Severity.PAGE if isinstance(action, AskApproval) else action.severity
+        notice = replace(
+            self._notice(incident, token=token, severity=severity, title=action.title, text=action.text),
+            token=known_as,
+            kind=NoticeKind.APPROVAL if asks else NoticeKind.NEWS,
+            approval_id=action.approval_id if isinstance(action, AskApproval) else "",
+            paste=paste_of(incident, region=self.region, cluster_arn=self._cluster_arn(incident)),
+        )
+        self.announcer.announce(notice)
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=notice.approval_id)
+
+
+def _switched_off(action: Action, incident: Incident, switches: Switches) -> ActionResult | None:
+    """The switches are read again right before anything that may do harm: they may have been set since the look.
+
+    What was not done then is, for the next look, an order that never arrived: it is given again, or never.
+    """
+    if ends_what_is_left(incident, action):
+        return None
+    shadow = switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident))
+    if not switches.paused and not shadow:
+        return None
+    said = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
+    detail = f"{said} before it was carried out"
+    return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
+
+
+def stands_elsewhere(before: Incident, after: Incident) -> bool:
+    """What is shown of an Incident has changed."""
+    return (before.phase, before.fault, before.approvals, before.holds) != (
+        after.phase,
+        after.fault,
+        after.approvals,
+        after.holds,
+    )
+
+
+def is_outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> bool:
+    """An execution that was taken over, and wakes up late: its order must not call an old attempt back."""
+    return job.attempt_number >= action.number and job.current_attempt != action.name
+
+
+def _outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> ActionResult:
+    detail = f"{job.current_attempt} has been started since"
+    return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)

@@ -1,0 +1,1 @@
+"""What is recorded and reported of closed Incidents: ledgers, alarms, pages, hardware ledger."""

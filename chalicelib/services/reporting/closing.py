@@ -1,0 +1,38 @@
+"""What is measured when an Incident has closed: one Outcome, from which the metrics are projected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.reporting.ledger import ledger_of
+from chalicelib.domain.reporting.prices import Prices
+from chalicelib.services.reporting.outcome import GPU_HOURS_LOST, GPU_HOURS_SAVED, MTTD_S, MTTR_S, Outcome, What
+
+if TYPE_CHECKING:
+    from chalicelib.domain.model.incident import Incident
+    from chalicelib.domain.model.known import Maybe
+    from chalicelib.ports import Clock
+
+
+def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
+    """The Outcome of an Incident that has just closed. `gpus`: how big its run is, as the last look saw it."""
+    ledger = ledger_of(incident, size=JobSize(gpus=gpus), prices=Prices(instances={}), now=clock.now())
+    figures = {
+        MTTD_S: ledger.mttd_s,
+        MTTR_S: ledger.mttr_s,
+        GPU_HOURS_LOST: ledger.gpu_hours_lost,
+        GPU_HOURS_SAVED: ledger.gpu_hours_saved,
+    }
+    return Outcome(
+        what=What.CLOSED,
+        reason=incident.outcome,
+        incident_id=incident.incident_id,
+        job_id=incident.job_id,
+        facts={
+            "fault": incident.fault.value,
+            "phase": incident.phase.value,
+            **{name: round(one.value, 3) for name, one in figures.items() if isinstance(one, Known)},
+        },
+    )

@@ -1,0 +1,162 @@
+"""Ledgers and post-mortems: what Incidents cost and saved; of one, of a Job, of the fleet. Reads, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from chalicelib.domain.model.errors import InvalidRequest, RecoveryError, UnknownEntity
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
+from chalicelib.domain.reporting.postmortem import postmortem_of
+from chalicelib.domain.reporting.prices import Prices
+from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of
+from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, PriceList, Scheduler
+
+PAGE: Final = 100
+MAX_INCIDENTS: Final = 1000  # of the fleet, closed; as many open ones; a page of 100 is two calls
+MAX_OF_JOB: Final = 200
+MAX_JOBS: Final = 1000
+MAX_DAYS: Final = 366
+_OF_NO_RUN: Final = JobSize(gpus=Unknown("it is about no run"))
+_NOBODYS: Final = JobSize(gpus=Unknown("its Job is not registered"))
+
+
+def of_one(incident: Incident, *, registry: JobRegistry, prices: PriceList, clock: Clock) -> IncidentLedger:
+    """The ledger of an Incident in hand."""
+    size = _OF_NO_RUN
+    if incident.job_id is not None:
+        try:
+            size = registry.get(incident.job_id).size
+        except UnknownEntity:
+            size = _NOBODYS
+    return ledger_of(incident, size=size, prices=prices.load(), now=clock.now())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledgers:
+    """Every answer is JSON; a quantity that cannot be told is `{"unknown": why}`."""
+
+    store: IncidentStore
+    registry: JobRegistry
+    scheduler: Scheduler
+    mailbox: Mailbox
+    prices: PriceList
+    clock: Clock
+
+    def incident(self, incident_id: str) -> dict[str, Any]:
+        """One Incident's ledger. Raises UnknownEntity."""
+        return self.of(self.store.load(incident_id).incident).to_wire()
+
+    def of(self, incident: Incident) -> IncidentLedger:
+        """The ledger of an Incident in hand."""
+        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
+
+    def postmortem(self, incident_id: str) -> str:
+        """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
+        incident = self.store.load(incident_id).incident
+        ledger = self.of(incident)
+        name = ""
+        if incident.job_id is not None:
+            try:
+                name = self.registry.get(incident.job_id).name
+            except UnknownEntity:
+                name = ""
+        return postmortem_of(incident, self.store.timeline(incident_id), ledger, job_name=name)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A Job's ledger over its newest Incidents, with its ETTR. Raises UnknownEntity."""
+        job = self.registry.get(job_id)
+        attempts = self.registry.attempts(job_id)
+        incidents = self.store.list_for_job(job_id, limit=MAX_OF_JOB + 1)
+        prices = self.prices.load()
+        ledgers = [self._ledger(one, job.size, prices) for one in incidents[:MAX_OF_JOB]]
+        wire = job_sums(job, attempts, ledgers, self._run_now(job, ledgers), now=self.clock.now())
+        truncated = len(incidents) > MAX_OF_JOB
+        return {
+            **wire,
+            "prices": prices.to_wire(),
+            "truncated": truncated,
+            "said": f"only the newest {MAX_OF_JOB} Incidents are counted" if truncated else "",
+        }
+
+    def fleet(self, days: int) -> dict[str, Any]:
+        """All Incidents that opened within so many days, the newest first if they are too many.
+
+        Raises:
+            InvalidRequest: `days` is not from 1 to 366.
+        """
+        if not 1 <= days <= MAX_DAYS:
+            raise InvalidRequest("days", f"must be a whole number from 1 to {MAX_DAYS}")
+        now = self.clock.now()
+        since = now - timedelta(days=days)
+        incidents, all_incidents = self._since(since)
+        jobs, all_jobs = self._ran_since(since)
+        others = {one.job_id for one in incidents if one.job_id is not None} - {job.job_id for job in jobs}
+        known = [*jobs, *self.registry.known(sorted(others)).values()]
+        sizes: dict[str | None, JobSize] = {None: _OF_NO_RUN, **{job.job_id: job.size for job in known}}
+        prices = self.prices.load()
+        ledgers = [self._ledger(one, sizes.get(one.job_id, _NOBODYS), prices) for one in incidents]
+        said = [] if all_incidents else [f"only the newest {MAX_INCIDENTS} closed or open Incidents are counted"]
+        if not all_jobs:
+            said.append(f"the ETTR is over the Jobs among the first {MAX_JOBS} only, active ones first")
+        return {
+            "days": days,
+            "since": since.isoformat(),
+            "until": now.isoformat(),
+            **fleet_ettr(jobs, ledgers, since=since, now=now),
+            **sums_of(ledgers),
+            "prices": prices.to_wire(),
+            "truncated": bool(said),
+            "said": "; ".join(said),
+        }
+
+    def _ran_since(self, since: datetime) -> tuple[list[Job], bool]:
+        """The Jobs that are active or ended since then, and whether these are all."""
+        found: list[Job] = []
+        cursor: str | None = None
+        for _ in range(MAX_JOBS // PAGE):
+            page, cursor = self.registry.list_jobs(limit=PAGE, cursor=cursor)
+            found += [job for job in page if job.active or (job.ended_at is not None and job.ended_at >= since)]
+            if cursor is None:
+                return found, True
+        return found, False
+
+    def _since(self, since: datetime) -> tuple[Sequence[Incident], bool]:
+        """Those that opened since then, and whether these are all."""
+        is_whole = True
+        found = [one for one, _ in islice(self.store.list_open(), MAX_INCIDENTS + 1)]
+        if len(found) > MAX_INCIDENTS:
+            found, is_whole = found[:MAX_INCIDENTS], False
+        cursor: str | None = None
+        closed = 0
+        while True:
+            page = self.store.list_closed(limit=PAGE, cursor=cursor)
+            fresh = [one for one in page.incidents if one.opened_at >= since]
+            found += fresh
+            closed += len(page.incidents)
+            cursor = page.cursor
+            if cursor is None or len(fresh) < len(page.incidents):
+                break
+            if closed >= MAX_INCIDENTS:
+                is_whole = False
+                break
+        return [one for one in found if one.opened_at >= since], is_whole
+
+    def _ledger(self, incident: Incident, size: JobSize, prices: Prices) -> IncidentLedger:
+        return ledger_of(incident, size=size, prices=prices, now=self.clock.now())
+
+    def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
+        """From the heartbeat; the step time of the newest Incident where that tells none."""
+        told = next((one.incident.account.step_s for one in ledgers), Unknown("the run's step time was never seen"))
+        try:
+            view = self.mailbox.beat(job, self.scheduler.describe(job.current_attempt))
+        except RecoveryError as err:
+            return RunNow(last_step=Unknown(f"the run cannot be read: {err}"[:200]), step_s=told)
+        return RunNow(last_step=view.last_step, step_s=told if view.step_s is None else Known(view.step_s))

@@ -1,0 +1,83 @@
+"""Writes an Incident's page when people are told that it stands elsewhere. No recovery waits for it or fails by it.
+
+The page is drawn from the stored Incident, as a Slack message is. Notices come in any order and side by side: after it
+has been written, the Incident is read once more, and where it stands elsewhere by then the page is written again. So
+the writer that comes last leaves the newest state there, whoever began first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from chalicelib.domain.model.errors import RecoveryError, UnknownEntity
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.reporting.incident_page import page_of
+from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
+from chalicelib.domain.reporting.prices import Prices
+from chalicelib.ports import Clock, IncidentPages, IncidentStore, JobRegistry, PriceList
+from chalicelib.services.reporting.ledgers import of_one
+
+_LOG = logging.getLogger(__name__)
+
+_NOT_YET: Final = JobSize(gpus=Unknown("it is still open"))
+WRITES: Final = 3  # of one notice, where the Incident moves on each time
+WRITE_S: Final = 24.0  # what writing may take of the time of the notice's function, with aws.deadline's reserve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """Draws and stores pages. `within`: keeps the calls of a block within so many seconds."""
+
+    store: IncidentStore
+    registry: JobRegistry
+    prices: PriceList
+    pages: IncidentPages
+    clock: Clock
+    region: str
+    within: Callable[[float], AbstractContextManager[None]]
+
+    def write(self, incident_id: str) -> bool:
+        """Write the page as the Incident stands now; False where it could not be written, which the log tells."""
+        try:
+            with self.within(WRITE_S):
+                return self._write(incident_id)
+        except RecoveryError as err:
+            _LOG.warning("a page was not written", extra={"incident_id": incident_id, "error": f"{err}"[:300]})
+        except Exception:  # a page that cannot be drawn must keep nobody from being told
+            _LOG.exception("a page could not be drawn", extra={"incident_id": incident_id})
+        return False
+
+    def _write(self, incident_id: str) -> bool:
+        try:
+            incident = self.store.load(incident_id).incident
+        except UnknownEntity:
+            return False  # a notice about something that is stored nowhere
+        for _ in range(WRITES):
+            self.pages.put(incident_id, self._drawn(incident))
+            newest = self.store.load(incident_id).incident
+            if _shown(newest) == _shown(incident):
+                break
+            incident = newest
+        return True
+
+    def _ledger(self, incident: Incident) -> IncidentLedger:
+        """What an open Incident costs is not known, so neither the Job's size nor prices are asked for."""
+        if incident.is_open:
+            return ledger_of(incident, size=_NOT_YET, prices=Prices(instances={}), now=self.clock.now())
+        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
+
+    def _drawn(self, incident: Incident) -> str:
+        ledger = self._ledger(incident)
+        timeline = self.store.timeline(incident.incident_id)
+        return page_of(incident, timeline, ledger, now=self.clock.now(), region=self.region)
+
+
+def _shown(incident: Incident) -> tuple[object, ...]:
+    """What people are told of when it changes (services.perform.stands_elsewhere)."""
+    return incident.phase, incident.fault, incident.approvals, incident.holds

@@ -1,0 +1,1 @@
+"""The minute sweep: finds what lost events and lost wakes left behind."""

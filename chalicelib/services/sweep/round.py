@@ -1,0 +1,50 @@
+"""One round of the sweep over all Jobs: what its passes share, and how it goes on after an interruption. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar
+
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Maybe
+from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.ports import SweepMark
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What all Jobs of one pass share: which round it is, what the listing says, when the time is up."""
+
+    number: int
+    changed: Maybe[Mapping[str, AttemptStatus]]
+    until: datetime
+
+    def is_turn(self, job: Job, every: int) -> bool:
+        """Once in `every` rounds, by the Job's id."""
+        return zlib.crc32(job.job_id.encode()) % every == self.number % every
+
+
+def next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
+    """The mark at the beginning of the next round."""
+    return replace(
+        mark,
+        round=mark.round + 1,
+        cursor="",
+        last_began_at=mark.began_at,
+        began_at=now,
+        met=0,
+        has_shared=False,
+    )
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """`size` at a time."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk

@@ -1,0 +1,303 @@
+"""The Lambda API: functions by name, and durable executions, as a boto3 client expects to find them.
+
+Paths, members and places of members are botocore's lambda model; `LambdaApi.handle` takes one HTTP request and answers
+it, whether it came over HTTP or was picked up in the process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from aws_durable_execution_sdk_python.lambda_service import ErrorObject
+from aws_durable_execution_sdk_python_testing.execution import Execution
+
+from localcloud.aws.sagemaker import AwsError, as_time
+from localcloud.aws.shapes import check_answer, operation_model, request_problems
+from localcloud.engine.clock import Clock
+from localcloud.engine.durable import Handler
+from localcloud.engine.engine import AlreadyStarted, CallbackClosed, DurableEngine, NoSuchExecution
+
+OPERATIONS = (
+    "Invoke",
+    "SendDurableExecutionCallbackSuccess",
+    "SendDurableExecutionCallbackFailure",
+    "SendDurableExecutionCallbackHeartbeat",
+    "ListDurableExecutionsByFunction",
+    "GetDurableExecution",
+    "GetDurableExecutionHistory",
+    "StopDurableExecution",
+)
+_MAX_ASYNC_ATTEMPTS = 3  # the call and Lambda's two retries of an asynchronous invocation
+_ASYNC_RETRY = timedelta(minutes=1)  # Source: Lambda developer guide, asynchronous error handling
+
+_REQUIRED_IN: dict[str, tuple[str, Any]] = {
+    "StepSucceededDetails": ("Result", {}),
+    "StepFailedDetails": ("Error", {}),
+}
+
+Response = tuple[int, dict[str, str], bytes]
+
+
+@dataclass(slots=True)
+class Functions:
+    """What is deployed: handlers by function name, and which of them are durable, with their alias."""
+
+    handlers: dict[str, Handler] = field(default_factory=dict)
+    durable: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, function: str) -> Handler:
+        """By `name` or `name:qualifier`. Raises: KeyError."""
+        return self.handlers[function.partition(":")[0]]
+
+
+def split_name(function_name: str, qualifier: str | None) -> tuple[str, str | None]:
+    """Name and qualifier of whatever AWS takes as FunctionName: a name, name:qualifier, partial or whole ARN."""
+    text = function_name
+    if ":function:" in text:
+        text = text.split(":function:", 1)[1]
+    name, _, inline = text.partition(":")
+    return name, inline or qualifier
+
+
+class LambdaApi:
+    """The part of the Lambda service that Rekindle meets."""
+
+    def __init__(self, *, functions: Functions, engine: DurableEngine, clock: Clock) -> None:
+        self._functions = functions
+        self._engine = engine
+        self._clock = clock
+        self.failed_invocations: list[tuple[str, str]] = []
+        self._routes = [self._route(name) for name in OPERATIONS]
+
+    def handle(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Response | None:
+        """Answer one request; None where it is no request for this API."""
+        parts = urlsplit(url)
+        for operation, wanted_method, pattern in self._routes:
+            match = pattern.fullmatch(parts.path)
+            if match is None or wanted_method != method:
+                continue
+            try:
+                request = self._parse(operation, match.groupdict(), parse_qs(parts.query), headers, body)
+                return self._answer(operation, request)
+            except AwsError as err:
+                return _error(err)
+        return None
+
+    # ---- what the operations do ------------------------------------------------------------------------------------
+
+    def _answer(self, operation: str, request: dict[str, Any]) -> Response:
+        try:
+            if operation == "Invoke":
+                return self._invoke(request)
+            method: Callable[[dict[str, Any]], dict[str, Any]] = getattr(self, f"_{operation}")
+            answer = check_answer("lambda", operation, method(request))
+        except NoSuchExecution as err:
+            raise AwsError("ResourceNotFoundException", f"Not found: {err}", status=404) from err
+        except CallbackClosed as err:
+            raise AwsError("CallbackTimeoutException", "Callback already completed or expired") from err
+        return 200, {"Content-Type": "application/json"}, json.dumps(answer, default=_epoch_s).encode()
+
+    def _invoke(self, request: dict[str, Any]) -> Response:
+        name, qualifier = split_name(request["FunctionName"], request.get("Qualifier"))
+        kind = request.get("InvocationType") or "RequestResponse"
+        payload = request.get("Payload") or b"{}"
+        if name not in self._functions.handlers:
+            raise AwsError("ResourceNotFoundException", f"Function not found: {name}", status=404)
+        if kind == "DryRun":
+            return 204, {}, b""
+        if name in self._functions.durable:
+            return self._invoke_durable(name, qualifier, kind, payload, request.get("DurableExecutionName"))
+        if request.get("DurableExecutionName"):
+            raise AwsError("InvalidParameterValueException", "DurableExecutionName requires a durable function.")
+        if kind == "Event":
+            self._invoke_later(name, json.loads(payload), 1, timedelta(0))
+            return 202, {}, b""
+        try:
+            result = self._functions[name](json.loads(payload), self._engine.context_for(name))
+        except Exception as err:  # a handler's failure is an answer of Invoke, not an error of it
+            failure = {"errorMessage": str(err), "errorType": type(err).__name__}
+            return 200, {"X-Amz-Function-Error": "Unhandled"}, json.dumps(failure).encode()
+        return 200, {"X-Amz-Executed-Version": qualifier or "$LATEST"}, json.dumps(result).encode()
+
+    def _invoke_durable(
+        self, name: str, qualifier: str | None, kind: str, payload: bytes, execution_name: str | None
+    ) -> Response:
+        if qualifier is None:
+            raise AwsError(
+                "InvalidParameterValueException", "You cannot invoke a durable function using an unqualified ARN."
+            )
+        if qualifier not in {self._functions.durable[name], "1", "$LATEST"}:
+            raise AwsError("ResourceNotFoundException", f"Function not found: {name}:{qualifier}", status=404)
+        try:
+            started = self._engine.start(function=name, name=execution_name, payload=payload.decode())
+        except AlreadyStarted as err:
+            raise AwsError("DurableExecutionAlreadyStartedException", str(err), status=409) from err
+        headers = {"X-Amz-Durable-Execution-Arn": started.arn, "X-Amz-Executed-Version": "1"}
+        if kind == "Event":
+            return 202, headers, b""
+        self._clock.run_until(lambda: self._engine.status(started.arn) != "RUNNING", limit=timedelta(minutes=15))
+        result = self._engine.load(started.arn).result
+        if result is None:
+            raise AwsError("ServiceException", "The execution did not end within 15 minutes.", status=500)
+        if result.error is not None:
+            headers["X-Amz-Function-Error"] = "Unhandled"
+            return 200, headers, json.dumps(result.error.to_dict()).encode()
+        return 200, headers, (result.result or "null").encode()
+
+    def _invoke_later(self, name: str, event: Any, attempt: int, delay: timedelta) -> None:
+        def run() -> None:
+            try:
+                self._functions[name](event, self._engine.context_for(name))
+            except Exception as err:  # Lambda retries an asynchronous call whatever it raised
+                if attempt < _MAX_ASYNC_ATTEMPTS:
+                    self._invoke_later(name, event, attempt + 1, _ASYNC_RETRY * attempt)
+                else:
+                    self.failed_invocations.append((name, f"{type(err).__name__}: {err}"))
+
+        self._clock.after(delay, run, label=f"invoke {name}")
+
+    def _SendDurableExecutionCallbackSuccess(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._engine.succeed(request["CallbackId"], request.get("Result") or b"")
+        return {}
+
+    def _SendDurableExecutionCallbackFailure(self, request: dict[str, Any]) -> dict[str, Any]:
+        error = request.get("Error")
+        self._engine.fail(request["CallbackId"], ErrorObject.from_dict(error) if error else None)
+        return {}
+
+    def _SendDurableExecutionCallbackHeartbeat(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._engine.heartbeat(request["CallbackId"])
+        return {}
+
+    def _ListDurableExecutionsByFunction(self, request: dict[str, Any]) -> dict[str, Any]:
+        name, _ = split_name(request["FunctionName"], request.get("Qualifier"))
+        found = [
+            e
+            for e in self._engine.executions(function=name, statuses=frozenset(request.get("Statuses") or ()))
+            if _within(e, as_time(request.get("StartedAfter")), as_time(request.get("StartedBefore")))
+            and request.get("DurableExecutionName") in (None, e.start_input.execution_name)
+        ]
+        if request.get("ReverseOrder"):
+            found.reverse()
+        start = int(request.get("Marker") or 0)
+        end = start + int(request.get("MaxItems") or 100)
+        answer: dict[str, Any] = {"DurableExecutions": [self._summary(e) for e in found[start:end]]}
+        return answer | ({"NextMarker": str(end)} if end < len(found) else {})
+
+    def _GetDurableExecution(self, request: dict[str, Any]) -> dict[str, Any]:
+        execution = self._engine.load(request["DurableExecutionArn"])
+        answer = self._summary(execution) | {"Version": "1"}
+        if execution.start_input.input is not None:
+            answer["InputPayload"] = execution.start_input.input
+        if execution.result is not None and execution.result.result is not None:
+            answer["Result"] = execution.result.result
+        if execution.result is not None and execution.result.error is not None:
+            answer["Error"] = execution.result.error.to_dict()
+        return answer
+
+    def _GetDurableExecutionHistory(self, request: dict[str, Any]) -> dict[str, Any]:
+        history = self._engine.history(
+            request["DurableExecutionArn"],
+            with_data=bool(request.get("IncludeExecutionData")),
+            reverse=bool(request.get("ReverseOrder")),
+            marker=request.get("Marker"),
+            limit=request.get("MaxItems"),
+        )
+        answer = {k: v for k, v in history.to_dict().items() if v is not None}
+        for event in answer["Events"]:
+            for kind in ("StepSucceededDetails", "StepFailedDetails"):
+                if kind in event:  # the model requires these; the testing engine leaves them out at a first attempt
+                    event[kind].setdefault("RetryDetails", {})
+                    event[kind].setdefault(*_REQUIRED_IN[kind])
+        return answer
+
+    def _StopDurableExecution(self, request: dict[str, Any]) -> dict[str, Any]:
+        error = request.get("Error")
+        stopped_at = self._engine.stop(request["DurableExecutionArn"], ErrorObject.from_dict(error) if error else None)
+        return {"StopTimestamp": stopped_at}
+
+    def _summary(self, execution: Execution) -> dict[str, Any]:
+        started = execution.get_operation_execution_started()
+        name = execution.start_input.function_name
+        answer = {
+            "DurableExecutionArn": execution.durable_execution_arn,
+            "DurableExecutionName": execution.start_input.execution_name,
+            "FunctionArn": f"arn:aws:lambda:{self._engine.region}:{self._engine.account_id}:function:{name}:1",
+            "Status": execution.current_status().value,
+            "StartTimestamp": started.start_timestamp,
+        }
+        if started.end_timestamp is not None:
+            answer["EndTimestamp"] = started.end_timestamp
+        return answer
+
+    # ---- the wire --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _route(operation: str) -> tuple[str, str, re.Pattern[str]]:
+        http = operation_model("lambda", operation).http
+        path = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(http["requestUri"].split("?")[0]))
+        return operation, str(http["method"]), re.compile(path)
+
+    @staticmethod
+    def _parse(
+        operation: str,
+        path: Mapping[str, str],
+        query: Mapping[str, list[str]],
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> dict[str, Any]:
+        shape: Any = operation_model("lambda", operation).input_shape
+        given = {key.lower(): value for key, value in headers.items()}
+        payload = shape.serialization.get("payload")
+        in_body = json.loads(body) if body and payload is None else {}
+        request: dict[str, Any] = {}
+        for name, member in shape.members.items():
+            place, wire_name = member.serialization.get("location"), member.serialization.get("name", name)
+            value: Any = None
+            if place == "uri":
+                value = unquote(path[wire_name])
+            elif place == "querystring" and wire_name in query:
+                value = _from_text(member.type_name, query[wire_name])
+            elif place == "header":
+                value = given.get(wire_name.lower())
+            elif name == payload:
+                value = (body if member.type_name == "blob" else json.loads(body)) if body else None
+            elif place is None and name in in_body:
+                value = base64.b64decode(in_body[name]) if member.type_name == "blob" else in_body[name]
+            if value is not None:
+                request[name] = value
+        problems = request_problems("lambda", operation, request)
+        if problems:
+            raise AwsError("InvalidParameterValueException", "; ".join(problems))
+        return request
+
+
+def _from_text(kind: str, values: list[str]) -> Any:
+    if kind == "list":
+        return values
+    if kind == "boolean":
+        return values[0] == "true"
+    return int(values[0]) if kind == "integer" else values[0]
+
+
+def _within(execution: Execution, after: datetime | None, before: datetime | None) -> bool:
+    at = execution.get_operation_execution_started().start_timestamp
+    return at is None or ((after is None or at >= after) and (before is None or at <= before))
+
+
+def _epoch_s(value: object) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    raise TypeError(f"not serialisable: {value!r}")
+
+
+def _error(err: AwsError) -> Response:
+    body = json.dumps({"Type": "User", "message": err.message, "Message": err.message}).encode()
+    return err.status, {"Content-Type": "application/json", "x-amzn-ErrorType": err.code}, body

@@ -1,0 +1,143 @@
+"""Each function calls AWS under its own role, in the embedded cloud as on Lambda.
+
+`acting_as` says which function runs; a call of the service that its role does not allow is answered as AWS does,
+AccessDenied. Threads that a function starts act as the function. A call of the service outside any function (a test
+that uses a part of it by hand) is nobody's and not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import cache, partial
+from typing import Any, Final
+
+from botocore.awsrequest import AWSResponse
+
+from infra.grants import POLICIES, shared_policies
+from localcloud.aws.authorization import Account, Need, Policy, needs
+from localcloud.aws.intrinsics import Stack
+
+_FUNCTION: ContextVar[str] = ContextVar("function")
+# AWS's code for "not allowed", where it is not the usual one. Source: each service's API reference, common errors.
+_CODES: Final = {"s3": "AccessDenied", "sqs": "AccessDenied", "sns": "AuthorizationError", "cloudwatch": "AccessDenied"}
+
+# (function, action, name of the statement that allowed it) of every call in this process: what tests make use of.
+USED: Final[set[tuple[str, str, str]]] = set()
+DENIED: Final[list[tuple[str, Need]]] = []
+_DENIED: Final = "rekindle_denied"  # where a call's verdict waits in botocore's context of the call
+_current: Roles | None = None
+Handler = Callable[..., Any]
+
+
+@cache
+def _documents() -> Mapping[str, Any]:
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in POLICIES.glob("*.json")}
+
+
+class Roles:
+    """The roles of a stack's functions. stack: what the policies' references stand for, asked for at each change."""
+
+    def __init__(self, stack: Callable[[], Stack], account: Account) -> None:
+        self._stack = stack
+        self._account = account
+        self._policies: dict[str, Policy] = {}
+        self._verdicts: dict[tuple[str, Need], tuple[str, ...]] = {}
+        self.denied: list[tuple[str, Need]] = []  # of this cloud; `DENIED` has those of the whole process
+
+    def changed(self) -> None:
+        """The stack's parameters have changed: everything is worked out again."""
+        self._policies.clear()
+        self._verdicts.clear()
+
+    def policy(self, function: str) -> Policy:
+        """What the function's role allows. Raises: KeyError: no such function."""
+        if function not in self._policies:
+            stack = self._stack()
+            own = _documents()[function]
+            shared = shared_policies(own) if stack.conditions["HasTrainingBuckets"] else ()
+            statements = [one for name in (function, *shared) for one in _documents()[name]["Statement"]]
+            self._policies[function] = Policy(stack.resolve({"Statement": statements}))
+        return self._policies[function]
+
+    def check(self, service: str, operation: str, params: Mapping[str, Any]) -> str | None:
+        """Why the function that runs may not make this call; None where it may, or where none runs."""
+        function = _FUNCTION.get(None)
+        if function is None:
+            return None
+        for need in needs(self._account, service, operation, params):
+            allowed_by = self._allowed_by(function, need)
+            if not allowed_by:
+                self.denied.append((function, need))
+                DENIED.append((function, need))
+                role = f"arn:aws:sts::{self._account.account_id}:assumed-role/{function}/{function}"
+                return (
+                    f"User: {role} is not authorized to perform: {need.action} on resource: {need.resource} "
+                    f"because no identity-based policy allows the {need.action} action"
+                )
+            USED.update((function, need.action, sid) for sid in allowed_by)
+        return None
+
+    def _allowed_by(self, function: str, need: Need) -> tuple[str, ...]:
+        key = (function, need)
+        if key not in self._verdicts:
+            policy = self.policy(function)
+            self._verdicts[key] = policy.granting(need) if policy.allows(need) else ()
+        return self._verdicts[key]
+
+
+def acting_as(function: str, handler: Handler) -> Handler:
+    """The handler as this function: `rekindle-sweep` and `sweep` have one role."""
+    name = function.removeprefix("rekindle-")
+
+    def run(*args: Any) -> Any:
+        token = _FUNCTION.set(name)
+        try:
+            return handler(*args)
+        finally:
+            _FUNCTION.reset(token)
+
+    return run
+
+
+@contextmanager
+def in_force(roles: Roles) -> Iterator[None]:
+    """Judge the calls of every watched client by these roles, for as long as the block lasts."""
+    global _current
+    start = threading.Thread.start
+
+    def start_as_the_same_function(thread: threading.Thread) -> None:
+        setattr(thread, "run", partial(copy_context().run, thread.run))  # noqa: B010  mypy takes no plain assignment
+        start(thread)
+
+    setattr(threading.Thread, "start", start_as_the_same_function)  # noqa: B010
+    before, _current = _current, roles
+    try:
+        yield
+    finally:
+        _current = before
+        setattr(threading.Thread, "start", start)  # noqa: B010
+
+
+def watch(client: Any) -> None:
+    """Have every call of this boto3 client judged by the roles that are in force then: clients outlive a cloud."""
+    service = client.meta.service_model.service_name
+
+    def judge(params: Mapping[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        context[_DENIED] = _current.check(service, model.name, params) if _current is not None else None
+
+    def answer(context: Mapping[str, Any], **_: Any) -> Any:
+        if context.get(_DENIED) is None:
+            return None
+        code = _CODES.get(service, "AccessDeniedException")
+        parsed = {
+            "Error": {"Code": code, "Message": context[_DENIED]},
+            "ResponseMetadata": {"HTTPStatusCode": 403, "RequestId": "denied", "RetryAttempts": 0},
+        }
+        return AWSResponse("", 403, {}, None), parsed
+
+    client.meta.events.register("before-parameter-build", judge)
+    client.meta.events.register("before-call", answer)

@@ -1,0 +1,114 @@
+"""Tables, queues, buckets and buses of the embedded cloud, made from the template that is deployed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from localcloud.aws.intrinsics import Stack
+
+_FOLDER: Final = Path(__file__).parents[2] / "infra" / "template"
+_PARTS: Final = ("storage", "messaging")
+# What DynamoDB's API sets by calls of their own, or what moto has no use for.
+_NOT_AT_CREATION: Final = frozenset(
+    {"TableName", "TimeToLiveSpecification", "PointInTimeRecoverySpecification", "SSESpecification", "Tags"}
+)
+
+
+@functools.cache
+def resources() -> Mapping[str, Mapping[str, Any]]:
+    """The template's static resources by logical id. Intrinsic functions are left as they are."""
+    found: dict[str, Any] = {}
+    for part in _PARTS:
+        text = (_FOLDER / f"{part}.yaml").read_text(encoding="utf-8")
+        found |= yaml.safe_load(text)["Resources"]  # type: ignore[no-untyped-call]  # PyYAML has no types
+    return found
+
+
+def create_table(client: Any, name: str) -> None:
+    """The registry, under this name. client: boto3's DynamoDB client."""
+    properties = resources()["RegistryTable"]["Properties"]
+    client.create_table(
+        TableName=name, **{key: value for key, value in properties.items() if key not in _NOT_AT_CREATION}
+    )
+    ttl = properties["TimeToLiveSpecification"]
+    client.update_time_to_live(TableName=name, TimeToLiveSpecification=ttl)
+
+
+def create_queue(client: Any, stack: str, logical_id: str) -> str:
+    """One of the stack's queues; its URL. What it hands on to must be there. client: boto3's SQS client."""
+    properties = dict(resources()[logical_id]["Properties"])
+    properties.pop("Tags")
+    attributes = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in properties.items()
+        if key != "RedrivePolicy"
+    }
+    if redrive := properties.get("RedrivePolicy"):
+        target = client.get_queue_url(QueueName=queue_name(stack, redrive["deadLetterTargetArn"]["Fn::GetAtt"][0]))
+        arn = client.get_queue_attributes(QueueUrl=target["QueueUrl"], AttributeNames=["QueueArn"])["Attributes"]
+        attributes["RedrivePolicy"] = json.dumps(redrive | {"deadLetterTargetArn": arn["QueueArn"]})
+    return str(client.create_queue(QueueName=queue_name(stack, logical_id), Attributes=attributes)["QueueUrl"])
+
+
+def queue_name(stack: str, logical_id: str) -> str:
+    """`QuarantineDeadQueue` of the stack `rekindle` is `rekindle-quarantine-dead` here; AWS adds letters of its own."""
+    words = re.findall("[A-Z][a-z]+", logical_id.removesuffix("Queue"))
+    return "-".join([stack, *words]).lower()
+
+
+def create_queues(client: Any, stack: str) -> None:
+    """All queues of the stack, those first that others hand on to."""
+    queues = [name for name, one in resources().items() if one["Type"] == "AWS::SQS::Queue"]
+    for logical_id in sorted(queues, key=lambda name: "RedrivePolicy" in resources()[name]["Properties"]):
+        create_queue(client, stack, logical_id)
+
+
+def create_bucket(client: Any, name: str, *, region: str, notifies: bool = True) -> None:
+    """A bucket as the stack's own is; `notifies` False leaves EventBridge out. client: boto3's S3 client."""
+    client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
+    configuration = resources()["MailboxBucket"]["Properties"]["NotificationConfiguration"]
+    if notifies and configuration["EventBridgeConfiguration"]["EventBridgeEnabled"]:
+        client.put_bucket_notification_configuration(
+            Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
+        )
+
+
+def references(stack: str, *, account_id: str, region: str, bucket: str, parameters: Mapping[str, list[str]]) -> Stack:
+    """What the template's policies refer to, as it is called in this account. bucket: the name of MailboxBucket.
+
+    parameters: the stack's lists (`TrainingBuckets`, `TrainingRoleArns`, `KmsKeyArns`), empty where nobody gave one.
+    """
+    own = f"{region}:{account_id}"
+    queues = {
+        name: f"arn:aws:sqs:{own}:{queue_name(stack, name)}"
+        for name, one in resources().items()
+        if one["Type"] == "AWS::SQS::Queue"
+    }
+    return Stack(
+        references={
+            "AWS::StackName": stack,
+            "AWS::Partition": "aws",
+            "AWS::Region": region,
+            "AWS::AccountId": account_id,
+            "NoticesTopic": f"arn:aws:sns:{own}:{stack}-notices",
+            **parameters,
+        },
+        attributes={
+            ("RegistryTable", "Arn"): f"arn:aws:dynamodb:{own}:table/{stack}",
+            ("MailboxBucket", "Arn"): f"arn:aws:s3:::{bucket}",
+            ("MonitorBus", "Arn"): f"arn:aws:events:{own}:event-bus/{stack}",
+            **{(name, "Arn"): arn for name, arn in queues.items()},
+        },
+        conditions={
+            "HasTrainingBuckets": bool(parameters["TrainingBuckets"]),
+            "HasTrainingRoles": bool(parameters["TrainingRoleArns"]),
+            "HasKmsKeys": bool(parameters["KmsKeyArns"]),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Lambda durable functions on the embedded cloud's clock."""

@@ -1,0 +1,302 @@
+"""Lambda durable functions on one machine: AWS's own testing engine, on our clock, with executions that outlive it.
+
+The engine itself (checkpoints, waits, callbacks, replay) is `aws-durable-execution-sdk-python-testing`. Added here:
+starting by name as Lambda does it, every delay on the cloud's clock (so that callback timeouts and retries run in
+virtual time too), and taking up all running executions again when a new process opens the same store.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from aws_durable_execution_sdk_python import state as sdk_state
+from aws_durable_execution_sdk_python.lambda_service import ErrorObject, OperationStatus
+from aws_durable_execution_sdk_python_testing.checkpoint.processor import CheckpointProcessor
+from aws_durable_execution_sdk_python_testing.exceptions import ResourceNotFoundException
+from aws_durable_execution_sdk_python_testing.execution import Execution
+from aws_durable_execution_sdk_python_testing.model import (
+    GetDurableExecutionHistoryResponse,
+    StartDurableExecutionInput,
+)
+from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecutionStore
+from aws_durable_execution_sdk_python_testing.stores.sqlite import SQLiteExecutionStore
+from aws_durable_execution_sdk_python_testing.token import CallbackToken
+from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
+
+from localcloud.engine.clock import Clock, SimClock
+from localcloud.engine.durable import (
+    CheckpointHook,
+    CloudExecutor,
+    CloudScheduler,
+    FunctionInvoker,
+    Handler,
+    LambdaContext,
+    ServiceClient,
+)
+from localcloud.engine.durable_limits import ExecutionLimits
+
+# Version that an alias points to here. Source: aws-facts of the durable ARN pattern in botocore's lambda model, which
+# holds a published version, never an alias.
+PUBLISHED_VERSION = "1"
+
+
+# At the end of each invocation the SDK's checkpoint thread notices only after this many real seconds that it should
+# stop (0.1 in `state.py`). Under virtual time that poll would be nearly all the time a recovery takes.
+_QUICK_POLL_S = 0.002
+
+
+class AlreadyStarted(Exception):
+    """An execution of this name exists with another payload (DurableExecutionAlreadyStartedException)."""
+
+    def __init__(self, arn: str) -> None:
+        super().__init__(f"an execution with this name was already started with another payload: {arn}")
+        self.arn = arn
+
+
+class NoSuchExecution(Exception):
+    """No execution, or no open callback, has this id."""
+
+
+class CallbackClosed(Exception):
+    """The callback was answered, timed out, or its execution has ended (CallbackTimeoutException)."""
+
+
+class Crash(Exception):
+    """What a checkpoint hook raises to have the invocation die at that very place, as a killed Lambda would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What starting by name came to."""
+
+    arn: str
+    is_new: bool
+
+
+class DurableEngine:
+    """Durable executions of any number of functions.
+
+    resolve: gives the handler (event, context) for a function's bare name or `name:version`; raises KeyError.
+    store: folder or file of the SQLite store; None keeps executions in memory only, which is faster.
+    retry_after: pause after an invocation that died (Lambda's is some seconds).
+    max_failed_attempts: how many invocations in a row may die before the execution fails.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        resolve: Callable[[str], Handler],
+        store: Path | None = None,
+        region: str = "us-west-2",
+        account_id: str = "123456789012",
+        retry_after: timedelta = timedelta(seconds=5),
+        max_failed_attempts: int = 5,
+    ) -> None:
+        self._clock = clock
+        self._resolve = resolve
+        self.region = region
+        self.account_id = account_id
+        self._store = InMemoryExecutionStore() if store is None else SQLiteExecutionStore.create_and_initialize(store)
+        self._scheduler = CloudScheduler(clock)
+        self._registry = ExecutionRegistry(self._store, self._scheduler)
+        processor = CheckpointProcessor(self._store, self._scheduler, clock=clock)
+        self._client = ServiceClient(processor, self._registry, self._store.load)
+        self._executor = CloudExecutor(
+            store=self._store,
+            scheduler=self._scheduler,
+            invoker=FunctionInvoker(self._handler_for, self._client, self.context_for),
+            checkpoint_processor=processor,
+            registry=self._registry,
+            clock=clock,
+            region=region,
+        )
+        self._executor.RETRY_BACKOFF_SECONDS = retry_after.total_seconds()  # type: ignore[assignment]
+        self._executor.MAX_CONSECUTIVE_FAILED_ATTEMPTS = max_failed_attempts
+        processor.add_execution_observer(self._executor)
+        self._by_name: dict[str, str] = {}
+        self._left_running: list[str] = []
+        self._starting = threading.Lock()
+        self._slow_poll_s: float | None = None
+
+    def open(self) -> None:
+        """Begin. Executions that an earlier process left running wait for `resume`, because handlers come later."""
+        if isinstance(self._clock, SimClock):
+            self._slow_poll_s = sdk_state._STOP_SIGNAL_POLL_SECONDS
+            sdk_state._STOP_SIGNAL_POLL_SECONDS = _QUICK_POLL_S
+        self._scheduler.start()  # type: ignore[no-untyped-call]
+        for execution in self._store.list_all():
+            self._by_name[execution.start_input.execution_name] = execution.durable_execution_arn
+            if not execution.is_complete:
+                self._left_running.append(execution.durable_execution_arn)
+
+    def resume(self, function: str) -> list[str]:
+        """Take up what an earlier process left running of this function, whose handler is there now. Their ARNs."""
+        taken_up = []
+        for arn in list(self._left_running):
+            execution = self._store.load(arn)
+            if execution.start_input.function_name == function:
+                self._left_running.remove(arn)
+                taken_up.append(arn)
+                self._executor.resume(execution)
+        return taken_up
+
+    def close(self) -> None:
+        """End without ending the executions: a later engine on the same store goes on with them."""
+        if self._slow_poll_s is not None:
+            sdk_state._STOP_SIGNAL_POLL_SECONDS, self._slow_poll_s = self._slow_poll_s, None
+        self._executor.shutdown()
+        self._scheduler.stop()  # type: ignore[no-untyped-call]
+        self._registry.shutdown()
+
+    def hook(self, *, before: CheckpointHook | None = None, after: CheckpointHook | None = None) -> None:
+        """Be called around every checkpoint with (execution ARN, updates); raising `Crash` kills the invocation there.
+
+        Before: nothing of these updates is stored yet, though the side effect of a finished step has happened.
+        After: they are stored, but the handler never learns it.
+        """
+        self._client.before = before
+        self._client.after = after
+
+    def limits_of(self, arn: str) -> ExecutionLimits:
+        """What the execution has used of AWS's limits. Raises: NoSuchExecution."""
+        self.load(arn)
+        return self._client.limits_of(arn)
+
+    def context_for(self, function: str) -> LambdaContext:
+        """The context of one invocation of `name` or `name:qualifier`."""
+        name, _, qualifier = function.partition(":")
+        return LambdaContext(
+            function_name=name,
+            function_version=qualifier or "$LATEST",
+            invoked_function_arn=f"arn:aws:lambda:{self.region}:{self.account_id}:function:{function}",
+            aws_request_id=str(uuid.uuid4()),
+        )
+
+    def start(
+        self, *, function: str, name: str | None, payload: str, version: str = PUBLISHED_VERSION, timeout_s: int = 0
+    ) -> Started:
+        """Start an execution, or find the one that has this name, running or closed.
+
+        timeout_s: of the whole execution; 0 for none. Raises: AlreadyStarted.
+        """
+        name = name or str(uuid.uuid4())
+        with self._starting:
+            existing = self._by_name.get(name)
+            if existing is not None:
+                if not _same_json(self._store.load(existing).start_input.input, payload):
+                    raise AlreadyStarted(existing)
+                return Started(arn=existing, is_new=False)
+            output = self._executor.start_execution(
+                StartDurableExecutionInput(
+                    account_id=self.account_id,
+                    function_name=function,
+                    function_qualifier=version,
+                    execution_name=name,
+                    execution_timeout_seconds=timeout_s,
+                    execution_retention_period_days=14,
+                    input=payload,
+                )
+            )
+            arn = output.execution_arn
+            if arn is None:
+                raise RuntimeError("the engine gave no ARN")
+            self._by_name[name] = arn
+            return Started(arn=arn, is_new=True)
+
+    def named(self, name: str) -> str | None:
+        """ARN of the execution with this name."""
+        return self._by_name.get(name)
+
+    def load(self, arn: str) -> Execution:
+        """The execution's whole record. Raises: NoSuchExecution."""
+        try:
+            return self._store.load(arn)
+        except (KeyError, ResourceNotFoundException) as err:
+            raise NoSuchExecution(arn) from err
+
+    def status(self, arn: str) -> str:
+        """RUNNING, SUCCEEDED, FAILED, STOPPED or TIMED_OUT. Raises: NoSuchExecution."""
+        return str(self.load(arn).current_status().value)
+
+    def executions(self, *, function: str | None = None, statuses: frozenset[str] = frozenset()) -> list[Execution]:
+        """Executions, oldest first; no statuses means all."""
+        found = [
+            e
+            for e in self._store.list_all()
+            if (function is None or e.start_input.function_name == function)
+            and (not statuses or e.current_status().value in statuses)
+        ]
+        return sorted(found, key=_started_at)
+
+    def history(
+        self, arn: str, *, with_data: bool, reverse: bool, marker: str | None, limit: int | None
+    ) -> GetDurableExecutionHistoryResponse:
+        """What happened, as the Lambda console lists it. Raises: NoSuchExecution."""
+        self.load(arn)
+        return self._executor.get_execution_history(
+            arn, include_execution_data=with_data, reverse_order=reverse, marker=marker, max_items=limit
+        )
+
+    def stop(self, arn: str, error: ErrorObject | None = None) -> datetime:
+        """End an execution; when it ended. Ending a closed one changes nothing. Raises: NoSuchExecution."""
+        self.load(arn)
+        return self._executor.stop_execution(arn, error).stop_timestamp
+
+    def succeed(self, callback_id: str, result: bytes) -> None:
+        """Complete a callback. Raises: NoSuchExecution, CallbackClosed."""
+        self._require_open(callback_id)
+        try:
+            self._executor.send_callback_success(callback_id, result)
+        except ResourceNotFoundException as err:
+            raise CallbackClosed(callback_id) from err
+
+    def fail(self, callback_id: str, error: ErrorObject | None) -> None:
+        """Fail a callback. Raises: NoSuchExecution, CallbackClosed."""
+        self._require_open(callback_id)
+        try:
+            self._executor.send_callback_failure(callback_id, error)
+        except ResourceNotFoundException as err:
+            raise CallbackClosed(callback_id) from err
+
+    def heartbeat(self, callback_id: str) -> None:
+        """Keep a callback alive. Raises: NoSuchExecution, CallbackClosed."""
+        self._require_open(callback_id)
+        self._executor.send_callback_heartbeat(callback_id)
+
+    def _require_open(self, callback_id: str) -> None:
+        try:
+            execution = self.load(CallbackToken.from_str(callback_id).execution_arn)
+            _, operation = execution.find_callback_operation(callback_id)
+        except NoSuchExecution:
+            raise
+        except Exception as err:
+            raise NoSuchExecution(callback_id) from err
+        if execution.is_complete or operation.status is not OperationStatus.STARTED:
+            raise CallbackClosed(callback_id)
+
+    def _handler_for(self, function: str) -> Handler:
+        try:
+            return self._resolve(function)
+        except KeyError as err:
+            raise ResourceNotFoundException(f"Function not found: {function}") from err
+
+
+def _started_at(execution: Execution) -> float:
+    at = execution.get_operation_execution_started().start_timestamp
+    return at.timestamp() if at is not None else 0.0
+
+
+def _same_json(one: str | None, other: str | None) -> bool:
+    if one == other:
+        return True
+    try:
+        return bool(json.loads(one or "null") == json.loads(other or "null"))
+    except ValueError:
+        return False

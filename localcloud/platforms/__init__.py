@@ -1,0 +1,1 @@
+"""Training jobs and HyperPod clusters: simulated, or backed by real processes."""

@@ -1,0 +1,533 @@
+"""Training jobs that only exist in the clock: each attempt follows a script, and its monitor answers as a real one.
+
+The script says how long things take and what goes wrong at which step. Beats, manifests and replies are written to the
+mailbox with the one definition of its format (`rekindle.protocol.mailbox`), through a real S3 client, so that the
+service under test meets exactly what it would meet from a training container.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
+from localcloud.engine.clock import Clock, Timer
+from localcloud.platforms.simulated_trouble import Fault, LossJudge, ranks_reports
+from rekindle.protocol.mailbox import (
+    ENV_ATTEMPT,
+    ENV_BUS,
+    ENV_JOB_ID,
+    ENV_MAILBOX,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    KeyKind,
+    LossState,
+    Manifest,
+    ManifestFile,
+    Place,
+    ReplyOutcome,
+    ResumePlan,
+    RunPhase,
+    SaveKind,
+    beat_key,
+    fence_key,
+    parse_key,
+    reply_key,
+)
+from rekindle.protocol.reports import ReportKind
+
+_BEATS_WITH_IT = (
+    "Rekindle Stall",
+    "Rekindle Non-Finite Loss",
+    "Rekindle Loss Spike",
+    "Rekindle Loss Divergence",
+    "Rekindle Loss Recovered",
+)
+_PAYLOAD = b"weights"  # what a simulated checkpoint holds; its size is what a verifier compares
+_DONE_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{text}"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """How one attempt behaves. Times are virtual.
+
+    unloadable: checkpoint steps that this attempt cannot load; it then dies before its first step, with `load_error`.
+    hosts: the names of its ranks' hosts; by default they are named after the attempt. log_every: steps between two
+    losses that its detectors get to see.
+    """
+
+    starting: timedelta = timedelta(seconds=90)
+    downloading: timedelta = timedelta(seconds=60)
+    startup: timedelta = timedelta(seconds=60)
+    step: timedelta = timedelta(seconds=10)
+    steps: int = 100_000
+    checkpoint_every: int | None = 100
+    save: timedelta = timedelta(seconds=20)
+    stopping: timedelta = timedelta(seconds=30)
+    saves_on_sigterm: bool = False
+    uploading: timedelta = timedelta(seconds=10)
+    beat: timedelta = timedelta(seconds=15)
+    has_monitor: bool = True
+    reply: ReplyOutcome | None = ReplyOutcome.SAVED
+    reply_after: timedelta = timedelta(seconds=5)
+    stall_limit: timedelta = timedelta(seconds=120)
+    lacks_capacity: bool = False
+    ignores_stop: bool = False
+    unloadable: tuple[int, ...] = ()
+    load_error: str = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+    hosts: tuple[str, ...] = ()
+    log_every: int = 1
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One attempt as it runs; tests read it and may disturb it through `Simulated`."""
+
+    job: TrainingJob
+    script: Script
+    job_id: str
+    attempt_number: int
+    place: Place | None
+    bus: str | None
+    plan: ResumePlan
+    first_step: int
+    step: int
+    phase: RunPhase = RunPhase.STARTUP
+    loss_state: LossState = LossState.NONE
+    is_live: bool = True
+    timers: dict[str, Timer] = field(default_factory=dict)
+    saved_steps: list[int] = field(default_factory=list)
+    judge: LossJudge = field(default_factory=LossJudge)
+    frozen_by: Fault | None = None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """One rank to a host."""
+        named = self.script.hosts
+        return named or tuple(f"{self.job.name}-algo-{number + 1}" for number in range(self.job.instance_count))
+
+    @property
+    def bucket(self) -> str:
+        """Of its mailbox; simulated runs have theirs in S3 or none."""
+        return (self.place.bucket if self.place is not None else None) or ""
+
+    @property
+    def is_moving(self) -> bool:
+        return self.is_live and self.phase is not RunPhase.STALLED
+
+
+class Simulated:
+    """A backend for `TrainingJobs` in virtual time.
+
+    script_for: chooses an attempt's script; by default the first of `scripts`, then `default`.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        jobs: TrainingJobs,
+        s3: Callable[[], Any],
+        events: Callable[[], Any],
+        default: Script | None = None,
+    ) -> None:
+        self._clock = clock
+        self._jobs = jobs
+        self._s3 = s3
+        self._events = events
+        self.default = default or Script()
+        self.scripts: list[Script] = []
+        self.script_for: Callable[[TrainingJob], Script] = self._next_script
+        self.runs: dict[str, Run] = {}
+
+    def __getitem__(self, name: str) -> Run:
+        return self.runs[name]
+
+    # ---- the backend -----------------------------------------------------------------------------------------------
+
+    def launch(self, job: TrainingJob) -> None:
+        script = self.script_for(job)
+        env = job.environment
+        config = job.request.get("CheckpointConfig") or {}
+        mailbox = env.get(ENV_MAILBOX) or config.get("S3Uri")
+        plan = ResumePlan.from_env(env)
+        first = (plan.step or 0) + 1
+        run = Run(
+            job=job,
+            script=script,
+            job_id=env.get(ENV_JOB_ID) or job.name,
+            attempt_number=int(env.get(ENV_ATTEMPT) or 1),
+            place=Place.parse(mailbox) if mailbox else None,
+            bus=env.get(ENV_BUS),
+            plan=plan,
+            first_step=first,
+            step=first - 1,
+            judge=LossJudge(log_every=script.log_every),
+        )
+        self.runs[job.name] = run
+        if script.lacks_capacity:
+            reason = "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different "
+            self._at(run, "phase", script.starting, lambda: self._end(run, Phase.FAILED, reason + "ML instance type."))
+            return
+        starting = timedelta(seconds=5) if job.reused_warm_pool else script.starting
+        self._at(run, "phase", starting, lambda: self._download(run))
+        self._at(run, "limit", job.max_runtime, lambda: self._exceed(run))
+
+    def stop(self, job: TrainingJob) -> None:
+        run = self.runs.get(job.name)
+        if run is None:  # a job of an earlier life of the cloud: nothing runs, so it is stopped
+            self._jobs.enter(job.name, Phase.STOPPED)
+            return
+        run.timers.pop("phase", None)
+        if run.script.saves_on_sigterm and run.is_moving and run.phase is not RunPhase.STARTUP:
+            self._clock.after(timedelta(0), lambda: self._save(run, SaveKind.EMERGENCY, None), label="save on SIGTERM")
+        if not run.script.ignores_stop:
+            self._halt(run)
+        self._clock.after(run.script.stopping, lambda: self._stopped(run), label=f"{job.name} stopped")
+
+    # ---- what tests do to a run ------------------------------------------------------------------------------------
+
+    def crash(self, name: str, *, exit_code: int = 1, text: str = "RuntimeError: training failed") -> None:
+        """The container exits: the whole job fails, as SageMaker has it."""
+        self._end(self.runs[name], Phase.FAILED, _DONE_REASON.format(code=exit_code, text=text))
+
+    def freeze(self, name: str) -> None:
+        """No rank moves any more; the monitor's own thread lives, beats, and pushes the stall after its limit."""
+        run = self.runs[name]
+        self._cancel(run, "step")
+        run.phase = RunPhase.STALLED
+        self._at(run, "stall", run.script.stall_limit, lambda: self._report_stall(run))
+
+    def poison(self, name: str) -> None:
+        """The loss is NaN from now on; the run goes on training."""
+        self._go_nan(self.runs[name])
+
+    def repair(self, name: str) -> None:
+        """SageMaker finds a broken GPU, replaces the instance and starts the container again from S3."""
+        run = self.runs[name]
+        self._halt(run)
+        self._jobs.enter(name, Phase.RESTARTING)
+        run.is_live = True
+        run.step = run.first_step = max([*run.saved_steps, run.plan.step or 0])
+        run.first_step += 1
+        self._at(run, "phase", run.script.starting, lambda: self._download(run))
+
+    # ---- the life of an attempt ------------------------------------------------------------------------------------
+
+    def _next_script(self, job: TrainingJob) -> Script:  # noqa: ARG002  the signature of script_for
+        return self.scripts.pop(0) if self.scripts else self.default
+
+    def _download(self, run: Run) -> None:
+        if self._jobs.enter(run.job.name, Phase.DOWNLOADING):
+            self._at(run, "phase", run.script.downloading, lambda: self._train(run))
+
+    def _train(self, run: Run) -> None:
+        if not self._jobs.enter(run.job.name, Phase.TRAINING):
+            return
+        self._push(run, "Rekindle Monitor Started", {})
+        self._beat(run)
+        if run.plan.step in run.script.unloadable:
+            dies = partial(self.crash, run.job.name, text=run.script.load_error)
+            self._at(run, "step", run.script.startup, dies)
+            return
+        self._at(run, "step", run.script.startup + run.script.step, lambda: self._finish_step(run))
+
+    def _finish_step(self, run: Run) -> None:
+        run.phase = RunPhase.TRAINING
+        before = run.step
+        step = before + 1
+        while run.plan.should_skip(step):  # a real trainer leaves the step out, number and all
+            step += 1
+        fault = self._fault_at(run, before, step)
+        if fault is not None and fault.kind == "crash":
+            self.crash(run.job.name, exit_code=fault.exit_code, text=fault.text)
+            return
+        if fault is not None and fault.kind == "freeze":
+            run.frozen_by = fault
+            self.freeze(run.job.name)
+            return
+        if fault is not None and fault.kind == "hardware":
+            self.repair(run.job.name)
+            return
+        run.step = step
+        if run.loss_state is not LossState.NAN:
+            run.loss_state = LossState.FINITE
+        if fault is not None and fault.kind == "nan":
+            self._go_nan(run, fault)
+        if fault is not None and fault.kind in ("spike", "diverge"):
+            run.judge.bend(fault, step)
+        self._judge(run, step)
+        every = run.script.checkpoint_every
+        pause = run.script.step
+        if every is not None and step % every == 0 and run.loss_state is LossState.FINITE:
+            self._save(run, SaveKind.PERIODIC, None)
+        if step >= run.script.steps:
+            self._complete(run)
+            return
+        self._at(run, "step", pause, lambda: self._finish_step(run))
+
+    def _complete(self, run: Run) -> None:
+        run.phase = RunPhase.FINISHED
+        self._write_beat(run)
+        self._push(run, "Rekindle Monitor Finished", {"why": "finished"})
+        self._jobs.enter(run.job.name, Phase.UPLOADING)
+        self._at(run, "phase", run.script.uploading, lambda: self._end(run, Phase.COMPLETED, None))
+
+    def _exceed(self, run: Run) -> None:
+        self._end(run, Phase.MAX_RUNTIME_EXCEEDED, None)
+
+    def _stopped(self, run: Run) -> None:
+        if run.script.ignores_stop:
+            # The control plane says Stopped while a rank lives on: the zombie that fences exist for.
+            self._jobs.enter(run.job.name, Phase.STOPPED)
+            return
+        self._end(run, Phase.STOPPED, None)
+
+    def _end(self, run: Run, phase: Phase, reason: str | None) -> None:
+        self._halt(run)
+        self._jobs.enter(run.job.name, phase, failure_reason=reason)
+
+    def _halt(self, run: Run) -> None:
+        run.is_live = False
+        for timer in run.timers.values():
+            timer.cancel()
+        run.timers.clear()
+
+    def _fault_at(self, run: Run, before: int, step: int) -> Fault | None:
+        """What happens as the step begins: in its data, or, for a fault of the attempt's own, since the step before."""
+        for fault in run.script.faults:
+            if fault.holds(step) if fault.in_data else before < fault.step <= step:
+                return fault
+        return None
+
+    def _judge(self, run: Run, step: int) -> None:
+        """Feed the detectors, and push their news as a real monitor does."""
+        news = run.judge.judge(step)
+        if news is None:
+            return
+        judge = run.judge
+        if news == "recovered":
+            detail = {"healed_step": judge.healed_step, "onset_step": judge.onset_step, "loss": _loss_at(run)}
+            self._push(run, "Rekindle Loss Recovered", detail)
+            return
+        figures = {"loss": 3 * _loss_at(run), "baseline": _loss_at(run), "rule": "as scripted"}
+        name = "Rekindle Loss Divergence" if news == "diverge" else "Rekindle Loss Spike"
+        self._push(run, name, {"onset_step": judge.onset_step, "trouble": "loss_spike", **figures})
+
+    # ---- its monitor -----------------------------------------------------------------------------------------------
+
+    def on_object_created(self, bucket: str, key: str) -> None:
+        """A request in some run's mailbox: its monitor finds it at the next look, and answers."""
+        parsed = parse_key(key)
+        if parsed is None or parsed.kind is not KeyKind.REQUEST:
+            return
+        for run in list(self.runs.values()):
+            mine = run.place is not None and (run.place.bucket, run.place.path) == (bucket, parsed.prefix)
+            if mine and run.is_live and run.script.has_monitor and run.script.reply is not None:
+                self._at(
+                    run,
+                    f"request {parsed.name}",
+                    run.script.reply_after,
+                    lambda run=run: self._answer(run, key),  # type: ignore[misc]
+                )
+
+    def _answer(self, run: Run, key: str) -> None:
+        raw = self._s3().get_object(Bucket=run.bucket, Key=key)["Body"].read()
+        request = CheckpointRequest.from_json(raw)
+        if request.attempt != run.job.name or not self._may_write(run):
+            self._reply(run, request, ReplyOutcome.REFUSED, "another attempt was asked")
+        elif run.phase is RunPhase.STALLED or run.phase is RunPhase.STARTUP:
+            self._reply(run, request, ReplyOutcome.CANNOT, f"the training thread is in {run.phase.value}")
+        elif run.script.reply is not ReplyOutcome.SAVED:
+            self._reply(run, request, run.script.reply or ReplyOutcome.CANNOT, "as scripted")
+        else:
+            self._cancel(run, "step")
+            self._at(run, "save", run.script.save, lambda: self._saved(run, request))
+
+    def _saved(self, run: Run, request: CheckpointRequest) -> None:
+        manifest = self._save(run, SaveKind.EMERGENCY, request.request_id)
+        if manifest is None:
+            self._reply(run, request, ReplyOutcome.CANNOT, "the fence names another attempt")
+        else:
+            self._reply(run, request, ReplyOutcome.SAVED, "", manifest)
+        self._at(run, "step", run.script.step, lambda: self._finish_step(run))
+
+    def _save(self, run: Run, kind: SaveKind, request_id: str | None) -> Manifest | None:
+        if run.place is None or not run.script.has_monitor or not self._may_write(run):
+            return None
+        root = run.place.join(f"checkpoints/step-{run.step}-{run.job.name}")
+        manifest = Manifest(
+            job_id=run.job_id,
+            attempt=run.job.name,
+            attempt_number=run.attempt_number,
+            step=run.step,
+            kind=kind,
+            root=root.uri,
+            files=(ManifestFile(path="model.bin", bytes=len(_PAYLOAD)),),
+            world_size=run.job.instance_count,
+            saved_at=self._clock.now(),
+            request_id=request_id,
+            loss=_loss_at(run) if run.loss_state is LossState.FINITE else None,
+        )
+        self._s3().put_object(Bucket=run.bucket, Key=root.join("model.bin").path, Body=_PAYLOAD)
+        self._put(run, manifest.key, manifest.to_json())
+        run.saved_steps.append(run.step)
+        return manifest
+
+    def _reply(
+        self,
+        run: Run,
+        request: CheckpointRequest,
+        outcome: ReplyOutcome,
+        why: str,
+        manifest: Manifest | None = None,
+    ) -> None:
+        reply = CheckpointReply(
+            request_id=request.request_id,
+            job_id=run.job_id,
+            attempt=run.job.name,
+            outcome=outcome,
+            why=why,
+            replied_at=self._clock.now(),
+            step=manifest.step if manifest else None,
+            manifest=manifest.key if manifest else None,
+            bytes=manifest.total_bytes if manifest else None,
+            took_s=run.script.save.total_seconds() if manifest else None,
+        )
+        self._put(run, reply_key(request.request_id), reply.to_json())
+        self._push(run, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})
+
+    def _may_write(self, run: Run) -> bool:
+        if run.place is None:
+            return False
+        try:
+            found = self._s3().get_object(Bucket=run.bucket, Key=run.place.join(fence_key()).path)
+        except ClientError as err:
+            if err.response["Error"]["Code"] == "NoSuchKey":
+                return True
+            raise
+        return Fence.from_json(found["Body"].read()).admits(run.job.name, run.attempt_number)
+
+    def _beat(self, run: Run) -> None:
+        if run.script.has_monitor:
+            self._write_beat(run)
+            self._at(run, "beat", run.script.beat, lambda: self._beat(run))
+
+    def _write_beat(self, run: Run) -> None:
+        beat = Beat(
+            job_id=run.job_id,
+            attempt=run.job.name,
+            attempt_number=run.attempt_number,
+            step=run.step if run.step >= run.first_step else None,
+            first_step=run.first_step if run.step >= run.first_step else None,
+            loss=_loss_at(run) if run.loss_state is LossState.FINITE else None,
+            loss_state=run.loss_state,
+            phase=run.phase,
+            step_s_median=run.script.step.total_seconds(),
+            rank=0,
+            world_size=run.job.instance_count,
+            at=self._clock.now(),
+            loss_health=run.judge.health.value,
+            onset_step=run.judge.onset_step,
+            healed_step=run.judge.healed_step,
+            judged_step=run.judge.judged_step,
+        )
+        self._put(run, beat_key(run.job.name), beat.to_json())
+
+    def _go_nan(self, run: Run, fault: Fault | None = None) -> None:
+        if run.loss_state is LossState.NAN:
+            return
+        run.loss_state = LossState.NAN
+        if fault is not None:
+            self._report(run, ReportKind.NON_FINITE, fault)
+        self._push(run, "Rekindle Non-Finite Loss", {"loss_state": LossState.NAN.value, "metric": "loss"})
+
+    def _report_stall(self, run: Run) -> None:
+        limit_s = run.script.stall_limit.total_seconds()
+        if run.frozen_by is not None and run.frozen_by.rank is not None:
+            self._report(run, ReportKind.STALL, run.frozen_by, silent_s=limit_s)
+        stacks = {"0": 'File "train.py", line 1, in barrier'}
+        self._push(
+            run,
+            "Rekindle Stall",
+            {"phase": RunPhase.TRAINING.value, "silent_s": limit_s, "limit_s": limit_s, "stacks": stacks},
+        )
+
+    def _report(self, run: Run, kind: ReportKind, fault: Fault, *, silent_s: float | None = None) -> None:
+        """What each rank says of itself."""
+        if not run.script.has_monitor:
+            return
+        told = ranks_reports(
+            kind,
+            fault,
+            job_id=run.job_id,
+            attempt=run.job.name,
+            hosts=run.hosts,
+            step=run.step,
+            at=self._clock.now(),
+            silent_s=silent_s,
+        )
+        for report in told:
+            self._put(run, report.key, report.to_json())
+
+    def _push(self, run: Run, detail_type: str, more: dict[str, Any]) -> None:
+        if run.bus is None or not run.script.has_monitor:
+            return
+        if detail_type in _BEATS_WITH_IT and run.is_live:
+            self._write_beat(run)  # as the monitor does (rekindle/monitor/mail/mailbox_thread.py, beat_soon)
+        detail = {
+            "v": 1,
+            "job_id": run.job_id,
+            "attempt": run.job.name,
+            "attempt_number": run.attempt_number,
+            "rank": 0,
+            "world_size": run.job.instance_count,
+            "step": run.step if run.step >= run.first_step else None,
+            "at": self._clock.now().isoformat(),
+        } | more
+        with _aws_may_be_away():
+            self._events().put_events(
+                Entries=[
+                    {
+                        "Source": "rekindle.monitor",
+                        "DetailType": detail_type,
+                        "Detail": json.dumps(detail),
+                        "EventBusName": run.bus,
+                    }
+                ]
+            )
+
+    def _put(self, run: Run, key: str, body: bytes) -> None:
+        if run.place is not None:
+            with _aws_may_be_away():
+                self._s3().put_object(Bucket=run.bucket, Key=run.place.join(key).path, Body=body)
+
+    def _at(self, run: Run, what: str, delay: timedelta, call: Callable[[], None]) -> None:
+        self._cancel(run, what)
+        run.timers[what] = self._clock.after(delay, call, label=f"{run.job.name} {what}")
+
+    @staticmethod
+    def _cancel(run: Run, what: str) -> None:
+        timer = run.timers.pop(what, None)
+        if timer is not None:
+            timer.cancel()
+
+
+def _loss_at(run: Run) -> float:
+    """A loss that falls with the step and is the same in every attempt."""
+    return 1.0 + 10.0 / (1.0 + run.step)
+
+
+def _aws_may_be_away() -> suppress:
+    """A monitor's call that fails changes nothing for the run (rekindle/monitor); the next beat comes anyway."""
+    return suppress(ClientError, BotoCoreError)

@@ -1,0 +1,1 @@
+"""`rekindle replay`: recorded events through the real ingest and decisions in virtual time."""

@@ -1,0 +1,132 @@
+"""Exported Incidents as a recording: what `rekindle show ID --json` prints, one a file or several in a list.
+
+An Incident keeps its newest forty Signals and its timeline; from these its story is played again. What each look saw of
+the run is brought to the world at the time of that look, and the checkpoints that were resumed from lie there from the
+beginning, but for emergency ones, which are made anew where they are asked for. A member `ledger`, as
+`rekindle ledger --incident ID --json` gives it, may stand in the same object: it tells how big the run is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from chalicelib.domain.model.account import Restart
+from chalicelib.domain.model.incident import Incident, TimelineEntry
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, CheckpointView
+from chalicelib.domain.model.signal import Signal, SignalKind
+from rekindle.protocol.mailbox import SaveKind
+
+# About one Incident, by its id; in another story they would mean nothing.
+_TO_AN_INCIDENT: Final = (SignalKind.ORDER_CANCEL, SignalKind.ORDER_APPROVAL)
+_A_MOMENT: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What one look saw of an attempt."""
+
+    at: datetime
+    attempt: str
+    status: AttemptStatus
+    last_step: int | None
+    failure_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """One Incident of a history, read. `dropped` says why nothing of it is played."""
+
+    incident: Incident
+    signals: tuple[Signal, ...] = ()
+    sights: tuple[Sight, ...] = ()
+    checkpoints: tuple[CheckpointView, ...] = ()
+    size: JobSize | None = None
+    dropped: str | None = None
+
+
+def is_export(raw: object) -> bool:
+    """An object that looks like an Incident as the API gives it."""
+    return isinstance(raw, Mapping) and "incident_id" in raw and "signals" in raw and "phase" in raw
+
+
+def read_export(raw: Mapping[str, Any]) -> Exported:
+    """Raises ValueError, which names what is wrong with it."""
+    try:
+        incident = Incident.from_wire(raw)
+        timeline = [TimelineEntry.from_wire(one) for one in raw.get("timeline") or ()]
+        inbox = tuple(Signal.from_wire(one) for one in raw.get("inbox") or ())
+        sights = tuple(_sights(timeline))
+        told = (raw.get("ledger") or {}).get("instances")
+        size = JobSize.of_instances([(str(kind), int(count)) for kind, count in told]) if told else None
+    except KeyError as err:
+        raise ValueError(f"{err.args[0]}: missing") from err
+    except (TypeError, ValueError, AttributeError) as err:
+        raise ValueError(f"incident: cannot be read: {err}") from err
+    if incident.node is not None:
+        return Exported(incident=incident, dropped="a node's own Incident: nodes are not replayed")
+    kept = [one for one in (*incident.signals, *inbox) if one.kind not in _TO_AN_INCIDENT]
+    signals = [one if one.job_id or incident.job_id is None else replace(one, job_id=incident.job_id) for one in kept]
+    return Exported(
+        incident=incident,
+        signals=tuple(signals),
+        sights=sights,
+        checkpoints=tuple(_checkpoints(incident)),
+        size=size,
+        dropped=None if signals else "holds no Signal that could be played",
+    )
+
+
+def _sights(timeline: list[TimelineEntry]) -> Iterator[Sight]:
+    for entry in timeline:
+        seen = entry.facts.get("attempt")
+        if not isinstance(seen, Mapping) or "name" not in seen:
+            continue
+        step = seen.get("last_step")
+        known = step.get("known") if isinstance(step, Mapping) else None
+        yield Sight(
+            at=entry.at,
+            attempt=str(seen["name"]),
+            status=AttemptStatus(seen["status"]),
+            last_step=known if isinstance(known, int) else None,
+            failure_reason=str(entry.facts.get("failure_reason") or ""),
+        )
+
+
+def _checkpoints(incident: Incident) -> Iterator[CheckpointView]:
+    for one in incident.account.restarts:
+        steps: list[Maybe[int]] = [one.periodic_step]
+        if one.kind != SaveKind.EMERGENCY:
+            steps.append(one.resume_step)
+        yield from (_checkpoint(step.value, one, incident) for step in steps if isinstance(step, Known))
+
+
+def _checkpoint(step: int, restart: Restart, incident: Incident) -> CheckpointView:
+    place = f"{restart.after}/step-{step}"
+    return CheckpointView(
+        step=step,
+        root=place,
+        manifest=place,
+        attempt=restart.after,
+        kind=SaveKind.PERIODIC,
+        saved_at=incident.opened_at - _A_MOMENT,
+    )
+
+
+def size_told(raw: Mapping[str, Any]) -> tuple[str, JobSize] | None:
+    """The attempt's name and size in a Training Job State Change, which repeats the job's ResourceConfig."""
+    detail = raw.get("detail")
+    resources = detail.get("ResourceConfig") if isinstance(detail, Mapping) else None
+    if not isinstance(resources, Mapping) or not isinstance(detail, Mapping):
+        return None
+    kind, count, name = resources.get("InstanceType"), resources.get("InstanceCount"), detail.get("TrainingJobName")
+    if not (isinstance(kind, str) and isinstance(count, int) and isinstance(name, str)):
+        return None
+    return name, JobSize.of_instances(((kind, count),))
+
+
+UNSIZED: Final = JobSize(gpus=Unknown("the recording does not tell how big the run is; --gpus N assumes it"))

@@ -1,0 +1,407 @@
+"""The world that `rekindle replay` plays a recording in: in memory, in virtual time, without any effect outside.
+
+What the recording says about a run, the world takes as it is: a `Failed` event makes that attempt failed, a monitor's
+event moves its steps. What Rekindle orders has never happened in the recording, so it is assumed to succeed:
+
+- every job and cluster that an event names is protected by the policy on trial;
+- a checkpoint asked for is saved at the last step known, by the next timed look, unless the recording has the answer;
+- a stopped attempt is stopped at once, and whatever the recording says of it afterwards no longer counts;
+- a new attempt that the recording names by the same name follows its events; any other starts at once and is past the
+  step at which the old one died by the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from chalicelib.domain.claims.recovery_doubts import OWN_STEPS
+from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.policy.document import Policy
+from chalicelib.ports import Discovered, Notice
+from localcloud.replay.history import Sight
+from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.protocol.reports import RankReport, ReportKind
+
+_TIME_LIMITS = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+_BEFORE_TRAINING = frozenset(
+    {"Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Downloading", "DownloadingTrainingImage", "Pending"}
+)
+_NO_STEP = Unknown("the recording names no step")
+
+
+@dataclass(slots=True)
+class VirtualClock:
+    """A clock that stands where the replay puts it; it never goes back."""
+
+    at: datetime
+
+    def now(self) -> datetime:
+        """The virtual time."""
+        return self.at
+
+    def move_to(self, moment: datetime) -> None:
+        """Go on to `moment`; an earlier one changes nothing."""
+        self.at = max(self.at, moment)
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt as the recording, and what was ordered, have left it. `ours` once a virtual order ended it."""
+
+    name: str
+    created_at: datetime
+    job_id: str | None = None
+    status: AttemptStatus = AttemptStatus.RUNNING
+    detail: str = ""
+    failure_reason: str = ""
+    ended_at: datetime | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    beat_at: datetime | None = None
+    loss_state: str = "none"
+    ours: bool = False
+
+    def view(self) -> AttemptView:
+        """What the platform would say of it."""
+        return AttemptView(
+            name=self.name,
+            status=self.status,
+            detail=self.detail,
+            failure_reason=self.failure_reason,
+            ended_at=self.ended_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreknown:
+    """What the whole recording holds, read before it is played.
+
+    attempts: every attempt named; job_of: its Job, where any event names both; answers: ids of answered requests.
+    """
+
+    attempts: frozenset[str] = frozenset()
+    job_of: Mapping[str, str] = field(default_factory=dict)
+    answers: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class RecordedWorld:
+    """Scheduler and Mailbox of a recording. `save_takes` until an answer that is only assumed is there."""
+
+    clock: VirtualClock
+    foreknown: Foreknown
+    policy_name: str
+    save_takes: timedelta = timedelta(seconds=5)
+    runs: dict[str, Run] = field(default_factory=dict)
+    replies: dict[str, tuple[datetime, ReplyView]] = field(default_factory=dict)
+    saved: list[CheckpointView] = field(default_factory=list)
+
+    # --- following the recording ---
+
+    def follow(self, signal: Signal) -> None:
+        """Bring the attempt that `signal` names to the state it speaks of."""
+        if signal.attempt is None:
+            return
+        run = self.run(signal.attempt, seen_at=signal.occurred_at)
+        run.job_id = run.job_id or signal.job_id
+        if run.ours:
+            return
+        if signal.kind is SignalKind.TRAINING_JOB_STATE:
+            _take_state(run, signal)
+        elif signal.source is SignalSource.MONITOR:
+            self._take_monitor(run, signal)
+
+    def see(self, sight: Sight) -> None:
+        """What a look of a history saw of an attempt that we have not ended ourselves."""
+        run = self.run(sight.attempt, seen_at=sight.at)
+        if run.ours:
+            return
+        _move(run, sight.last_step)
+        run.beat_at = sight.at if sight.last_step is not None else run.beat_at
+        if run.status.has_ended and not sight.status.has_ended:
+            return
+        run.status, run.failure_reason = sight.status, sight.failure_reason
+        run.ended_at = run.ended_at or (sight.at if sight.status.has_ended else None)
+
+    def _take_monitor(self, run: Run, signal: Signal) -> None:
+        evidence = signal.evidence
+        step = _whole(evidence.get("step"))
+        if evidence.get("object") == "manifest":
+            self._save(run.name, step, kind="periodic", manifest=str(evidence.get("key")), at=signal.occurred_at)
+            return
+        if run.status is AttemptStatus.STARTING:
+            run.status = AttemptStatus.RUNNING
+        run.beat_at = signal.occurred_at
+        _move(run, step)
+        if signal.kind is SignalKind.NON_FINITE:
+            run.loss_state = str(evidence.get("loss_state") or "nan")
+        if signal.kind is SignalKind.CHECKPOINT_REPLY and "outcome" in evidence:
+            self._take_reply(run, signal)
+
+    def _take_reply(self, run: Run, signal: Signal) -> None:
+        evidence = signal.evidence
+        reply = ReplyView(
+            request_id=str(evidence.get("request_id")),
+            outcome=str(evidence["outcome"]),
+            step=_whole(evidence.get("saved_step")),
+            why=str(evidence.get("why") or ""),
+        )
+        self.replies[reply.request_id] = (self.clock.now(), reply)
+        if reply.outcome == "saved":
+            manifest = str(evidence.get("manifest") or reply.request_id)
+            self._save(run.name, reply.step, kind="emergency", manifest=manifest, at=signal.occurred_at)
+
+    def _save(self, attempt: str, step: int | None, *, kind: str, manifest: str, at: datetime) -> None:
+        if step is not None:
+            self.saved.append(
+                CheckpointView(step=step, root=manifest, manifest=manifest, attempt=attempt, kind=kind, saved_at=at)
+            )
+
+    def run(self, name: str, *, seen_at: datetime | None = None) -> Run:
+        """The run of this name; one that nobody has described yet is taken to be running."""
+        if name not in self.runs:
+            job_id = self.foreknown.job_of.get(name)
+            self.runs[name] = Run(name=name, created_at=seen_at or self.clock.now(), job_id=job_id)
+        return self.runs[name]
+
+    # --- Scheduler ---
+
+    def describe(self, attempt: str) -> AttemptView:
+        """See the port."""
+        return self.run(attempt).view()
+
+    def discover(self, attempt: str) -> Discovered | None:
+        """Every job that an event names asks for protection."""
+        run = self.run(attempt)
+        return Discovered(
+            name=run.name,
+            policy_name=self.policy_name,
+            job_id=run.job_id,
+            mailbox="",
+            instance_count=1,
+            created_at=run.created_at,
+        )
+
+    def find(self, attempt: str) -> Discovered | None:
+        """As `discover`."""
+        return self.discover(attempt)
+
+    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
+        """Stopped at once; there is no queue here to hold it in."""
+        del hold, incident_id
+        run = self.run(attempt)
+        if run.status.has_ended:
+            return ActionResult(action="StopJob", done=Done.ALREADY, detail=f"it is {run.status}")
+        run.status, run.ended_at, run.ours = AttemptStatus.STOPPED, self.clock.now(), True
+        return ActionResult(action="StopJob", done=Done.DONE)
+
+    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+        """None: only the service starts anything in a replay; what the recording started is met by its name."""
+        return ()
+
+    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:  # noqa: ARG002  the port's own names
+        """See ports.Scheduler: nobody submits anything by hand here."""
+        return None
+
+    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002  the port's own names
+        """Started at once; from then on the recording's own events move it, where it has any."""
+        there = self.runs.get(action.name)
+        if there is not None:
+            taken = there.job_id not in (None, job.job_id)
+            return ActionResult(action="ResubmitJob", done=Done.NAME_TAKEN if taken else Done.ALREADY)
+        run = Run(name=action.name, created_at=self.clock.now(), job_id=job.job_id)
+        if action.name in self.foreknown.attempts:
+            run.status, run.detail = AttemptStatus.STARTING, "Starting"
+        else:
+            run.first_step = action.resume_step.value if isinstance(action.resume_step, Known) else 0
+            steps = [
+                one.last_step for one in self.runs.values() if one.job_id == job.job_id or one.name == action.clone_of
+            ]
+            run.last_step = max([run.first_step, *(step for step in steps if step is not None)]) + OWN_STEPS
+            run.loss_state = "finite"
+        self.runs[action.name] = run
+        return ActionResult(action="ResubmitJob", done=Done.DONE)
+
+    # --- Mailbox ---
+
+    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:  # noqa: ARG002  the port's own names
+        """See the port."""
+        run = self.run(attempt.name)
+        return AttemptView(
+            name=attempt.name,
+            status=attempt.status,
+            detail=attempt.detail,
+            failure_reason=attempt.failure_reason,
+            ended_at=attempt.ended_at,
+            first_step=_maybe(run.first_step),
+            last_step=_maybe(run.last_step),
+            beat_at=self.clock.now() if run.ours and run.status is AttemptStatus.RUNNING else run.beat_at,
+            loss_state=run.loss_state,
+        )
+
+    def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:  # noqa: ARG002  the port's own names
+        """Answered by the recording, or saved at the last step known."""
+        if action.request_id not in self.foreknown.answers:
+            step = self.run(action.attempt).last_step
+            reply = ReplyView(request_id=action.request_id, outcome="saved", step=step, why="assumed by the replay")
+            self.replies[action.request_id] = (now + self.save_takes, reply)
+            self._save(action.attempt, step, kind="emergency", manifest=action.request_id, at=now)
+        return ActionResult(action="RequestCheckpoint", done=Done.DONE)
+
+    def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:  # noqa: ARG002  the port's own names
+        """See the port."""
+        ready_at, reply = self.replies.get(request_id, (self.clock.now(), None))
+        return Known(reply if ready_at <= self.clock.now() else None)
+
+    def checkpoints(
+        self,
+        job: Job,  # noqa: ARG002  the port's own names
+        attempts: Sequence[Attempt],
+        *,
+        near: Sequence[int] = (),  # noqa: ARG002
+    ) -> Known[tuple[CheckpointView, ...]]:
+        """Those that the recording names, newest first, and all of them sound."""
+        names = {attempt.name for attempt in attempts}
+        found = [item for item in self.saved if item.attempt in names]
+        return Known(tuple(sorted(found, key=lambda item: (item.step, item.saved_at), reverse=True)))
+
+    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:  # noqa: ARG002  the port's own names
+        """A recording holds events, and the ranks' own reports are none."""
+        return Unknown("events hold no reports of single ranks")
+
+    def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:  # noqa: ARG002  the port's own names
+        """Marked: it is found with that problem from now on."""
+        problem = f"quarantined: {action.why} ({by})"
+        self.saved = [
+            replace(item, problems=(problem,)) if item.root == action.root and action.root else item
+            for item in self.saved
+        ]
+        return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
+
+    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+        """No run but the recorded one's attempts."""
+        return ()
+
+    def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
+        """Nothing is started."""
+
+    def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
+        """Nothing to fence: an attempt ended by us no longer writes."""
+
+
+def _take_state(run: Run, signal: Signal) -> None:
+    """Source of the words: botocore, sagemaker TrainingJobStatus and SecondaryStatus."""
+    evidence = signal.evidence
+    secondary = str(evidence.get("secondary") or "")
+    status = _status(str(evidence.get("status")), secondary, repairing=bool(evidence.get("repairing")))
+    if status is None:
+        return
+    if run.status.has_ended and not status.has_ended:
+        return  # events come unordered; an ended job does not run again
+    run.status, run.detail = status, secondary
+    run.failure_reason = str(evidence.get("failure_reason") or "")
+    run.ended_at = signal.occurred_at if status.has_ended else None
+
+
+def _status(status: str, secondary: str, *, repairing: bool) -> AttemptStatus | None:
+    match status:
+        case "Failed":
+            return AttemptStatus.FAILED
+        case "Stopped" | "Completed" if secondary in _TIME_LIMITS:
+            return AttemptStatus.EXPIRED
+        case "Stopped":
+            return AttemptStatus.STOPPED
+        case "Completed":
+            return AttemptStatus.COMPLETED
+        case "Stopping":
+            return AttemptStatus.STOPPING
+        case "InProgress" if repairing or secondary == "Interrupted":
+            return AttemptStatus.REPAIRING
+        case "InProgress":
+            return AttemptStatus.STARTING if secondary in _BEFORE_TRAINING else AttemptStatus.RUNNING
+        case _:
+            return None
+
+
+def _move(run: Run, step: int | None) -> None:
+    if step is None:
+        return
+    run.first_step = step if run.first_step is None else min(run.first_step, step)
+    run.last_step = step if run.last_step is None else max(run.last_step, step)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _maybe(step: int | None) -> Maybe[int]:
+    return _NO_STEP if step is None else Known(step)
+
+
+class OnePolicy:
+    """Policies: whatever is asked for, the policy on trial."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def load(self, name: str) -> Policy:  # noqa: ARG002  the port's own name
+        """The policy on trial."""
+        return self._policy
+
+
+class ProtectedClusters:
+    """ClusterReader: every cluster is protected; what the envelope left out stays unknown."""
+
+    def __init__(self, policy_name: str) -> None:
+        self._policy_name = policy_name
+
+    def describe_event(self, cluster: str, event_id: str) -> Mapping[str, Any] | None:  # noqa: ARG002  the port's own names
+        """Not in a recording."""
+        return None
+
+    def groups_in_motion(self, cluster: str) -> bool | None:  # noqa: ARG002  the port's own names
+        """Cannot be told."""
+        return None
+
+    def policy_of(self, cluster: str) -> str | None:  # noqa: ARG002  the port's own names
+        """Protected."""
+        return self._policy_name
+
+
+class WokenLooks:
+    """Executions: who is to look now. The replay looks for them; a callback's id is its Incident's."""
+
+    def __init__(self) -> None:
+        self._woken: dict[str, None] = {}
+
+    def take(self) -> list[str]:
+        """The Incidents woken since the last call, each once, in order."""
+        woken, self._woken = list(self._woken), {}
+        return woken
+
+    def start(self, incident_id: str, *, generation: int) -> None:  # noqa: ARG002  the port's own names
+        """The first look is due at once."""
+        self._woken[incident_id] = None
+
+    def wake(self, callback_id: str, *, why: str) -> bool:  # noqa: ARG002  the port's own names
+        """A look is due at once."""
+        self._woken[callback_id] = None
+        return True
+
+    def running(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+
+class NobodyTold:
+    """Announcer without an audience."""
+
+    def announce(self, notice: Notice) -> None:
+        """Nothing."""

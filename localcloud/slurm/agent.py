@@ -1,0 +1,94 @@
+"""The agent on the head node of a modelled Slurm: it writes the whiteboard, says what has changed, and takes orders.
+
+Each document and event has the one definition of its format. What time it is, where bytes go and when it is called is
+its caller's affair: `slurm_simulated` on the embedded cloud, `simulation` in the proving ground.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from localcloud.slurm.model import SlurmModel
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
+from rekindle.protocol.cluster.names import answer_key, attempt_key, nodes_key
+from rekindle.protocol.cluster.orders import Answer, Order
+
+
+class SlurmAgent:
+    """`put` writes an object of the stack's bucket, `tell` sends an event to its bus."""
+
+    def __init__(
+        self,
+        model: SlurmModel,
+        *,
+        now: Callable[[], datetime],
+        put: Callable[[str, bytes], None],
+        tell: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._model = model
+        self._now = now
+        self._put = put
+        self._tell_out = tell
+        self._answers: dict[str, Answer] = {}
+        self._written: dict[str, str] = {}
+        self.cluster_arn = ""  # set on HyperPod
+        self.started_at = now()
+
+    def start(self) -> None:
+        """It says that it is there."""
+        self._tell("Rekindle Agent Started", {"agent_id": "head", "at": self._now().isoformat()})
+
+    def take(self, body: bytes) -> Answer:
+        """Carry out one message of the queue; the answer is written and told once."""
+        answer = self._model.take(Order.from_json(body))
+        if answer.token not in self._answers:
+            self._answers[answer.token] = answer
+            self._put(answer_key(self._model.cluster, answer.token), answer.to_json())
+            self._tell("Rekindle Order Answered", answer.to_wire())
+        return answer
+
+    def publish(self, docs: Mapping[str, AttemptDoc] | None = None, nodes: NodesDoc | None = None) -> None:
+        """Write and tell what has changed since the last time: of what Slurm shows, which is the model's where nothing
+        else is given.
+        """
+        now = self._now()
+        for name, doc in (self._model.docs() if docs is None else docs).items():
+            shown = json.dumps(doc.to_wire() | {"seen_at": ""}, sort_keys=True)
+            if self._written.get(name) == shown:
+                continue
+            self._written[name] = shown
+            self._put(attempt_key(name), doc.to_json())
+            wire = {key: value for key, value in doc.to_wire().items() if value not in (None, "", [])}
+            self._tell("Rekindle Slurm Job", wire | {"at": now.isoformat()})
+        nodes = nodes or self._model.nodes_doc()
+        for facts in nodes.nodes:
+            shown = json.dumps(facts.to_wire() | {"jobs": []}, sort_keys=True)
+            before = self._written.get(f"node {facts.name}")
+            self._written[f"node {facts.name}"] = shown
+            if before is not None and before != shown:
+                wire = {key: value for key, value in facts.to_wire().items() if key not in ("name", "jobs", "gpus")}
+                news = {key: value for key, value in wire.items() if value not in (None, "", [])}
+                self._tell("Rekindle Slurm Node", news | {"node": facts.name, "at": now.isoformat()})
+        shown = json.dumps(nodes.to_wire() | {"seen_at": ""}, sort_keys=True)
+        if self._written.get("nodes") != shown:
+            self._written["nodes"] = shown
+            self._put(nodes_key(self._model.cluster), nodes.to_json())
+
+    def heartbeat(self, *, at: datetime, read_at: datetime) -> AgentDoc:
+        """Its heartbeat of that moment."""
+        return AgentDoc(
+            cluster=self._model.cluster,
+            agent_id="head",
+            at=at,
+            started_at=self.started_at,
+            read_at=read_at,
+            version="1",
+            cluster_arn=self.cluster_arn,
+        )
+
+    def _tell(self, detail_type: str, detail: dict[str, Any]) -> None:
+        body = {key: value for key, value in detail.items() if value is not None}
+        self._tell_out(detail_type, {"v": 1, "cluster": self._model.cluster} | body)

@@ -1,0 +1,389 @@
+"""A real Slurm cluster on one machine: munged, slurmctld and one slurmd per node, which can be killed like nodes.
+
+with SlurmLab(nodes=("node1", "node2", "node3")) as lab:
+    job = lab.submit(script)
+    lab.kill_node("node1")
+
+Needs no root, no systemd and no cgroups. Every file is in a folder of the lab's own with a short path (a Unix socket's
+is at most 108 bytes), every port on the loopback device and of this lab alone. All of it descends from one keeper
+(localcloud/slurm/keeper.py), which ends with the lab and with the process that has it: nothing is ever left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from localcloud.platforms.places import short_folder, take_ports
+from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
+from localcloud.slurm.install import Installation
+from localcloud.slurm.processes import Process, is_alive, leftovers, processes_below, send
+
+KEEPER: Final = Path(__file__).with_name("keeper.py")
+AUTO_RESUME: Final = Path(__file__).with_name("autoresume.c")
+PATIENCE_S: Final = 120.0  # a loaded machine may need a minute for what takes a second
+COMMAND_LIMIT_S: Final = 60.0
+# What every start of Debian's packages says, where there is neither PMIx nor a known hardware.
+_NOISE: Final = re.compile(
+    r"mpi/pmix|xcpuinfo_hwloc|Node configuration differs|Domain socket dir|CPU frequency|CPUs=\d"
+)
+_PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "TMPDIR")
+
+
+class LabError(RuntimeError):
+    """The lab could not do what it was asked; the message holds what Slurm said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One start of one job, as Slurm wrote it down when it ended (jobcomp/filetxt)."""
+
+    job: int
+    state: str
+    nodes: tuple[str, ...]
+    fields: Mapping[str, str]
+
+
+class SlurmLab:
+    """One cluster. `spares` are nodes like the others that carry the feature `spare`.
+
+    with_munge: False has no authentication at all. with_auto_resume: srun and sbatch take `--auto-resume`, as on
+    HyperPod, and do nothing about it (needs a C compiler). gpus: what each node counts as its GPUs, plain files.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: Sequence[str],
+        spares: Sequence[str] = (),
+        cpus: int = 2,
+        name: str = "lab",
+        timers: Timers | None = None,
+        extra_conf: Sequence[str] = (),
+        with_munge: bool = True,
+        with_auto_resume: bool = False,
+        gpus: int = 0,
+        install: Installation | None = None,
+    ) -> None:
+        self.nodes = (*nodes, *spares)
+        self.spares = tuple(spares)
+        self.name = name
+        self.install = install or Installation.find()
+        self._cpus = cpus
+        self._timers = timers or Timers()
+        self._extra = tuple(extra_conf)
+        self._munge = with_munge
+        self._auto_resume = with_auto_resume
+        self._gpus = gpus
+        self._stack = contextlib.ExitStack()
+        self._keeper: subprocess.Popen[str] | None = None
+        self._pids: dict[str, int] = {}  # daemon -> its latest process
+        self._lock = threading.RLock()
+        self.folder = Path("/nonexistent")
+        self.port = 0
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Raise everything; returns when all nodes are idle. Raises: LabError, and leaves nothing behind."""
+        with contextlib.ExitStack() as stack:
+            self._stack = stack
+            self.folder = Path(tempfile.mkdtemp(prefix="rkl-", dir=short_folder()))
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            for part in ("etc", "log", "run", "state", "spool", "work"):
+                (self.folder / part).mkdir()
+            self.port = take_ports(len(self.nodes) + 1, stack)
+            self._write_conf()
+            stack.callback(self._sweep)
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(KEEPER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # a Ctrl-C at the terminal is not its business
+            )
+            stack.callback(self._end_keeper)
+            if self._munge:
+                self._start("munged", self._munged())
+                self.wait(lambda: (self.folder / "run/munge.socket").exists(), "munged")
+            self._start("slurmctld", [str(self.install.which("slurmctld")), "-D", "-c"])
+            for node in self.nodes:
+                self._start_slurmd(node)
+            self.wait(lambda: set(self.node_states().values()) == {"idle"}, "all nodes to be idle")
+            self._stack = stack.pop_all()
+
+    def stop(self) -> None:
+        """End everything that runs in the lab and remove its folder."""
+        self._stack.close()
+
+    def _end_keeper(self) -> None:
+        if self._keeper is not None and self._keeper.stdin is not None:
+            self._keeper.stdin.close()  # which ends it, and all that descends from it
+            self._keeper.wait()
+            if self._keeper.stdout is not None:
+                self._keeper.stdout.close()
+
+    def _sweep(self) -> None:
+        """What outlived a keeper that was killed itself."""
+        while alive := leftovers(self.folder):
+            send(alive)
+
+    # ---- what tests do to it ---------------------------------------------------------------------------------------
+
+    def kill_node(self, node: str) -> None:
+        """The whole node dies at once: slurmd, its steps, their tasks. What those were just starting dies too."""
+        while found := [one.pid for one in self.processes(node)]:
+            send(found)
+
+    def kill_slurmd(self, node: str) -> None:
+        """Only the daemon dies; the node's steps and ranks live on."""
+        self._end(f"slurmd-{node}")
+
+    def start_node(self, node: str) -> None:
+        """The node's daemon runs (again)."""
+        if not self.is_running(f"slurmd-{node}"):
+            self._start_slurmd(node)
+
+    def take_node(self, node: str) -> None:
+        """The machine is taken away: everything on it ends, and its local disk is lost."""
+        self.kill_node(node)
+        shutil.rmtree(self.folder / "spool" / node, ignore_errors=True)
+
+    def replace_node(self, node: str) -> None:
+        """A fresh machine under the same name."""
+        self.take_node(node)
+        self.start_node(node)
+
+    def freeze_rank(self, job: int, rank: int) -> list[int]:
+        """Stop every process of one rank in its tracks. Returns their ids, to be thawed by `send(ids, SIGCONT)`."""
+        pids = self.rank_pids(job, rank)
+        if not pids:
+            raise LabError(f"job {job} has no rank {rank} that runs")
+        send(pids, signal.SIGSTOP)
+        return pids
+
+    def stop_slurmctld(self, *, kills: bool = False) -> None:
+        """As its service is stopped, which saves its state; or as its machine dies, which loses the last seconds."""
+        self._end("slurmctld", signal.SIGKILL if kills else signal.SIGTERM)
+
+    def lose_slurmctld_state(self) -> None:
+        """StateSaveLocation is lost and slurmctld started again: it knows no job, and numbers begin at FirstJobId."""
+        self.stop_slurmctld(kills=True)
+        shutil.rmtree(self.folder / "state")
+        (self.folder / "state").mkdir()
+        self.start_slurmctld()
+
+    def start_slurmctld(self) -> None:
+        """Started on the state that is there; returns when it answers."""
+        self._start("slurmctld", [str(self.install.which("slurmctld")), "-D"])
+        self.wait(lambda: self.run("scontrol", "ping", fails=True).returncode == 0, "slurmctld to answer")
+
+    def set_gpus(self, count: int) -> None:
+        """How many GPUs every slurmd finds when it starts; fewer than slurm.conf says are lost ones."""
+        devices = self.folder / "dev"
+        devices.mkdir(exist_ok=True)
+        for number in range(count):
+            (devices / f"gpu{number}").touch()
+        line = f"AutoDetect=off\nName=gpu File={devices}/gpu[0-{count - 1}]\n" if count else "AutoDetect=off\n"
+        (self.folder / "etc" / "gres.conf").write_text(line)
+
+    # ---- what tests see --------------------------------------------------------------------------------------------
+
+    def processes(self, node: str | None = None) -> list[Process]:
+        """Everything that lives in the lab, or on one of its nodes: its slurmd, its steps and what these started."""
+        if self._keeper is None:
+            return []
+        found = processes_below(self._keeper.pid, self.folder / "log")
+        if node is None:
+            return found
+        daemon = self._pids.get(f"slurmd-{node}")
+        return [one for one in found if one.pid == daemon or one.node == node]
+
+    def rank_pids(self, job: int, rank: int, *, node: str | None = None) -> list[int]:
+        """The processes of one rank, workers of its own included."""
+        return [one.pid for one in self.processes(node) if one.job == job and one.rank == rank]
+
+    def is_running(self, daemon: str) -> bool:
+        """Of `munged`, `slurmctld`, `slurmd-<node>`."""
+        pid = self._pids.get(daemon)
+        return pid is not None and is_alive(pid)
+
+    def node_states(self) -> dict[str, str]:
+        """Node name to state as sinfo shows it in short: idle, mix, alloc, drain, down*; empty where it is silent."""
+        done = self.run("sinfo", "-h", "-N", "-o", "%N %t", fails=True)
+        return dict(line.split() for line in done.stdout.splitlines()) if done.returncode == 0 else {}
+
+    def job_state(self, job: int) -> str | None:
+        """RUNNING, PENDING, …; None where slurmctld does not know the job or is silent."""
+        return self.job(job).get("JobState")
+
+    def job(self, job: int) -> dict[str, str]:
+        """The fields of `scontrol show job`; empty where slurmctld does not know the job or is silent."""
+        done = self.run("scontrol", "-o", "show", "job", str(job), fails=True)
+        if done.returncode:
+            return {}
+        return dict(re.findall(r"(\S+?)=(.*?)(?= \S+?=|\s*$)", done.stdout.strip()))
+
+    def nodes_of(self, job: int) -> list[str]:
+        """In the order of the job's node ids; empty where it has none."""
+        listed = self.job(job).get("NodeList", "")
+        if listed in ("", "(null)"):
+            return []
+        hosts: list[str] = self.run("scontrol", "show", "hostnames", listed).stdout.split()
+        return hosts
+
+    def records(self, job: int | None = None) -> list[JobRecord]:
+        """What has ended, oldest first: one entry for each start of each job."""
+        with contextlib.suppress(FileNotFoundError):
+            found = [
+                JobRecord(
+                    job=int(fields["JobId"]),
+                    state=fields["JobState"],
+                    nodes=tuple(fields.get("NodeList", "").split(",")),
+                    fields=fields,
+                )
+                for fields in jobcomp_lines((self.folder / "log/jobcomp.txt").read_text(errors="replace"))
+            ]
+            return [one for one in found if job in (None, one.job)]
+        return []
+
+    def logs(self, lines: int = 40) -> str:
+        """The ends of all daemons' logs, for a person who wants to know why a test failed."""
+        told = []
+        for log in sorted((self.folder / "log").glob("*.log")):
+            said = [line for line in log.read_text(errors="replace").splitlines() if not _NOISE.search(line)]
+            told += [f"---- {log.name}", *said[-lines:]]
+        return "\n".join(told)
+
+    # ---- using it --------------------------------------------------------------------------------------------------
+
+    def environ(self) -> dict[str, str]:
+        """What a process needs in order to use this cluster."""
+        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return kept | self.install.environ() | {"SLURM_CONF": str(self.folder / "etc/slurm.conf")}
+
+    def run(self, *command: str, fails: bool = False, environ: Mapping[str, str] | None = None) -> Any:
+        """A command of Slurm's, to its end. Raises: LabError where it fails and must not."""
+        try:
+            done = subprocess.run(
+                command,
+                env=self.environ() | dict(environ or {}),
+                cwd=self.folder / "work",
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_LIMIT_S,
+            )
+        except subprocess.TimeoutExpired:
+            done = subprocess.CompletedProcess(command, 124, "", f"no end within {COMMAND_LIMIT_S:g} s")
+        if done.returncode and not fails:
+            raise LabError(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()}")
+        return done
+
+    def submit(self, script: Path, *options: str, environ: Mapping[str, str] | None = None) -> int:
+        """sbatch; returns the job's id."""
+        told = self.run("sbatch", "--parsable", *options, str(script), environ=environ).stdout
+        return int(told.strip().partition(";")[0])
+
+    def wait(self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
+        """Ask until the answer is true, and return it. Raises: LabError with the daemons' logs."""
+        deadline, pause = time.monotonic() + limit_s, threading.Event()
+        while not (answer := condition()):
+            if time.monotonic() > deadline:
+                raise LabError(f"waited {limit_s:g} s for {what}\n{self.logs()}")
+            pause.wait(0.05)
+        return answer
+
+    # ---- how it works inside ---------------------------------------------------------------------------------------
+
+    def _write_conf(self) -> None:
+        etc = self.folder / "etc"
+        key = etc / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        plugin = f"required {self._built_plugin()}\n" if self._auto_resume else ""
+        (etc / "plugstack.conf").write_text(plugin)
+        if self._gpus:
+            self.set_gpus(self._gpus)
+        text = conf_text(
+            folder=self.folder,
+            cluster=self.name,
+            port=self.port,
+            nodes=self.nodes,
+            spares=self.spares,
+            cpus=self._cpus,
+            timers=self._timers,
+            with_munge=self._munge,
+            extra=(*self.install.conf(), *self._extra),
+            gpus=self._gpus,
+        )
+        (etc / "slurm.conf").write_text(text)
+
+    def _built_plugin(self) -> Path:
+        """The stand-in for HyperPod's SPANK plugin: it only accepts `--auto-resume`. Raises: LabError."""
+        plugin = self.folder / "etc/autoresume.so"
+        command = ["gcc", "-shared", "-fPIC", f"-I{self.install.include()}", "-o", str(plugin), str(AUTO_RESUME)]
+        try:
+            subprocess.run(command, capture_output=True, text=True, check=True)
+        except FileNotFoundError as err:
+            raise LabError("--auto-resume needs a C compiler") from err
+        except subprocess.CalledProcessError as err:
+            raise LabError(f"--auto-resume could not be built: {err.stderr}") from err
+        return plugin
+
+    def _munged(self) -> list[str]:
+        run, log = self.folder / "run", self.folder / "log"
+        places = {
+            "key-file": self.folder / "etc/munge.key",
+            "socket": run / "munge.socket",
+            "pid-file": run / "munged.pid",
+            "log-file": log / "munged.log",
+            "seed-file": run / "munged.seed",
+        }
+        options = [f"--{name}={place}" for name, place in places.items()]
+        return [str(self.install.which("munged")), "--foreground", "--force", "--num-threads=4", *options]
+
+    def _start_slurmd(self, node: str) -> None:
+        self._start(f"slurmd-{node}", self.install.slurmd(node))
+
+    def _start(self, daemon: str, argv: Sequence[str]) -> None:
+        if self._keeper is None or self._keeper.stdin is None or self._keeper.stdout is None:
+            raise LabError("the lab is not started")
+        what = {
+            "argv": list(argv),
+            "env": self.environ(),
+            "cwd": str(self.folder / "work"),
+            "log": str(self.folder / f"log/{daemon}.out"),
+        }
+        with self._lock:
+            self._keeper.stdin.write(json.dumps(what) + "\n")
+            self._keeper.stdin.flush()
+            answer = json.loads(self._keeper.stdout.readline() or '{"why": "the keeper has ended"}')
+            if "pid" not in answer:
+                raise LabError(f"{daemon} did not start: {answer['why']}")
+            self._pids[daemon] = answer["pid"]
+
+    def _end(self, daemon: str, number: int = signal.SIGKILL) -> None:
+        pid = self._pids[daemon]
+        send([pid], number)
+        self.wait(lambda: not is_alive(pid), f"{daemon} to end")

@@ -1,0 +1,406 @@
+"""A Slurm controller that exists only in memory: jobs, nodes, a queue, and an agent's hands on them.
+
+What it does was tried on Slurm 22.05 (a requeue keeps the job's id and counts a restart; `requeuehold` leaves it held;
+a node that goes down puts its jobs back, unless they may not be requeued; a slurmd that dies alone leaves its ranks
+running). An order is carried out once per token, and judged as the real agent judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
+from rekindle.protocol.cluster.orders import REASON_PREFIX, Answer, Order, Outcome, Verb
+
+ENDED: Final = frozenset(
+    {
+        SlurmState.COMPLETED,
+        SlurmState.CANCELLED,
+        SlurmState.FAILED,
+        SlurmState.TIMEOUT,
+        SlurmState.NODE_FAIL,
+        SlurmState.PREEMPTED,
+        SlurmState.OUT_OF_MEMORY,
+    }
+)
+SPEC: Final = "5" * 64
+
+
+@dataclass(slots=True, kw_only=True)
+class SimJob:
+    """One Slurm job. `lineage` is whose run it is, across submissions."""
+
+    slurm_job: int
+    base: SlurmAttempt
+    lineage: str
+    wants: int = 2
+    least: int | None = None  # it was made smaller: so few will do
+    min_nodes: int | None = None  # what its comment says
+    restart: int = 0
+    state: SlurmState = SlurmState.PENDING
+    nodes: tuple[str, ...] = ()
+    held: bool = False
+    held_by_user: bool = False
+    exclude: tuple[str, ...] = ()
+    is_requeueable: bool = True
+    has_auto_resume: bool = False
+    is_known: bool = True
+    mailbox: str = ""
+    job_id: str | None = None
+    ended_by: EndedBy = EndedBy.UNKNOWN
+    reason: str = ""
+    detail: str = ""
+    exit_code: int | None = None
+    submitted_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def attempt(self) -> str:
+        """The name of its present start."""
+        return self.base.restarted(self.restart).name
+
+
+class SlurmModel:
+    """`now` is the time; `on_end` is told of every start that is over, `on_start` of every one that begins."""
+
+    def __init__(self, *, cluster: str, nodes: tuple[str, ...], now: Callable[[], datetime]) -> None:
+        self.cluster = cluster
+        self._now = now
+        self.jobs: dict[int, SimJob] = {}
+        self.unasked: set[int] = set()  # those that ask for no protection: the agent does not see them
+        self.past: dict[str, AttemptDoc] = {}  # starts that are over because the job was put back
+        self.answers: dict[str, Answer] = {}
+        self.executed: list[Order] = []
+        self.node_facts = {
+            name: NodeFacts(name=name, state="idle", instance_id=f"i-{index:017x}") for index, name in enumerate(nodes)
+        }
+        self.on_start: list[Callable[[SimJob], None]] = []
+        self.on_end: list[Callable[[SimJob], None]] = []
+        self._next = 1
+
+    # ---- what users and machines do --------------------------------------------------------------------------------
+
+    def submit(self, *, attempt: str | None = None, lineage: str | None = None, **more: object) -> SimJob:
+        """sbatch: a job in the queue."""
+        number, self._next = self._next, self._next + 1
+        base = parse_attempt(attempt) if attempt else SlurmAttempt(cluster=self.cluster, base=str(number))
+        job = SimJob(slurm_job=number, base=base, lineage=lineage or base.name, submitted_at=self._now(), **more)  # type: ignore[arg-type]  # a test's own words
+        self.jobs[number] = job
+        return job
+
+    def schedule(self) -> None:
+        """One pass of the scheduler: what waits, is not held and fits, starts."""
+        for job in self.jobs.values():
+            if job.state is not SlurmState.PENDING or job.held:
+                continue
+            free = [name for name in self.node_facts if self._is_free(name) and name not in job.exclude]
+            count = job.least or job.wants  # Slurm takes the fewest of a range that was set later
+            if len(free) < count:
+                job.reason = "Resources"
+                continue
+            job.nodes, job.state, job.reason = tuple(free[:count]), SlurmState.RUNNING, ""
+            job.started_at, job.ended_at = self._now(), None
+            for told in self.on_start:
+                told(job)
+
+    def _is_free(self, name: str) -> bool:
+        facts = self.node_facts[name]
+        busy = any(name in job.nodes for job in self.jobs.values() if job.state is SlurmState.RUNNING)
+        return facts.state == "idle" and not facts.flags and not busy
+
+    def end(
+        self,
+        job: SimJob,
+        state: SlurmState,
+        *,
+        by: EndedBy = EndedBy.ITSELF,
+        reason: str = "",
+        code: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """The start is over, and the job with it."""
+        was_running = job.state is SlurmState.RUNNING
+        job.state, job.ended_by, job.reason, job.exit_code, job.detail = state, by, reason, code, detail
+        job.ended_at, job.held = self._now(), False
+        if was_running:
+            for told in self.on_end:
+                told(job)
+
+    def cancel_by_user(self, job: SimJob) -> None:
+        """scancel by the job's owner."""
+        if job.state not in ENDED:
+            self.end(job, SlurmState.CANCELLED, by=EndedBy.USER)
+
+    def put_back(self, job: SimJob, *, by: EndedBy, held: bool = False, detail: str = "") -> None:
+        """The job goes back into the queue: this start is over, the next one has its name already."""
+        if job.state is SlurmState.RUNNING:
+            for told in self.on_end:
+                told(job)
+        if job.state not in ENDED:
+            job.ended_at, job.detail, job.ended_by = self._now(), detail, by
+        job.state = SlurmState.REQUEUED
+        over = self.doc(job)
+        job.restart += 1
+        after = job.attempt
+        values = {name: getattr(over, name) for name in AttemptDoc.__dataclass_fields__ if name != "LIMIT_BYTES"}
+        self.past[over.attempt] = AttemptDoc(**(values | {"successor": after, "requeued_by": by}))
+        job.state, job.nodes, job.held, job.ended_by = SlurmState.PENDING, (), held, EndedBy.UNKNOWN
+        job.reason = "JobHeldUser" if held else "BeginTime"
+        job.started_at = job.ended_at = job.exit_code = None
+        job.detail = ""
+
+    def lose_node(self, name: str, *, reason: str = "Not responding") -> None:
+        """The node goes down. Its jobs are put back, or end."""
+        facts = self.node_facts[name]
+        self.node_facts[name] = _with(facts, state="down", flags=("not_responding",), reason=facts.reason or reason)
+        for job in self.jobs.values():
+            if job.state is SlurmState.RUNNING and name in job.nodes:
+                if job.is_requeueable:
+                    self.put_back(job, by=EndedBy.SLURM, detail=f"Down: {name} ({reason}).")
+                else:
+                    self.end(job, SlurmState.NODE_FAIL, by=EndedBy.SLURM, reason="NodeDown")
+
+    def mark_failing(self, name: str, *, reason: str = "Action:Replace") -> None:
+        """Somebody marks it for repair: its job goes on, and it gets no other."""
+        self.node_facts[name] = _with(self.node_facts[name], flags=("fail",), reason=reason)
+
+    def mend_node(self, name: str, *, instance_id: str | None = None) -> None:
+        """The node is back, as another machine where `instance_id` says so."""
+        facts = self.node_facts[name]
+        self.node_facts[name] = _with(
+            facts, state="idle", flags=(), reason="", instance_id=instance_id or facts.instance_id
+        )
+
+    def forget(self, job: SimJob) -> None:
+        """MinJobAge has passed: slurmctld no longer knows it."""
+        if job.state in ENDED:
+            job.is_known = False
+
+    # ---- what the agent writes -------------------------------------------------------------------------------------
+
+    def doc(self, job: SimJob) -> AttemptDoc:
+        """The document of the job's present start."""
+        return AttemptDoc(
+            attempt=job.attempt,
+            cluster=self.cluster,
+            slurm_job=job.slurm_job,
+            restart=job.restart,
+            state=job.state,
+            seen_at=self._now(),
+            name="lm",
+            job_id=job.job_id,
+            user="ada",
+            partition="main",
+            reason=job.reason,
+            nodes=job.nodes,
+            node_count=len(job.nodes) or job.least or job.wants,
+            min_nodes=job.min_nodes,
+            submitted_at=job.submitted_at,
+            started_at=job.started_at,
+            ended_at=job.ended_at,
+            exit_code=job.exit_code,
+            ended_by=job.ended_by,
+            detail=job.detail,
+            held=job.held,
+            is_requeueable=job.is_requeueable,
+            is_known=job.is_known,
+            has_auto_resume=job.has_auto_resume,
+            exclude=job.exclude,
+            mailbox=job.mailbox,
+            spec=SPEC,
+        )
+
+    def docs(self) -> dict[str, AttemptDoc]:
+        """Every start that the agent has ever seen."""
+        return self.past | {job.attempt: self.doc(job) for job in self.jobs.values()}
+
+    def nodes_doc(self) -> NodesDoc:
+        """All nodes."""
+        busy = {
+            name: job.slurm_job for job in self.jobs.values() if job.state is SlurmState.RUNNING for name in job.nodes
+        }
+        nodes = [
+            _with(
+                facts,
+                state="allocated" if name in busy and facts.state == "idle" else facts.state,
+                jobs=(busy[name],) if name in busy else (),
+            )
+            for name, facts in self.node_facts.items()
+        ]
+        return NodesDoc(cluster=self.cluster, seen_at=self._now(), nodes=tuple(nodes))
+
+    # ---- orders ----------------------------------------------------------------------------------------------------
+
+    def take(self, order: Order) -> Answer:
+        """Carry an order out once; the answer of the first time ever after."""
+        known = self.answers.get(order.token)
+        if known is not None:
+            return known
+        outcome, detail, slurm_job = self._judge(order)
+        if outcome is Outcome.DONE:
+            self.executed.append(order)
+        answer = Answer(
+            token=order.token,
+            verb=order.verb,
+            cluster=self.cluster,
+            outcome=outcome,
+            at=self._now(),
+            detail=detail,
+            attempt=order.new_attempt or order.attempt,
+            slurm_job=slurm_job,
+            node=order.node,
+            incident_id=order.incident_id,
+        )
+        self.answers[order.token] = answer
+        return answer
+
+    def _judge(self, order: Order) -> tuple[Outcome, str, int | None]:
+        if self._now() > order.expires_at:
+            return Outcome.REFUSED, "expired", None
+        match order.verb:
+            case Verb.CANCEL | Verb.HOLD:
+                return self._stop(order)
+            case Verb.REQUEUE:
+                return self._requeue(order)
+            case Verb.SUBMIT:
+                return self._submit(order)
+            case Verb.SHRINK:
+                return self._shrink(order)
+            case Verb.EXCLUDE:
+                return self._exclude(order)
+            case Verb.DRAIN | Verb.RESUME:
+                return self._node(order)
+            case _:
+                return Outcome.REFUSED, f"this controller does not {order.verb}", None
+
+    def _stop(self, order: Order) -> tuple[Outcome, str, int | None]:
+        job = self.jobs.get(order.slurm_job or 0)
+        if job is None or not job.is_known or job.state in ENDED:
+            return Outcome.ALREADY, "it is over", None
+        if job.state is SlurmState.PENDING and job.held and order.verb is Verb.HOLD:
+            return Outcome.ALREADY, "it waits, held", None
+        if job.attempt != order.attempt:
+            return Outcome.REFUSED, f"stale: it is {job.attempt}", None
+        if order.verb is Verb.CANCEL:
+            self.end(job, SlurmState.CANCELLED, by=EndedBy.AGENT)
+        elif not job.is_requeueable:
+            return Outcome.REFUSED, "requeue is not allowed", None
+        elif job.state is SlurmState.PENDING:
+            job.held = True
+        else:
+            self.put_back(job, by=EndedBy.AGENT, held=True)
+        return Outcome.DONE, "stopped", job.slurm_job
+
+    def _requeue(self, order: Order) -> tuple[Outcome, str, int | None]:
+        job = self.jobs.get(order.slurm_job or 0)
+        if job is None or not job.is_known:
+            return Outcome.REFUSED, "slurmctld does not know it any more", None
+        new = parse_attempt(order.new_attempt or "")
+        if job.restart > new.restart:
+            return Outcome.REFUSED, f"stale: it is {job.attempt}", None
+        if job.restart == new.restart:
+            if job.state is not SlurmState.PENDING:
+                return Outcome.ALREADY, f"it is {job.state}", job.slurm_job
+            was_held = job.held
+            if was_held and (beside := self._beside(job)) is not None:
+                return beside
+            self._release(job, order)
+            return (Outcome.DONE if was_held else Outcome.ALREADY), "let go", job.slurm_job
+        if job.state not in ENDED or not job.is_requeueable:
+            return Outcome.REFUSED, f"it is {job.state}", None
+        if (beside := self._beside(job)) is not None:
+            return beside
+        self.put_back(job, by=EndedBy.AGENT, held=True)
+        self._release(job, order)
+        return Outcome.DONE, "requeued", job.slurm_job
+
+    def _beside(self, old: SimJob) -> tuple[Outcome, str, int | None] | None:
+        """The answer where its user has submitted the run meanwhile, as `rekindle.agent` gives it; else None."""
+        job_id = old.job_id or old.base.name
+        for other in self.jobs.values():
+            if other is old or other.held or other.state in ENDED or other.slurm_job in self.unasked:
+                continue
+            if other.job_id == job_id or (old.mailbox and other.mailbox == old.mailbox):
+                return Outcome.FAILED, f"job {other.slurm_job} of the same run is there: nothing was started", None
+        return None
+
+    def _release(self, job: SimJob, order: Order) -> None:
+        job.exclude = tuple(dict.fromkeys((*job.exclude, *order.exclude)))
+        job.held, job.reason = False, "Resources"
+        if order.nodes_min is not None:
+            job.least = None
+
+    def _submit(self, order: Order) -> tuple[Outcome, str, int | None]:
+        there = next((job for job in self.jobs.values() if job.base.name == order.new_attempt), None)
+        if there is not None:
+            return Outcome.ALREADY, "it is there", there.slurm_job
+        old = self.jobs.get(order.slurm_job or 0)
+        if (
+            old is not None
+            and old.is_known
+            and old.state not in ENDED
+            and not (old.state is SlurmState.PENDING and old.held)
+        ):
+            return Outcome.REFUSED, f"job {old.slurm_job} is {old.state}: the run would be there twice", None
+        if old is not None and (beside := self._beside(old)) is not None:
+            return beside
+        template = old or SimJob(
+            slurm_job=1, base=parse_attempt(order.attempt or ""), lineage="", submitted_at=self._now()
+        )
+        job = self.submit(
+            attempt=order.new_attempt,
+            lineage=template.lineage,
+            wants=template.wants,
+            mailbox=template.mailbox,
+            job_id=order.environment.get("REKINDLE_JOB_ID") or template.job_id,
+            exclude=order.exclude,
+            environment=dict(order.environment),
+            is_requeueable=template.is_requeueable,
+        )
+        return Outcome.DONE, "submitted", job.slurm_job
+
+    def _shrink(self, order: Order) -> tuple[Outcome, str, int | None]:
+        job = self.jobs.get(order.slurm_job or 0)
+        if job is None or job.state is not SlurmState.PENDING or job.attempt != order.attempt:
+            return Outcome.REFUSED, "only a pending job is made smaller", None
+        if job.min_nodes is None or (order.nodes_min or 0) < job.min_nodes:
+            return Outcome.REFUSED, "its script cannot", None
+        job.least = order.nodes_min
+        return Outcome.DONE, "smaller", job.slurm_job
+
+    def _exclude(self, order: Order) -> tuple[Outcome, str, int | None]:
+        job = self.jobs.get(order.slurm_job or 0)
+        if job is None or job.state is not SlurmState.PENDING:
+            return Outcome.REFUSED, "only a pending job's nodes can be excluded", None
+        job.exclude = order.exclude
+        return Outcome.DONE, "set", job.slurm_job
+
+    def _node(self, order: Order) -> tuple[Outcome, str, int | None]:
+        facts = self.node_facts.get(order.node or "")
+        if facts is None:
+            return Outcome.REFUSED, "no such node", None
+        ours = facts.reason.startswith(REASON_PREFIX)
+        if order.verb is Verb.RESUME:
+            if not ours:
+                return Outcome.REFUSED, "not ours", None
+            self.node_facts[facts.name] = _with(
+                facts, flags=tuple(flag for flag in facts.flags if flag != "drain"), reason=""
+            )
+            return Outcome.DONE, "resumed", None
+        if "drain" in facts.flags:
+            return (Outcome.ALREADY, "drained", None) if ours else (Outcome.REFUSED, "somebody else drained it", None)
+        self.node_facts[facts.name] = _with(
+            facts, flags=(*facts.flags, "drain"), reason=f"{REASON_PREFIX}{order.incident_id}"
+        )
+        return Outcome.DONE, "drained", None
+
+
+def _with(facts: NodeFacts, **changes: object) -> NodeFacts:
+    values = {name: getattr(facts, name) for name in NodeFacts.__dataclass_fields__}
+    return NodeFacts(**(values | changes))

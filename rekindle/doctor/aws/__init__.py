@@ -1,0 +1,1 @@
+"""Reading an AWS account and a cluster's documents for the checks. It only ever reads."""

@@ -1,0 +1,111 @@
+"""From the API's answers and an account's to the facts about protected Jobs. Only ever reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from rekindle.compat import from_iso
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.aws.cluster_state import read_document
+from rekindle.doctor.aws.gather import read_plan
+from rekindle.doctor.base.facts import Found, Missing, PlanFacts, Unread
+from rekindle.doctor.stack.runs import RunFacts, hard_failures
+from rekindle.protocol.mailbox import Beat, beat_key, manifest_prefix
+from rekindle.protocol.wire import MailboxError
+
+NEWEST: Final = 50  # checkpoints whose times are looked at
+LISTED: Final = 20  # Incidents, newest first, that GET /jobs/{id} lists at most
+_PAGES: Final = 20  # of a listing; a mailbox with more manifests than 20,000 is told by what was read
+
+
+def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = "") -> RunFacts | None:
+    """One Job as GET /jobs/{id} gives it. None where that is no Job of this service's."""
+    job_id, since = job.get("job_id"), _at(job.get("created_at"))
+    if not isinstance(job_id, str) or since is None:
+        return None
+    attempt, mailbox = str(job.get("current_attempt") or ""), str(job.get("mailbox") or "")
+    listed = job.get("incidents")
+    incidents = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return RunFacts(
+        job_id=job_id,
+        attempt=attempt,
+        since=since,
+        mailbox=mailbox,
+        policy=str(job.get("policy") or ""),
+        policy_problem=policy_problem,
+        gpus=_gpus(job),
+        beat=_beat(account, mailbox, attempt),
+        saves=_saves(account, mailbox),
+        failures=hard_failures(incidents),
+        counted_since=_at(incidents[-1].get("opened_at")) if len(incidents) >= LISTED else None,
+        plan=_plan(account, attempt) if job.get("orchestrator") == "training_job" else None,
+    )
+
+
+def bucket_of(mailbox: str) -> str | None:
+    """The bucket of an s3:// mailbox."""
+    return urlsplit(mailbox).netloc or None if mailbox.startswith("s3://") else None
+
+
+def _gpus(job: Mapping[str, Any]) -> int | None:
+    size = job.get("size")
+    told = size.get("gpus") if isinstance(size, dict) else None
+    gpus = told.get("known") if isinstance(told, dict) else None
+    return gpus if type(gpus) is int and gpus > 0 else None
+
+
+def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
+    """The training plan whose capacity the training job is on; None where it is on none."""
+    answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=training_job)
+    if isinstance(answer, Missing):
+        return None  # whether a Job runs at all is the service's to say
+    if isinstance(answer, Unread):
+        return answer
+    resources = answer.get("ResourceConfig")
+    arn = resources.get("TrainingPlanArn") if isinstance(resources, dict) else None
+    return read_plan(account, str(arn)) if arn else None
+
+
+def _beat(account: Account, mailbox: str, attempt: str) -> Found[Beat]:
+    bucket = bucket_of(mailbox)
+    if bucket is None:
+        return Unread("the mailbox is not in S3")
+    try:
+        key = beat_key(attempt)
+    except MailboxError as err:
+        return Unread(str(err))
+    prefix = urlsplit(mailbox).path.strip("/")
+    return read_document(account, bucket, f"{prefix}/{key}" if prefix else key, Beat)
+
+
+def _saves(account: Account, mailbox: str) -> Found[tuple[datetime, ...]]:
+    """Manifests are written last, one for each complete checkpoint: their times are when the run saved."""
+    bucket = bucket_of(mailbox)
+    if bucket is None:
+        return Unread("the mailbox is not in S3")
+    prefix = urlsplit(mailbox).path.strip("/")
+    below = f"{prefix}/{manifest_prefix()}" if prefix else manifest_prefix()
+    rows: list[Any] = []
+    token: dict[str, str] = {}
+    for _ in range(_PAGES):
+        answer = account.ask("s3", "list_objects_v2", Bucket=bucket, Prefix=below, **token)
+        if not isinstance(answer, dict):
+            return answer
+        rows += answer.get("Contents") or []
+        following = answer.get("NextContinuationToken")
+        if not following:
+            break
+        token = {"ContinuationToken": str(following)}
+    times = sorted(row["LastModified"] for row in rows if isinstance(row.get("LastModified"), datetime))
+    return tuple(times[-NEWEST:]) if times else Missing()
+
+
+def _at(text: object) -> datetime | None:
+    try:
+        at = from_iso(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return at if at is not None and at.tzinfo is not None else None

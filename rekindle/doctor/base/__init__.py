@@ -1,0 +1,1 @@
+"""Findings, facts and what all checks read. Pure."""

@@ -1,0 +1,101 @@
+"""What a check says. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.compat import StrEnum
+from rekindle.doctor.base.ids import Id
+
+MAX_PER_CHECK: Final = 200  # findings of one kind; a cluster has at most 100 groups, and a person reads none of more
+MAX_MESSAGE_CHARS: Final = 600  # a message is for a person; a hostile file may hold texts of megabytes
+
+
+class Severity(StrEnum):
+    """How much a finding weighs. Only an error makes the command fail."""
+
+    ERROR = "error"  # will not work, or not as it is written
+    WARNING = "warning"  # works, and will cost something when a fault comes
+    UNKNOWN = "unknown"  # could not be looked at: neither right nor wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that a check found. `path` is `<file>:<field>`, `<file>:<line>` or `<cluster>:<field>`."""
+
+    check: Id
+    severity: Severity
+    message: str
+    path: str
+
+    def to_json(self) -> dict[str, str]:
+        """The form that machines read."""
+        return {
+            "check": self.check.value,
+            "severity": self.severity.value,
+            "message": self.message,
+            "path": self.path,
+        }
+
+
+def error(check: Id, path: str, message: str) -> Finding:
+    """It will not work."""
+    return _finding(check, Severity.ERROR, path, message)
+
+
+def warning(check: Id, path: str, message: str) -> Finding:
+    """It works until something fails."""
+    return _finding(check, Severity.WARNING, path, message)
+
+
+def unknown(check: Id, path: str, message: str) -> Finding:
+    """It could not be looked at."""
+    return _finding(check, Severity.UNKNOWN, path, message)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors first, then warnings, then what is unknown; each said once, in the order of the checks, 200 of a kind."""
+    weight = {severity: index for index, severity in enumerate(Severity)}
+    told: list[Finding] = []
+    counted: Counter[tuple[Id, Severity]] = Counter()
+    for one in dict.fromkeys(findings):
+        counted[one.check, one.severity] += 1
+        if counted[one.check, one.severity] <= MAX_PER_CHECK:
+            told.append(one)
+    for (check, severity), count in counted.items():
+        if count > MAX_PER_CHECK:
+            more = f"and {count - MAX_PER_CHECK} more of this kind, which are not listed"
+            told.append(Finding(check=check, severity=severity, message=more, path="..."))
+    return sorted(told, key=lambda finding: weight[finding.severity])
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """True where the command must fail."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def quoted(text: object, limit: int = 80) -> str:
+    """A value from a file, short enough for a sentence."""
+    shown = str(text)
+    return f"'{shown if len(shown) <= limit else shown[: limit - 1] + '…'}'"
+
+
+def counted(count: float, what: str) -> str:
+    """So many of something that takes an s: "1 event", "3 events"."""
+    return f"{count:,.0f} {what}{'' if count == 1 else 's'}"
+
+
+def listed(items: Iterable[object], limit: int = 8) -> str:
+    """Some of many, for a sentence."""
+    every = [str(item) for item in items]
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more
+
+
+def _finding(check: Id, severity: Severity, path: str, message: str) -> Finding:
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = message[: MAX_MESSAGE_CHARS - 1] + "…"
+    return Finding(check=check, severity=severity, message=message, path=path)

@@ -1,0 +1,159 @@
+"""How the ranks of a script find each other. Pure.
+
+Source: torch.distributed.run: --nnodes 1, --node-rank 0, --rdzv-backend static, --master-addr 127.0.0.1, --master-port
+29500 where nothing is given; PET_<NAME> in the environment stands for an option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.doctor.base.findings import Finding, error, quoted, warning
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.batch.run import has_auto_resume
+from rekindle.doctor.batch.script import Batch
+from rekindle.doctor.batch.shell import LATER, Command, flags
+
+_TORCHRUN: Final = re.compile(r"(?:.*/)?torchrun")
+_MODULE: Final = ("torch.distributed.run", "torch.distributed.launch")
+_LOCALHOST: Final = re.compile(r"(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?|0\.0\.0\.0)(?::.*)?", re.IGNORECASE)
+_FIXED_HOST: Final = re.compile(
+    r"(?:\d{1,3}(?:\.\d{1,3}){3}|ip-\d+-\d+-\d+-\d+[\w.-]*|[A-Za-z][\w-]*(?:\.[\w-]+)+)(?::.*)?"
+)
+_ADDRESS_NAMES: Final = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "MAIN_PROCESS_IP")
+_ADDRESS_FLAGS: Final = ("master_addr", "rdzv_endpoint", "main_process_ip")
+# In the batch shell, which runs on the first node, these are 0; each task has its own. Source: sbatch(1), srun(1).
+_OWN_RANK: Final = re.compile(r"\$\{?SLURM_(?:NODEID|PROCID)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """One torchrun: its options until the program begins. `is_whole` False: a variable hides some of them."""
+
+    line: int
+    options: dict[str, str]
+    is_whole: bool
+    is_step: bool  # srun's own words: the batch shell works them out
+
+
+def rendezvous_findings(batch: Batch) -> Iterator[Finding]:
+    """Everything about addresses, ports and lists of nodes."""
+    launches = [launch for command in batch.shell.commands if (launch := _launch(batch, command)) is not None]
+    yield from _addresses(batch, launches)
+    if batch.nodes is not None and batch.nodes > 1:
+        for launch in launches:
+            yield from _torchrun(batch, launch)
+    yield from _port(batch, launches)
+    yield from _nodelist(batch)
+
+
+def _launch(batch: Batch, command: Command) -> _Launch | None:
+    if command.is_inner or command.program in ("echo", "printf"):
+        return None
+    words = batch.words(command)
+    start = next((i for i, word in enumerate(words) if _TORCHRUN.fullmatch(word) or word in _MODULE), None)
+    if start is None:
+        return None
+    options: list[str] = []
+    is_whole = True
+    for word in words[start + 1 :]:
+        if re.search(r"\.py$|\.py['\"]?$", word) or word in ("-m", "--module", "--no_python", "--no-python"):
+            break
+        if re.fullmatch(r"\$\{?[A-Za-z_]\w*(?:\[[@*]\])?\}?", word) and (not options or "=" in options[-1]):
+            is_whole = False
+        options.append(word)
+    found = {name: value or "" for name, value in flags(options)}
+    return _Launch(command.line, found, is_whole, command.program == "srun")
+
+
+def _addresses(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
+    named = [
+        (name, value, batch.shell.lines[name]) for name in _ADDRESS_NAMES for value in batch.shell.values.get(name, [])
+    ]
+    for command in batch.shell.commands:
+        if command.is_inner or command.program in ("echo", "printf"):
+            continue
+        named += [
+            (f"--{name}", value, command.line)
+            for name, value in flags(batch.words(command))
+            if name in _ADDRESS_FLAGS and value
+        ]
+    many = (batch.nodes or 0) > 1
+    spans = batch.nodes is None and any("SLURM_" in launch.options.get("nnodes", "") for launch in launches)
+    for name, value, line in dict.fromkeys(named):
+        if batch.nodes == 1:
+            continue
+        if _LOCALHOST.fullmatch(value) and (many or spans):
+            say = error if many else warning
+            on = f"{batch.nodes} nodes" if many else "several nodes"
+            message = f"{name} {quoted(value)} is each node itself: on {on} the ranks never meet"
+            yield say(Id.BATCH_RENDEZVOUS, batch.at(line), message)
+        elif _FIXED_HOST.fullmatch(value) and not _LOCALHOST.fullmatch(value) and many:
+            message = f"{name} {quoted(value)} is one fixed host: the job waits for it wherever it runs next"
+            yield warning(Id.BATCH_RENDEZVOUS, batch.at(line), message)
+
+
+def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
+    given, at = launch.options, batch.at(launch.line)
+    environment = any(name.startswith("PET_") for name in batch.shell.values)
+    if "standalone" in given:
+        yield error(Id.BATCH_RENDEZVOUS, at, f"--standalone is for one node; on {batch.nodes} each trains alone")
+        return
+    nnodes = given.get("nnodes")
+    if nnodes == "1" or (nnodes is None and launch.is_whole and not environment):
+        said = "--nnodes=1" if nnodes else "torchrun without --nnodes"
+        yield error(Id.BATCH_RENDEZVOUS, at, f"{said}: on {batch.nodes} nodes each trains alone")
+        return
+    if not launch.is_whole or environment:
+        return
+    rank = given.get("node_rank")
+    if rank is not None and launch.is_step and _OWN_RANK.search(rank):
+        message = f"--node_rank {quoted(rank)} is worked out by the batch shell, where it is 0 for every node"
+        yield error(
+            Id.BATCH_RENDEZVOUS, at, f"{message}; use --rdzv_backend=c10d, or quote it for the task's own shell"
+        )
+    elif "rdzv_endpoint" not in given and "master_addr" not in given:
+        yield error(
+            Id.BATCH_RENDEZVOUS, at, "torchrun without --rdzv_endpoint or --master_addr: every node waits at itself"
+        )
+    elif given.get("rdzv_backend", "static") == "static" and rank is None:
+        yield error(
+            Id.BATCH_RENDEZVOUS,
+            at,
+            "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first",
+        )
+
+
+def _port(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
+    if batch.option("exclusive") is not None:
+        return
+    values = [(value, batch.shell.lines["MASTER_PORT"]) for value in batch.shell.values.get("MASTER_PORT", [])]
+    for launch in launches:
+        endpoint = launch.options.get("rdzv_endpoint", "")
+        values += [
+            (value, launch.line) for value in (launch.options.get("master_port", ""), endpoint.rpartition(":")[2])
+        ]
+    for value, line in dict.fromkeys(values):
+        if value.isascii() and value.isdigit():
+            message = f"port {value[:8]} is fixed, and without --exclusive another job on the node may have it"
+            yield warning(Id.BATCH_PORT, batch.at(line), message)
+            return
+
+
+def _nodelist(batch: Batch) -> Iterator[Finding]:
+    if not has_auto_resume(batch):
+        return
+    texts = [(command.line, word) for command in batch.shell.commands for word in command.words]
+    texts += [(batch.shell.lines[name], value) for name, values in batch.shell.values.items() for value in values]
+    for line, text in texts:
+        if re.search(r"SLURM_(?:JOB_)?NODELIST", text.replace(LATER, "$")):
+            yield warning(
+                Id.BATCH_NODELIST,
+                batch.at(line),
+                "SLURM_JOB_NODELIST is that of the start: after an auto-resume it is stale; ask `scontrol show "
+                "job $SLURM_JOB_ID`",
+            )
+            return

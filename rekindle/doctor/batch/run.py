@@ -1,0 +1,248 @@
+"""How a batch script runs its step: auto-resume, signals, checkpoints, exit codes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.batch.options import AUTO_RESUME
+from rekindle.doctor.batch.script import Batch
+from rekindle.doctor.batch.shell import LATER, MAX_NAME, Command, flags
+
+HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only; aws-facts §4.2
+_SIGNALS: Final = re.compile(r"(?:SIG)?(?:USR1|USR2|TERM|INT|HUP)|10|12|15|2|1", re.IGNORECASE)
+_LAUNCHERS: Final = re.compile(
+    r"torchrun|torch\.distributed|accelerate|deepspeed|composer|python\d?(?:\.\d+)?|mpirun|mpiexec"
+)
+_OTHER_SCRIPT: Final = re.compile(r"\S+\.(?:sh|bash|py|sbatch)")
+_SHELL_SCRIPT: Final = re.compile(r"\S+\.(?:sh|bash|sbatch)")
+_CONFIG: Final = re.compile(r"\S+\.(?:ya?ml|json|toml|cfg|ini|gin)")
+_CHECKPOINT: Final = re.compile(
+    r"(?:.*[._])?(?:checkpoints?|ckpts?|chkpt|save|saves|resume|load)(?:[._].*)?|.*(?:checkpoint|ckpt)[a-z]*"
+    r"|(?:.*[._])?(?:output|out|save|results?|exp)_?(?:dir|path|folder|directory)|default_root_dir"
+)
+_NOT_A_PLACE: Final = re.compile(r"(?:true|false|yes|no|none|null|latest|auto|\d[\d.e+-]*)?", re.IGNORECASE)
+_SHARED: Final = re.compile(
+    r"s3://|gs://|/(?:fsx|efs|lustre|shared|nfs|gpfs|home|mnt/(?:fsx|efs|lustre|shared))(?:/|$)"
+)
+# Lost with the node. Source: aws-facts §3.3 (replace destroys root, /opt/sagemaker and local NVMe).
+_LOCAL: Final = re.compile(
+    r"/(?:tmp|var/tmp|dev/shm|run|scratch|local\w*|nvme\w*|opt/sagemaker|opt/dlami/nvme|mnt/(?:nvme|local|scratch)\w*|root)(?:/|$)"
+)
+
+
+def has_auto_resume(batch: Batch) -> bool:
+    """True if some step may run with --auto-resume=1."""
+    return any(_resumes(batch, step) for step in batch.steps)
+
+
+def run_findings(batch: Batch) -> Iterator[Finding]:
+    """Everything about the steps."""
+    if not batch.steps:
+        yield from _no_step(batch)
+    else:
+        yield from _auto_resume(batch)
+        yield from _steps(batch)
+        yield from _exits(batch)
+    yield from _signals(batch)
+    yield from _checkpoints(batch)
+
+
+def _resumes(batch: Batch, step: Command) -> bool:
+    for word in batch.words(step):
+        name, equals, value = word.partition("=")
+        if name == f"--{AUTO_RESUME}":
+            return not equals or value != "0"
+    return False
+
+
+def _no_step(batch: Batch) -> Iterator[Finding]:
+    others = [one for one in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in one.words[:3])]
+    launched = [one for one in batch.shell.commands if _LAUNCHERS.fullmatch(one.program)]
+    if others and not launched:
+        said = f"no srun here; what {quoted(others[0].program)} does was not looked at"
+        yield unknown(Id.BATCH_STEPS, batch.at(others[0].line), said)
+    else:
+        where = batch.at(launched[0].line) if launched else batch.label
+        yield warning(
+            Id.BATCH_STEPS,
+            where,
+            "no srun: without a step there is nothing that auto-resume could run again or a signal reach",
+        )
+
+
+def _auto_resume(batch: Batch) -> Iterator[Finding]:
+    if not has_auto_resume(batch):
+        if batch.option(AUTO_RESUME) is None:
+            yield warning(
+                Id.BATCH_AUTO_RESUME,
+                batch.at(batch.steps[-1].line),
+                "srun without --auto-resume=1: HyperPod does not run the step again after a bad node, only "
+                "Rekindle does",
+            )
+        return
+    asks = any(HYPERPOD_MARK in word for command in batch.shell.commands for word in command.words)
+    if not asks:
+        yield warning(
+            Id.BATCH_AUTO_RESUME_PORTABLE,
+            batch.at(next(step.line for step in batch.steps if _resumes(batch, step))),
+            f"--auto-resume is given without asking whether {HYPERPOD_MARK} exists: outside HyperPod srun refuses it",
+        )
+
+
+def _steps(batch: Batch) -> Iterator[Finding]:
+    if len(batch.steps) > 1 and has_auto_resume(batch):
+        lines = listed(step.line for step in batch.steps)
+        yield warning(
+            Id.BATCH_STEPS,
+            batch.at(batch.steps[1].line),
+            f"{len(batch.steps)} sruns (lines {lines}): auto-resume runs one step again, not what stood before it",
+        )
+
+
+def _signals(batch: Batch) -> Iterator[Finding]:
+    traps = [one for one in batch.shell.commands if one.program == "trap" and _trapped(one)]
+    option = batch.option("signal")
+    to_shell = (
+        option is not None and re.match(r"R?B", (option.value or "").partition(":")[0]) and ":" in (option.value or "")
+    )
+    comment = batch.comment
+    told = comment is not None and bool(comment.signal or comment.mailbox)
+    monitored = any("rekindle" in word.lower() for command in batch.shell.commands for word in command.words)
+    monitored = monitored or any(name.startswith("REKINDLE_") for name in batch.shell.values)
+    if option is not None and to_shell and not traps:
+        yield error(
+            Id.BATCH_SIGNAL,
+            batch.at(option.line),
+            f"--signal={option.value} goes to the batch shell alone, which has no trap for it: the shell dies, "
+            "the job ends",
+        )
+    elif comment is not None and comment.signal_batch and not traps:
+        given = batch.option("comment")
+        yield error(
+            Id.BATCH_SIGNAL,
+            batch.at(given.line if given is not None else None),
+            "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
+        )
+    elif not (traps or option is not None or told or monitored):
+        yield warning(
+            Id.BATCH_SIGNAL,
+            batch.label,
+            "no trap, no --signal, no Rekindle monitor: nobody can ask the run for a checkpoint before its "
+            "node is taken; "
+            "if the program itself traps a signal, say so with --comment=rekindle,signal=USR1",
+        )
+    foreground = [step for step in batch.steps if step.end != "&"]
+    if traps and foreground:
+        yield warning(
+            Id.BATCH_TRAP,
+            batch.at(foreground[-1].line),
+            "bash runs a trap only when the command in the foreground has ended: start srun with & and `wait` for it",
+        )
+    background = [one for one in batch.shell.commands if one.end == "&" and not one.is_inner]
+    waits = any(one.program == "wait" for one in batch.shell.commands)
+    if not waits:
+        for step in (one for one in background if one.program == "srun"):
+            yield error(
+                Id.BATCH_WAIT,
+                batch.at(step.line),
+                "srun runs in the background and nothing waits for it: the script ends, and the job with it",
+            )
+
+
+def _trapped(command: Command) -> bool:
+    return len(command.words) > 2 and any(_SIGNALS.fullmatch(word) for word in command.words[2:])
+
+
+def _exits(batch: Batch) -> Iterator[Finding]:
+    settings = [word for one in batch.shell.commands if one.program == "set" for word in one.words[1:]]
+    shebang = batch.lines[0].split() if batch.lines else []
+    short = [word for word in [*settings, *shebang[1:]] if re.fullmatch(r"-[A-Za-z]+", word)]
+    stops = any("e" in word for word in short) or "errexit" in settings
+    fails_in_pipe = "pipefail" in settings
+    last = batch.shell.commands[-1]
+    for step in batch.steps:
+        if step.end == "|" and not fails_in_pipe:
+            message = "srun's exit code is lost in the pipe (no `set -o pipefail`): a failed run looks complete"
+            yield warning(Id.BATCH_EXIT_CODE, batch.at(step.line), message)
+        if step.end == "||":
+            message = "`srun … ||` hides the step's exit code: a failed run may look complete"
+            yield warning(Id.BATCH_EXIT_CODE, batch.at(step.line), message)
+    ends_well = last.program in ("srun", "exit", "wait")
+    if not stops and not (ends_well and batch.steps[0] is batch.shell.commands[0]):
+        yield warning(
+            Id.BATCH_EXIT_CODE,
+            batch.label,
+            "no `set -e`: a step of the preparation may fail, and the run starts all the same",
+        )
+    many = batch.nodes != 1 or batch.option("ntasks") is not None or batch.option("ntasks-per-node") is not None
+    kills = "SLURM_KILL_BAD_EXIT" in batch.shell.values
+    for step in batch.steps:
+        words = batch.words(step)
+        if many and not kills and not any(re.fullmatch(r"-\w*K1?|--kill-on-bad-exit(?:=1)?", word) for word in words):
+            yield warning(
+                Id.BATCH_BAD_EXIT,
+                batch.at(step.line),
+                "srun without --kill-on-bad-exit=1: when one task dies, the others wait for it until a time-out",
+            )
+
+
+def _checkpoints(batch: Batch) -> Iterator[Finding]:
+    places = dict.fromkeys(_places(batch))
+    comment, option = batch.comment, batch.option("comment")
+    if comment is not None and option is not None:
+        told = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
+        places |= {
+            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in told if value
+        }
+    if any(_SHARED.match(value) for _, value, _ in places):
+        return
+    local = [(name, value, line) for name, value, line in places if _LOCAL.match(value)]
+    for name, value, line in local[:3]:
+        message = f"{name} {quoted(value)} lies on the node itself: it is gone when the node is replaced; use FSx or S3"
+        yield error(Id.BATCH_CHECKPOINT, batch.at(line), message)
+    if local:
+        return
+    vague = [(name, value, line) for name, value, line in places]
+    if vague:
+        name, value, line = vague[0]
+        message = f"{name} {quoted(value)}: whether that is shared storage cannot be told from the script"
+        yield unknown(Id.BATCH_CHECKPOINT, batch.at(line), message)
+        return
+    runs = [one for one in batch.shell.commands if one.program == "srun" or _LAUNCHERS.fullmatch(one.program)]
+    words = [word for one in runs for word in batch.words(one)]
+    called = [one.program for one in batch.shell.commands if _SHELL_SCRIPT.fullmatch(one.program)]
+    config = next(
+        (word for word in [*words, *called] if _CONFIG.fullmatch(word) or _SHELL_SCRIPT.fullmatch(word)), None
+    )
+    if config is not None:
+        said = f"no checkpoint path here; {quoted(config)} may name one and was not looked at"
+        yield unknown(Id.BATCH_CHECKPOINT, batch.label, said)
+    else:
+        message = "no checkpoint path on shared storage (FSx, S3) is named: after a failure the run begins at step 0"
+        yield warning(Id.BATCH_CHECKPOINT, batch.label, message)
+
+
+def _places(batch: Batch) -> Iterator[tuple[str, str, int]]:
+    """Options and variables that name a place for checkpoints, with the place."""
+    for command in batch.shell.commands:
+        if command.is_inner or command.program in ("trap", "echo", "printf", "[", "[[", "test"):
+            continue
+        for name, value in flags(word.replace(LATER, "$") for word in batch.words(command)):
+            if _CHECKPOINT.fullmatch(name) and value and _looks_like_place(value):
+                yield name, value, command.line
+    for name, values in batch.shell.values.items():
+        if len(name) <= MAX_NAME and _CHECKPOINT.fullmatch(name.lower()):
+            for value in values:
+                full = " ".join(batch.shell.expanded([value]))
+                if _looks_like_place(full):
+                    yield name, full, batch.shell.lines[name]
+
+
+def _looks_like_place(value: str) -> bool:
+    if _NOT_A_PLACE.fullmatch(value):
+        return False
+    return "/" in value or value.startswith((".", "$"))

@@ -1,0 +1,1 @@
+"""Checks of a CreateCluster request and of a live cluster."""

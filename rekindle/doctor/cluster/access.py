@@ -1,0 +1,120 @@
+"""The execution role: it exists, SageMaker may assume it, and it may do what a node needs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rekindle.doctor.base.facts import AccountFacts, Missing, RoleFacts, Unread
+from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.subject import Subject
+
+SERVICE: Final = "sagemaker.amazonaws.com"
+MANAGED_POLICY: Final = "AmazonSageMakerClusterInstanceRolePolicy"
+# What a node with a VPC of its own needs beyond the managed policy. Source: SageMaker developer guide,
+# sagemaker-hyperpod-prerequisites-iam, "IAM role for SageMaker HyperPod".
+_VPC_ACTIONS: Final = (
+    "ec2:CreateNetworkInterface",
+    "ec2:CreateNetworkInterfacePermission",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DeleteNetworkInterfacePermission",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeVpcs",
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DetachNetworkInterface",
+)
+_LOG_ACTIONS: Final = ("logs:CreateLogStream", "logs:PutLogEvents")
+
+
+def role_uses(subject: Subject) -> dict[str, tuple[str, tuple[str, ...], bool]]:
+    """By role: where it is named first, the script folders that its nodes read, and whether they have a VPC."""
+    found: dict[str, tuple[str, tuple[str, ...], bool]] = {}
+    for group in subject.groups:
+        if group.role is None:
+            continue
+        at, folders, has_vpc = found.get(group.role, (subject.path(f"{group.at}.ExecutionRole"), (), False))
+        if group.source_uri is not None and group.source_uri not in folders:
+            folders = (*folders, group.source_uri)
+        found[group.role] = (at, folders, has_vpc or bool(subject.subnets_of(group)))
+    return found
+
+
+def needed_actions(role: str, folders: tuple[str, ...], *, has_vpc: bool) -> list[tuple[tuple[str, ...], str]]:
+    """Actions with the resource that each is needed on."""
+    partition = role.split(":")[1] if role.count(":") > 1 else "aws"
+    needed: list[tuple[tuple[str, ...], str]] = []
+    for folder in folders:
+        bucket, _, prefix = folder.partition("://")[2].partition("/")
+        inside = f"{prefix.rstrip('/')}/*" if prefix.strip("/") else "*"
+        if bucket:
+            needed.append((("s3:ListBucket",), f"arn:{partition}:s3:::{bucket}"))
+            needed.append((("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{inside}"))
+    account = role.split(":")[4] if role.count(":") > 4 else "*"
+    needed.append((_LOG_ACTIONS, f"arn:{partition}:logs:*:{account}:log-group:/aws/sagemaker/Clusters/*"))
+    if has_vpc:
+        needed.append((_VPC_ACTIONS, "*"))
+    return needed
+
+
+def role_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
+    """Every execution role that a group names."""
+    for role, (where, _, _) in role_uses(subject).items():
+        match facts.roles.get(role, Unread("not asked")):
+            case Missing():
+                yield error(Id.ROLE_EXISTS, where, f"{quoted(role)} does not exist")
+            case Unread(why):
+                yield unknown(Id.ROLE_EXISTS, where, f"the role was not looked at: {why}")
+            case RoleFacts() as found:
+                yield from _role(found, where)
+
+
+def _role(role: RoleFacts, where: str) -> Iterator[Finding]:
+    if not is_trusted(role.trust, SERVICE):
+        yield error(Id.ROLE_TRUST, where, f"{role.name} does not let {SERVICE} assume it (sts:AssumeRole)")
+    if not isinstance(role.denied, Unread):
+        if role.denied:
+            yield error(Id.ROLE_ACTIONS, where, f"{role.name} lacks {listed(role.denied, 12)}")
+        return
+    if isinstance(role.attached, Unread):
+        why = role.denied.why if role.denied.why == role.attached.why else f"{role.denied.why}; {role.attached.why}"
+        yield unknown(Id.ROLE_ACTIONS, where, f"what {role.name} may do was not looked at: {why}")
+    elif MANAGED_POLICY in role.attached:
+        yield unknown(
+            Id.ROLE_ACTIONS,
+            where,
+            f"{role.name} has {MANAGED_POLICY}; whether it may also make network interfaces was not looked at: "
+            f"{role.denied.why}",
+        )
+    else:
+        yield unknown(
+            Id.ROLE_ACTIONS,
+            where,
+            f"{role.name} does not have {MANAGED_POLICY}; whether its own policies are enough was not looked at: "
+            f"{role.denied.why}",
+        )
+
+
+def is_trusted(policy: Mapping[str, Any], service: str) -> bool:
+    """True if a statement lets the service assume the role. Conditions are not judged; a Deny of it wins."""
+    statements = policy.get("Statement")
+    rows = [one for one in (statements if isinstance(statements, list) else [statements]) if isinstance(one, dict)]
+    about = [
+        one for one in rows if _names(one.get("Action"), "sts:assumerole") and _serves(one.get("Principal"), service)
+    ]
+    if any(one.get("Effect") == "Deny" and not one.get("Condition") for one in about):
+        return False
+    return any(one.get("Effect") == "Allow" for one in about)
+
+
+def _names(value: object, action: str) -> bool:
+    every = value if isinstance(value, list) else [value]
+    return any(isinstance(one, str) and one.lower() in (action, "sts:*", "*") for one in every)
+
+
+def _serves(principal: object, service: str) -> bool:
+    value = principal.get("Service") if isinstance(principal, dict) else principal
+    every = value if isinstance(value, list) else [value]
+    return any(one in (service, "*") for one in every)

@@ -1,0 +1,139 @@
+"""Training plans and quotas. Pure: `now` is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from rekindle.compat import UTC
+from rekindle.doctor.base.facts import AccountFacts, Missing, PlanFacts, SubnetFacts, TypeFacts, Unread
+from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.subject import Subject
+
+# HyperPod's instances are terminated from one hour before the plan's end (11:30 UTC). Source: aws-facts §10.
+HYPERPOD_LEAD: Final = timedelta(hours=1)
+SOON: Final = timedelta(days=2)  # of a run that is to last for days; a replacement alone takes half an hour
+TARGET: Final = "hyperpod-cluster"  # botocore, SageMakerResourceName
+INTERFACES_CODE: Final = "L-DF5E4CA3"  # Service Quotas, vpc; aws-facts §9.4
+INTERFACES_QUOTA: Final = "Network interfaces per Region"
+QUOTA_NAME: Final = "{} for cluster usage"  # how Service Quotas names HyperPod's quota of an instance type
+
+
+def plan_findings(
+    subject: Subject, facts: AccountFacts, *, now: datetime, run_time: timedelta | None = None
+) -> Iterator[Finding]:
+    """Every training plan. `run_time` is the time limit of the batch script that was given, None without one."""
+    for group in subject.groups:
+        if group.plan is None:
+            continue
+        where = subject.path(f"{group.at}.TrainingPlanArn")
+        match facts.plans.get(group.plan, Unread("not asked")):
+            case Missing():
+                yield error(Id.PLAN_STATUS, where, f"{quoted(group.plan)} does not exist")
+            case Unread(why):
+                yield unknown(Id.PLAN_STATUS, where, f"the training plan was not looked at: {why}")
+            case PlanFacts() as plan:
+                yield from _status(plan, where, now)
+                yield from _end(plan, where, now, run_time)
+                yield from _gaps(plan, where)
+                yield from _size(plan, where, group.to_start, group.types)
+                subnets = (facts.subnets.get(one) for one in subject.subnets_of(group))
+                yield from _zone(plan, where, [one for one in subnets if isinstance(one, SubnetFacts)])
+
+
+def _status(plan: PlanFacts, where: str, now: datetime) -> Iterator[Finding]:
+    match plan.status:
+        case "Active":
+            pass
+        case "Scheduled":
+            starts = f" (from {shown(plan.starts_at)})" if plan.starts_at and plan.starts_at > now else ""
+            yield warning(Id.PLAN_STATUS, where, f"the plan is Scheduled{starts}: it has no capacity now")
+        case "Pending":
+            yield warning(Id.PLAN_STATUS, where, "the plan is Pending: it has no capacity yet")
+        case other:
+            yield error(Id.PLAN_STATUS, where, f"the plan is {other}: it has no capacity")
+
+
+def _end(plan: PlanFacts, where: str, now: datetime, run_time: timedelta | None) -> Iterator[Finding]:
+    if plan.ends_at is None:
+        yield unknown(Id.PLAN_END, where, "the plan says no end")
+        return
+    last = plan.ends_at - HYPERPOD_LEAD
+    ends = f"the plan ends at {shown(plan.ends_at)}; HyperPod takes its nodes from {shown(last)} on"
+    if last <= now:
+        yield error(Id.PLAN_END, where, f"{ends}, which is past")
+    elif run_time is not None and now + run_time > last:
+        yield warning(Id.PLAN_END, where, f"{ends}, before a run with the script's time limit would end")
+    elif last - now < SOON:
+        yield warning(Id.PLAN_END, where, ends)
+
+
+def _gaps(plan: PlanFacts, where: str) -> Iterator[Finding]:
+    """A plan may rest between two reservations: Active, Scheduled, Active. Source: aws-facts §10."""
+    spans = sorted((one.starts_at, one.ends_at) for one in plan.reservations if one.starts_at and one.ends_at)
+    for (_, ends), (starts, _) in pairwise(spans):
+        if starts > ends:
+            yield warning(Id.PLAN_STATUS, where, f"the plan has no capacity from {shown(ends)} to {shown(starts)}")
+
+
+def _size(plan: PlanFacts, where: str, to_start: int | None, types: tuple[str, ...]) -> Iterator[Finding]:
+    if plan.targets and TARGET not in plan.targets:
+        yield error(Id.PLAN_SIZE, where, f"the plan is for {listed(plan.targets)}, not for {TARGET}")
+    reserved = {one.instance_type for one in plan.reservations if one.instance_type}
+    if reserved and types and not reserved & set(types):
+        yield error(
+            Id.PLAN_SIZE, where, f"the plan reserves {listed(sorted(reserved))}, the group wants {listed(types)}"
+        )
+    if plan.available is None:
+        yield unknown(Id.PLAN_SIZE, where, "how many of the plan's instances are free is not said")
+    elif to_start and plan.available < to_start:
+        message = f"free instances of the plan: {plan.available}; needed to start: {to_start}"
+        yield error(Id.PLAN_SIZE, where, message)
+    if plan.spare == 0:
+        yield warning(Id.PLAN_SIZE, where, "the plan has no spare instance: a replacement waits until one is mended")
+
+
+def _zone(plan: PlanFacts, where: str, subnets: list[SubnetFacts]) -> Iterator[Finding]:
+    reserved = {one.zone_id or one.zone for one in plan.reservations} - {""}
+    if not subnets or not reserved:
+        return
+    if not any(one.zone_id in reserved or one.zone in reserved for one in subnets):
+        has = listed(sorted({f"{one.zone_id} ({one.id})" for one in subnets}))
+        yield error(
+            Id.PLAN_ZONE, where, f"the plan's capacity is in {listed(sorted(reserved))}, the subnets are in {has}"
+        )
+
+
+def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
+    """Instances on demand against the account's quota for clusters; a training plan is outside it."""
+    wanted: dict[str, tuple[int, str]] = {}
+    for group in subject.groups:
+        if group.plan is None and group.to_start and len(group.types) == 1:
+            count, where = wanted.get(group.types[0], (0, subject.path(f"{group.at}.InstanceCount")))
+            wanted[group.types[0]] = (count + group.to_start, where)
+    if isinstance(facts.quotas, Unread):
+        if wanted:
+            yield unknown(Id.QUOTA, subject.path("InstanceGroups"), f"quotas were not looked at: {facts.quotas.why}")
+        return
+    for name, (count, where) in wanted.items():
+        quota = facts.quotas.get(QUOTA_NAME.format(name))
+        if quota is None:
+            yield unknown(Id.QUOTA, where, f"Service Quotas names no quota '{QUOTA_NAME.format(name)}'")
+        elif quota < count:
+            yield error(Id.QUOTA, where, f"{count} × {name} are to be started; the quota for clusters is {quota:g}")
+    cards = [
+        (facts.types.get(name), group.to_start or 0) for group in subject.groups for name in group.types[:1]
+    ]  # one interface per network card and instance
+    needed = sum((one.cards or 0) * count for one, count in cards if isinstance(one, TypeFacts))
+    limit = facts.quotas.get(INTERFACES_QUOTA)
+    if limit is not None and needed > limit:
+        where = subject.path("InstanceGroups")
+        yield error(Id.QUOTA, where, f"{needed} network interfaces are needed; '{INTERFACES_QUOTA}' is {limit:g}")
+
+
+def shown(moment: datetime | None) -> str:
+    """A moment in a sentence."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if moment is not None else "?"

@@ -1,0 +1,220 @@
+"""provisioning_parameters.json: its own form, and what it must share with the request. Pure.
+
+Source: SageMaker developer guide, sagemaker-hyperpod-ref (aws-facts §9.2). AWS's validator demands the two FSx members,
+which the guide does not, and accepts any type for the lists.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.subject import Kind, Mount, Storage, Subject
+
+VERSION: Final = "1.0.0"  # the only one documented
+_TEXTS: Final = ("version", "workload_manager", "controller_group")
+_OPTIONAL: Final = ("login_group", "fsx_dns_name", "fsx_mountname", "fsx_openzfs_dns_name")
+# Read by newer base lifecycle scripts for several controllers; its form is theirs, not HyperPod's.
+_FREE: Final = ("slurm_configurations",)
+_DNS: Final = re.compile(r"(?:fs|fc)i?-[0-9a-f]{8,}\.\S{4,253}")  # botocore, FSxLustreConfig.DnsName
+_MOUNT: Final = re.compile(r"[A-Za-z0-9_-]{1,8}")  # botocore, MountName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioning:
+    """What the file says, as far as it has the right types. `workers` are (name, partition, where)."""
+
+    label: str
+    controller: str | None = None
+    login: str | None = None
+    workers: tuple[tuple[str, str | None, str], ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+    def groups(self) -> list[tuple[str, str]]:
+        """Every group that is named, with where."""
+        named = [(self.controller, "controller_group"), (self.login, "login_group")]
+        return [(name, at) for name, at in named if name] + [(name, at) for name, _, at in self.workers]
+
+
+def provisioning_findings(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
+    """What is wrong with the file by itself."""
+
+    def wrong(at: str, message: str) -> Finding:
+        return error(Id.PROVISIONING_SHAPE, f"{label}:{at}", message)
+
+    known = (*_TEXTS, "worker_groups", *_OPTIONAL, *_FREE)
+    for name in (*_TEXTS, "worker_groups"):
+        if name not in wire:
+            yield wrong(name, "is required and missing")
+    for name in (*_TEXTS, *_OPTIONAL):
+        value = wire.get(name, "set")
+        if not isinstance(value, str):
+            yield wrong(name, "must be a text")
+        elif not value and name not in _OPTIONAL:
+            yield wrong(name, "must not be empty")
+    for name in wire:
+        if name not in known:
+            near = difflib.get_close_matches(name[:64], known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield warning(Id.PROVISIONING_SHAPE, f"{label}:{name[:80]}", f"is not known and is not read{hint}")
+    if isinstance(wire.get("version"), str) and wire["version"] not in ("", VERSION):
+        yield warning(Id.PROVISIONING_SHAPE, f"{label}:version", f"{quoted(wire['version'])} is not {VERSION}")
+    if isinstance(wire.get("workload_manager"), str) and wire["workload_manager"] not in ("", "slurm"):
+        yield wrong("workload_manager", f"{quoted(wire['workload_manager'])} must be 'slurm'")
+    yield from _worker_shapes(wire.get("worker_groups", []), label)
+    yield from _fsx_shapes(wire, label)
+
+
+def _worker_shapes(value: object, label: str) -> Iterator[Finding]:
+    at = f"{label}:worker_groups"
+    if not isinstance(value, list):
+        yield error(Id.PROVISIONING_SHAPE, at, "must be a list")
+        return
+    for index, one in enumerate(value):
+        if not isinstance(one, dict):
+            yield error(Id.PROVISIONING_SHAPE, f"{at}[{index}]", "must be an object")
+            continue
+        for name in ("instance_group_name", "partition_name"):
+            if not isinstance(one.get(name), str) or not one[name]:
+                problem = "must be a text of at least one character" if name in one else "is required and missing"
+                yield error(Id.PROVISIONING_SHAPE, f"{at}[{index}].{name}", problem)
+
+
+def _fsx_shapes(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
+    dns, mount = wire.get("fsx_dns_name"), wire.get("fsx_mountname")
+    if bool(dns) != bool(mount):
+        missing = "fsx_mountname" if dns else "fsx_dns_name"
+        where = f"{label}:{missing}"
+        yield error(Id.PROVISIONING_FSX, where, "is missing: FSx for Lustre needs its DNS name and its mount name")
+    for name in ("fsx_dns_name", "fsx_openzfs_dns_name"):
+        value = wire.get(name)
+        if isinstance(value, str) and value and (len(value) > 275 or _DNS.fullmatch(value) is None):
+            where = f"{label}:{name}"
+            yield error(Id.PROVISIONING_FSX, where, f"{quoted(value)} is no DNS name of a file system (fs-….fsx.…)")
+    if isinstance(mount, str) and mount and _MOUNT.fullmatch(mount) is None:
+        yield error(
+            Id.PROVISIONING_FSX,
+            f"{label}:fsx_mountname",
+            f"{quoted(mount)} is no mount name: 1 to 8 of A-Z a-z 0-9 _ -",
+        )
+
+
+def from_wire(wire: Mapping[str, Any], label: str) -> Provisioning:
+    """The file's content, leniently: what is wrong has been said."""
+
+    def text(name: str) -> str | None:
+        value = wire.get(name)
+        return value if isinstance(value, str) and value else None
+
+    workers = wire.get("worker_groups")
+    found = []
+    for index, one in enumerate(workers if isinstance(workers, list) else []):
+        if isinstance(one, dict) and isinstance(one.get("instance_group_name"), str):
+            partition = one.get("partition_name")
+            at = f"worker_groups[{index}].instance_group_name"
+            found.append((one["instance_group_name"], partition if isinstance(partition, str) else None, at))
+    lustre, openzfs = text("fsx_dns_name"), text("fsx_openzfs_dns_name")
+    mounts = []
+    if lustre:
+        mounts.append(Mount(storage=Storage.LUSTRE, dns=lustre, at="fsx_dns_name", mount_name=text("fsx_mountname")))
+    if openzfs:
+        mounts.append(Mount(storage=Storage.OPENZFS, dns=openzfs, at="fsx_openzfs_dns_name"))
+    return Provisioning(
+        label=label,
+        controller=text("controller_group"),
+        login=text("login_group"),
+        workers=tuple(found),
+        mounts=tuple(mounts),
+    )
+
+
+def pair_findings(provisioning: Provisioning, subject: Subject | None) -> Iterator[Finding]:
+    """What the file and the request say about each other; `subject` None: no request was given, or none to be read."""
+    label = provisioning.label
+    yield from _named_twice(provisioning)
+    if subject is None:
+        yield unknown(
+            Id.PROVISIONING_GROUPS, label, "no request was read (--config), so its group names are not compared"
+        )
+        return
+    if subject.kind is Kind.EKS:
+        yield error(Id.PROVISIONING_MODE, label, "is for clusters on Slurm; this one is orchestrated by EKS")
+        return
+    if subject.is_continuous:
+        yield error(
+            Id.PROVISIONING_MODE,
+            label,
+            "cannot be used with NodeProvisioningMode Continuous: SlurmConfig takes its place",
+        )
+    elif subject.has_slurm_config:
+        yield warning(
+            Id.PROVISIONING_MODE, label, f"{subject.label} has SlurmConfig too: two places say which group is what"
+        )
+    names = {group.name for group in subject.groups if group.name is not None}
+    for name, at in provisioning.groups():
+        if name not in names:
+            near = difflib.get_close_matches(name[:64], sorted(names), n=1)
+            hint = f"; did you mean {quoted(near[0])}?" if near else ""
+            yield error(
+                Id.PROVISIONING_GROUPS, f"{label}:{at}", f"{quoted(name)} is no instance group of {subject.label}{hint}"
+            )
+    used = {name for name, _ in provisioning.groups()}
+    for group in subject.groups:
+        if group.name is not None and group.name not in used:
+            where = subject.path(f"{group.at}.InstanceGroupName")
+            yield error(
+                Id.PROVISIONING_GROUPS,
+                where,
+                f"{quoted(group.name)} is neither controller, login nor worker in {label}",
+            )
+    yield from _controllers(provisioning, subject)
+    yield from _same_fsx(provisioning, subject)
+
+
+def _named_twice(provisioning: Provisioning) -> Iterator[Finding]:
+    counted = Counter(name for name, _ in provisioning.groups())
+    for name, at in provisioning.groups():
+        if counted[name] > 1:
+            where = f"{provisioning.label}:{at}"
+            yield error(
+                Id.PROVISIONING_GROUPS, where, f"{quoted(name)} stands in {counted[name]} places; a group has one part"
+            )
+
+
+def _controllers(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]:
+    for group in subject.groups:
+        if group.name == provisioning.controller and group.count == 0:
+            where = subject.path(f"{group.at}.InstanceCount")
+            yield error(Id.SLURM_CONTROLLER, where, "the controller group has no instance: nothing schedules")
+        elif group.name == provisioning.controller and group.count is not None and group.count > 1:
+            where = subject.path(f"{group.at}.InstanceCount")
+            yield warning(
+                Id.SLURM_CONTROLLER,
+                where,
+                f"{group.count} controllers need shared state and accounting (multi-head Slurm)",
+            )
+
+
+def _same_fsx(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]:
+    for mount in provisioning.mounts:
+        where = f"{provisioning.label}:{mount.at}"
+        same = [one for group in subject.groups for one in group.mounts if one.storage is mount.storage]
+        for one in same:
+            if one.dns == mount.dns and one.mount_name != mount.mount_name:
+                message = (
+                    f"has the mount name {quoted(mount.mount_name)} here, {quoted(one.mount_name)} in {subject.label}"
+                )
+                yield error(Id.PROVISIONING_FSX, where, message)
+        others = {one.dns for one in same}
+        if others and mount.dns not in others:
+            yield warning(
+                Id.PROVISIONING_FSX,
+                where,
+                f"{quoted(mount.dns)} is not the one that {subject.label} mounts: {listed(sorted(others), 3)}",
+            )

@@ -1,0 +1,1 @@
+"""Checks of Rekindle's own stack and of protected Jobs."""

@@ -1,0 +1,193 @@
+"""Protected Jobs: what would be lost, and not be seen, at the next fault. Pure: `now` is handed in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from rekindle.compat import from_iso
+from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, PlanFacts, Unread
+from rekindle.doctor.base.findings import Finding, counted, error, quoted, unknown, warning
+from rekindle.doctor.base.ids import Id
+from rekindle.doctor.cluster.capacity import SOON, shown
+from rekindle.protocol.mailbox import Beat
+
+SILENT: Final = timedelta(minutes=10)
+# Source: Meta, "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (2024): 6.5 failures per 1000
+# node-days, 8 GPUs to a node.
+FAILURES_PER_NODE_DAY: Final = 6.5 / 1000
+GPUS_PER_NODE: Final = 8
+MIN_FAILURES: Final = 3  # fewer of the Job's own say little about its rate
+# What a save costs the run, where nobody has measured it: the same paper's 0.5 minutes.
+ASSUMED_SAVE: Final = timedelta(seconds=30)
+MUCH: Final = 2.0  # times the best interval: a quarter more is lost than need be; below it the curve is flat
+# From then on a plan's running instances are terminated. Source: SageMaker guide, reserve-capacity-with-training-plans
+TRAINING_LEAD: Final = timedelta(minutes=30)
+# Ends that lose what was not saved. Words of rekindle.signatures.FaultClass.
+HARD: Final = frozenset(
+    {"node_hardware", "node_lost", "platform_error", "software_crash", "out_of_memory", "hang", "unclear"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One active Job. `saves` are the times of its newest complete checkpoints, oldest first; `failures` when its
+    Incidents of a hard fault began, of those since `counted_since` (None: all there ever were); `gpus` None where
+    nobody knows; `plan` None where it is on no training plan.
+    """
+
+    job_id: str
+    attempt: str
+    since: datetime
+    mailbox: str
+    policy: str
+    policy_problem: str = ""
+    gpus: int | None = None
+    beat: Found[Beat] = NOT_ASKED
+    saves: Found[tuple[datetime, ...]] = NOT_ASKED
+    failures: tuple[datetime, ...] = ()
+    counted_since: datetime | None = None
+    plan: Found[PlanFacts] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """Mean time between failures, and where that figure is from."""
+
+    mean: timedelta
+    source: str
+
+
+def failing(run: RunFacts, *, now: datetime) -> Failing | Unread:
+    """From the Job's own failures where there are enough, else from its size and the published rate."""
+    if len(run.failures) >= MIN_FAILURES:
+        since = run.counted_since or run.since
+        mean = (now - since) / len(run.failures)
+        return Failing(mean=mean, source=f"its own {len(run.failures)} failures since {since:%Y-%m-%d}")
+    gpus = run.gpus
+    if gpus is None and isinstance(run.beat, Beat):
+        gpus = run.beat.world_size  # one rank to a GPU, as torchrun does it
+    if not gpus:
+        return Unread("neither its size nor enough failures of its own are known")
+    nodes = math.ceil(gpus / GPUS_PER_NODE)
+    mean = timedelta(days=1 / (nodes * FAILURES_PER_NODE_DAY))
+    return Failing(mean=mean, source=f"{counted(nodes, 'node')} at 6.5 failures per 1000 node-days")
+
+
+def best_interval(mean: timedelta, save: timedelta = ASSUMED_SAVE) -> timedelta:
+    """Young's interval between checkpoints: sqrt(2 x save x mean time between failures)."""
+    return timedelta(seconds=math.sqrt(2 * save.total_seconds() * mean.total_seconds()))
+
+
+def run_findings(run: RunFacts, *, now: datetime) -> Iterator[Finding]:
+    """Everything about one Job."""
+    label = f"job {run.job_id}"
+    if run.policy_problem:
+        yield error(Id.RUN_POLICY, f"{label}:policy", f"policy {quoted(run.policy)}: {run.policy_problem}")
+    yield from _plan(run, label, now)
+    if not run.mailbox:
+        said = "it has no mailbox: no emergency checkpoint, no stacks, no proof of progress (docs/monitor.md)"
+        yield warning(Id.RUN_MAILBOX, label, said)
+        return
+    yield from _heartbeat(run, label, now)
+    yield from _cadence(run, label, now)
+
+
+def _plan(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
+    """No event tells that a plan ends, and with it the run's capacity."""
+    where = f"{label}:training plan"
+    match run.plan:
+        case Missing():
+            yield error(Id.RUN_PLAN, where, "the training plan that it names does not exist")
+        case Unread(why):
+            yield unknown(Id.RUN_PLAN, where, f"whether it is on a training plan was not looked at: {why}")
+        case PlanFacts(status="Active", ends_at=None):
+            yield unknown(Id.RUN_PLAN, where, "its training plan says no end")
+        case PlanFacts(status="Active", ends_at=datetime() as ends_at):
+            last = ends_at - TRAINING_LEAD
+            said = f"its training plan ends at {shown(ends_at)}; SageMaker takes its instances from {shown(last)} on"
+            if last <= now:
+                yield error(Id.RUN_PLAN, where, f"{said}, which is past")
+            elif last - now < SOON:
+                yield warning(Id.RUN_PLAN, where, said)
+        case PlanFacts() as plan:
+            said = "it has no capacity, so the run cannot be started again"
+            yield error(Id.RUN_PLAN, where, f"its training plan is {plan.status}: {said}")
+
+
+def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
+    where = f"{label}:{run.attempt}"
+    match run.beat:
+        case Missing():
+            if now - run.since >= SILENT:
+                said = "its monitor has never been heard of: is REKINDLE_MAILBOX set, and may its role write there?"
+                yield warning(Id.RUN_HEARTBEAT, where, said)
+        case Unread(why):
+            yield unknown(Id.RUN_HEARTBEAT, where, f"its heartbeat was not looked at: {why}")
+        case Beat() as beat if now - beat.at >= SILENT:
+            minutes = (now - beat.at).total_seconds() / 60
+            yield warning(Id.RUN_HEARTBEAT, where, f"its monitor has been silent for {minutes:.0f} minutes")
+
+
+def _cadence(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
+    where = f"{label}:checkpoints"
+    rate = failing(run, now=now)
+    if isinstance(run.saves, Unread):
+        yield unknown(Id.RUN_CADENCE, where, f"how often it saves was not looked at: {run.saves.why}")
+        return
+    if isinstance(rate, Unread):
+        yield unknown(Id.RUN_CADENCE, where, f"how often it should save is not known: {rate.why}")
+        return
+    best = best_interval(rate.mean)
+    should = f"the best interval is about {_span(best)} ({rate.source}, {ASSUMED_SAVE.seconds} s assumed for a save)"
+    saves = () if isinstance(run.saves, Missing) else run.saves
+    real = interval(saves)
+    if real is None:
+        since = saves[-1] if saves else run.since
+        if now - since > MUCH * best:
+            yield warning(Id.RUN_CADENCE, where, f"no two checkpoints of {_span(now - since)} are known; {should}")
+        return
+    late = now - saves[-1]
+    if late > MUCH * max(real, best):
+        yield warning(
+            Id.RUN_CADENCE, where, f"its newest checkpoint is {_span(late)} old; it saved every {_span(real)}"
+        )
+    elif real > MUCH * best:
+        lost = (real - best) / 2
+        said = f"it saves every {_span(real)}; {should}: each hard failure costs {_span(lost)} more than it need"
+        yield warning(Id.RUN_CADENCE, where, said)
+    elif MUCH * MUCH * real < best:
+        share = ASSUMED_SAVE / real - ASSUMED_SAVE / best
+        said = f"it saves every {_span(real)}; {should}: that may cost {share:.1%} of its time more than it need"
+        yield warning(Id.RUN_CADENCE, where, said)
+
+
+def interval(saves: Sequence[datetime]) -> timedelta | None:
+    """The median time between two saves, so that a pause of training is no gap; None for fewer than two."""
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(sorted(saves)) if later > earlier]
+    return timedelta(seconds=median(gaps)) if gaps else None
+
+
+def _span(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def hard_failures(incidents: Sequence[Mapping[str, object]]) -> tuple[datetime, ...]:
+    """When a Job's Incidents of a hard fault were opened, oldest first, as the API lists them."""
+    found = []
+    for one in incidents:
+        at = one.get("opened_at")
+        if one.get("fault") in HARD and isinstance(at, str):
+            try:
+                found.append(from_iso(at))
+            except ValueError:
+                continue
+    return tuple(sorted(found))

@@ -1,0 +1,153 @@
+"""From steps to CloudWatch metric data. Pure: no threads, no clock, no AWS."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.values import Captured
+
+NAMESPACE = "Rekindle/Training"
+# Source: CloudWatch API reference, PutMetricData: 1000 metrics per request, 1 MB, 150 values per metric;
+# values within ±2**360, and closer to zero than 2**-360 only zero itself
+MAX_DATA_PER_CALL = 1000
+MAX_VALUES_PER_DATUM = 150
+MAX_BYTES_PER_CALL = 900_000
+MAX_MAGNITUDE = 2.0**360
+MIN_MAGNITUDE = 2.0**-360
+MAX_NAME_CHARS = 255
+# Source: CloudWatch API reference, MetricDatum: a StorageResolution of 1 keeps seconds apart, else minutes are kept
+FINE_BELOW_S = 60.0
+NON_FINITE = "NonFinite"
+
+
+@dataclass(slots=True, kw_only=True)
+class Sample:
+    """One step. Its values are floats, or copies that a device has yet to deliver (see `values`); None: not known.
+
+    Never changed once made; not frozen, because that would triple the time in which the training thread makes one.
+    """
+
+    step: int
+    step_s: float | None
+    loss: Captured
+    grad_norm: Captured = None
+    tokens: Captured = None
+    extra: Mapping[str, Captured] | None = None
+    scale: Captured = None  # of the gradient scaler
+
+
+def aggregate(
+    samples: Iterable[Sample],
+    *,
+    at: datetime,
+    dimensions: Mapping[str, str],
+    is_fine: bool = False,
+    has_step: bool = True,
+) -> tuple[list[dict[str, Any]], int]:
+    """(metric data for PutMetricData, how many values could not be read as numbers).
+
+    Equal values are folded into counts, and more than 150 different ones are split over several data. Non-finite and
+    out-of-range values are never sent as values: they are a `NonFinite` count. `is_fine`: they are sent more often than
+    once a minute, and CloudWatch shall keep them apart by the second for as long as it does (three hours). `has_step`:
+    whether the `Step` is among them, which is one rank's.
+    """
+    values: dict[str, Counter[float]] = defaultdict(Counter)
+    unreadable = 0
+    seconds = tokens = 0.0
+    last_step: int | None = None
+    for sample in samples:
+        last_step = sample.step
+        for name, raw in _named(sample):
+            number = as_number(raw)
+            if number is None:
+                unreadable += 1
+            elif not math.isfinite(number) or abs(number) > MAX_MAGNITUDE:
+                values[NON_FINITE][1.0] += 1
+            else:
+                values[name][0.0 if abs(number) < MIN_MAGNITUDE else number] += 1
+        count = as_number(sample.tokens) if sample.tokens is not None else None
+        if sample.step_s is not None and count is not None and math.isfinite(count):
+            seconds, tokens = seconds + sample.step_s, tokens + count
+    if seconds > 0 and tokens / seconds <= MAX_MAGNITUDE:
+        values["TokensPerSecond"][tokens / seconds] += 1
+    if last_step is not None and has_step:
+        values["Step"][float(last_step)] += 1
+    dims = [{"Name": name, "Value": value} for name, value in dimensions.items()]
+    data = [
+        {
+            "MetricName": name,
+            "Dimensions": dims,
+            "Timestamp": at,
+            "Unit": _UNITS.get(name, "None"),
+            "Values": [value for value, _ in part],
+            "Counts": [float(count) for _, count in part],
+            **({"StorageResolution": 1} if is_fine else {}),
+        }
+        for name in sorted(values)
+        for part in _parts(list(values[name].items()))
+    ]
+    return data, unreadable
+
+
+_UNITS = {"StepSeconds": "Seconds", "TokensPerSecond": "Count/Second", NON_FINITE: "Count", "Step": "Count"}
+# What each one says, in the words of docs/reference/metrics.md; a script's own metrics keep their names.
+MEANINGS: Mapping[str, str] = {
+    "GradNorm": "norm of the gradient",
+    "Loss": "training loss",
+    "LossScale": "of the gradient scaler",
+    NON_FINITE: "values that were NaN, infinite or beyond what CloudWatch takes; they are counted and never sent",
+    "Step": "newest step; of one rank",
+    "StepSeconds": "duration of a step",
+    "TokensPerSecond": "tokens by the time of their steps",
+}
+
+
+def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Lists that each fit one PutMetricData call."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for datum in data:
+        weight = len(json.dumps(datum, default=str))
+        if batch and (len(batch) == MAX_DATA_PER_CALL or size + weight > MAX_BYTES_PER_CALL):
+            yield batch
+            batch, size = [], 0
+        batch.append(datum)
+        size += weight
+    if batch:
+        yield batch
+
+
+def _named(sample: Sample) -> Iterator[tuple[str, object]]:
+    if sample.loss is not None:
+        yield "Loss", sample.loss
+    if sample.grad_norm is not None:
+        yield "GradNorm", sample.grad_norm
+    if sample.step_s is not None:
+        yield "StepSeconds", sample.step_s
+    if sample.scale is not None:
+        yield "LossScale", sample.scale
+    for name, value in (sample.extra or {}).items():
+        if value is not None:
+            yield name[:MAX_NAME_CHARS], value
+
+
+def as_number(value: object) -> float | None:
+    """The value as a float, NaN and infinities included; None where it is no number."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # whatever the trainer handed over; the except says no
+    except BaseException as err:
+        if must_pass(err):
+            raise
+        return None
+
+
+def _parts(pairs: list[tuple[float, int]]) -> Iterator[list[tuple[float, int]]]:
+    for start in range(0, len(pairs), MAX_VALUES_PER_DATUM):
+        yield pairs[start : start + MAX_VALUES_PER_DATUM]

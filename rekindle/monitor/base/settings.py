@@ -1,0 +1,112 @@
+"""The monitor's settings, from arguments and the environment. A wrong one is told and replaced by its default.
+
+That is the opposite of the service's habit (a bad number raises there): nothing here may stop a training run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+
+from rekindle.detectors.hang import FACTOR, HangLimit
+from rekindle.protocol.mailbox import RunPhase
+
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
+_WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+
+
+def process_environment() -> Mapping[str, str]:
+    return MappingProxyType(os.environ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Seconds, all of them. Each can be set by the environment variable REKINDLE_<NAME IN CAPITALS>.
+
+    beat_s: how often the beat is written. poll_s: how often requests and the fence are read. list_s: how often requests
+    are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the watchdog looks.
+    stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first step, and until a
+    step's length is known. agree_s: how often a rank looks for what the others want; 0: as suits what they agree
+    through. abandon_s: a rank that waits so long inside a save for one that failed gives it up. judge_s: how often the
+    loss detectors catch up. pace_s: how often each rank reports its pace, at least (see `reporter`). term_grace_s: how
+    long SIGTERM is put off at most, for a save and the end of the loop. Source of 120: SageMaker developer guide,
+    StopTrainingJob.
+    """
+
+    beat_s: float = 15.0
+    poll_s: float = 5.0
+    metrics_s: float = 60.0
+    watch_s: float = 1.0
+    agree_s: float = 0.0
+    abandon_s: float = 30.0
+    judge_s: float = 0.5
+    pace_s: float = 300.0
+    list_s: float = 60.0
+    stall_factor: float = FACTOR
+    stall_floor_s: float = 60.0
+    stall_startup_s: float = 1800.0
+    stall_evaluation_s: float = 1800.0
+    stall_saving_s: float = 900.0
+    term_grace_s: float = 120.0
+    problems: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Config:
+        """Defaults, overridden by the environment. `problems` names the variables that could not be read."""
+        values: dict[str, float] = {}
+        problems: list[str] = []
+        for name in (item.name for item in fields(cls) if item.name != "problems"):
+            text = env.get(f"REKINDLE_{name.upper()}")
+            if text is None:
+                continue
+            try:
+                value = float(text)
+            except ValueError:
+                value = math.nan
+            if math.isfinite(value) and value > 0 and (name != "stall_factor" or value >= 1):
+                values[name] = value
+            else:
+                problems.append(f"REKINDLE_{name.upper()}={text!r}")
+        return cls(**values, problems=tuple(problems))
+
+    def limits(self) -> dict[RunPhase, HangLimit]:
+        """A silence limit for each phase. Start-up never learns; evaluation and saving learn from the first one on."""
+        factor = self.stall_factor
+        return {
+            RunPhase.STARTUP: HangLimit(floor_s=self.stall_startup_s),
+            RunPhase.TRAINING: HangLimit(
+                floor_s=self.stall_floor_s, unlearned_s=max(self.stall_startup_s, self.stall_floor_s), factor=factor
+            ),
+            RunPhase.EVALUATION: HangLimit(floor_s=self.stall_evaluation_s, factor=factor, window=8, warmup=0),
+            RunPhase.SAVING: HangLimit(floor_s=self.stall_saving_s, factor=factor, window=8, warmup=0),
+        }
+
+
+def rank_from_env(env: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, world size) as the launcher said them; (0, 1) where no launcher did."""
+    rank, world = _first_whole(env, _RANK), _first_whole(env, _WORLD)
+    return rank or 0, max(world or 1, (rank or 0) + 1)
+
+
+def host_from_env(env: Mapping[str, str]) -> str:
+    """What the platform calls this host. SageMaker's own name beats the kernel's; both are cut to 255 characters.
+
+    Source: sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md (SM_CURRENT_HOST); Slurm, srun (SLURMD_NODENAME);
+    Kubernetes has no such variable unless the manifest sets one (NODE_NAME, by the downward API).
+    """
+    for name in ("REKINDLE_HOST", "SM_CURRENT_HOST", "SLURMD_NODENAME", "NODE_NAME"):
+        if env.get(name):
+            return env[name][:255]
+    return socket.gethostname()[:255]
+
+
+def _first_whole(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        text = env.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 8:
+            return int(text)
+    return None

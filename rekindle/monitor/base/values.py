@@ -1,0 +1,233 @@
+"""A value as it was when it was handed to the monitor: a number at once, or a copy that its device makes in order.
+
+`capture` runs on the training thread. It never waits for a device and keeps nothing alive but a copy of one element, so
+that a tensor may be changed, and its storage freed, as soon as `capture` has returned:
+
+- numbers, NumPy scalars and one-element arrays, CPU tensors, objects with `__float__`: read at once;
+- a CUDA (or ROCm) tensor: one element is copied to pinned host memory on the device's current stream, behind the
+  kernels that compute it and before any that overwrite it; an event says when the copy is there;
+- a tensor on another device, a CuPy array: copied on the device, read later;
+- an array of JAX or TensorFlow: immutable, so that a reference is enough; read later.
+
+Everything else (vectors, sparse and complex tensors, tensors without data, tensors spread over ranks, strings) is
+`Unreadable`: a value that is not known. PyTorch and NumPy are looked for among the loaded modules, never imported.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rekindle.monitor.base.guard import PASS
+
+SLOTS = 4096  # copies that may be outstanding: 32 KiB of pinned memory, made at the first CUDA tensor
+_NOT_REAL = "cMmSUO"  # dtype kinds of NumPy that are no real number: complex, times, texts, objects
+
+
+class Pending(Protocol):
+    """One element that its device has yet to deliver."""
+
+    def is_ready(self) -> bool:
+        """Whether `read` returns without waiting. True as well where the library cannot tell."""
+        ...
+
+    def read(self) -> float:
+        """The number; called once, on a thread that may wait. May raise what the library raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that is no single real number, or cannot be read here. `why` names what it was."""
+
+    why: str
+
+
+Captured = float | Pending | Unreadable | None
+
+
+def capture(value: object) -> Captured:
+    """What `value` is now. None stays None. Raises nothing but `PASS`."""
+    if value is None or type(value) is float:
+        return value
+    try:
+        return _captured(value)
+    except PASS:
+        raise
+    except BaseException as err:  # a value of the user's: whatever its class raises, the value is not known
+        return Unreadable(f"{type(value).__name__} ({type(err).__name__})")
+
+
+def read(value: Captured) -> float | None:
+    """The number behind it, on a thread that may wait; None where it is not known. Raises nothing but `PASS`."""
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, Unreadable):
+        return None
+    try:
+        return float(value.read())
+    except PASS:
+        raise
+    except BaseException:  # a device that failed: its values are not known
+        return None
+
+
+def is_pending(value: Captured) -> bool:
+    return not (value is None or isinstance(value, float | Unreadable))
+
+
+def is_ready(value: Captured) -> bool:
+    """Whether `read` returns without waiting, as far as the value's library can tell."""
+    if value is None or isinstance(value, float | Unreadable):
+        return True
+    try:
+        return value.is_ready()
+    except PASS:
+        raise
+    except BaseException:  # a device that failed: `read` finds out
+        return True
+
+
+def _captured(value: object) -> Captured:
+    if isinstance(value, int | float):
+        return float(value)  # an int above 1.8e308 raises OverflowError
+    if isinstance(value, str | bytes | bytearray):
+        return Unreadable(type(value).__name__)
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if tensor is not None and isinstance(value, tensor):
+        return _of_tensor(torch, value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
+        return _of_array(numpy, value)
+    library = type(value).__module__.partition(".")[0]
+    if library in ("jax", "jaxlib", "tensorflow"):
+        return _Held(value) if _elements(value) == 1 else Unreadable(f"an array of {library}")
+    if library == "cupy":
+        return _Held(value.copy()) if _elements(value) == 1 else Unreadable("an array of cupy")  # type: ignore[attr-defined]
+    return float(value)  # type: ignore[arg-type]  # `__float__`, or a TypeError that says there is none
+
+
+def _of_array(numpy: Any, value: Any) -> Captured:
+    if value.size != 1 or value.dtype.kind in _NOT_REAL:
+        return Unreadable(f"NumPy {value.dtype} of shape {value.shape}")
+    if isinstance(value, numpy.ma.MaskedArray) and numpy.ma.getmaskarray(value).any():
+        return Unreadable("a masked value")
+    return float(value.item())
+
+
+def _elements(value: Any) -> int:
+    return math.prod(int(size) for size in value.shape)
+
+
+def _of_tensor(torch: Any, value: Any) -> Captured:
+    kind = type(value)
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return _of_spread(torch, value)
+    if value.layout is not torch.strided or value.is_complex() or value.numel() != 1 or value.is_meta:
+        return Unreadable(f"a tensor {value.dtype}, {value.layout}, of shape {tuple(value.shape)} on {value.device}")
+    device = value.device.type
+    value = value.detach()
+    if device == "cpu":
+        return float(value.item())
+    if device != "cuda":
+        return _Held(value.clone())
+    if torch.cuda.is_current_stream_capturing():  # a graph would repeat the copy into a slot of another step
+        return Unreadable("a tensor inside a CUDA graph's capture")
+    slots = _cuda_slots(torch)
+    if slots is None:
+        return _Held(value.clone())
+    with torch.cuda.device(value.device):  # an event belongs to the device that is current when it is recorded
+        return slots.copy(value.reshape(()).to(torch.float64))
+
+
+def _of_spread(torch: Any, value: Any) -> Captured:
+    """A DTensor that is the same on all ranks has its number here; every other subclass may need a collective."""
+    placements = getattr(value, "placements", None)
+    local = getattr(value, "_local_tensor", None)
+    if placements is None or local is None or not all(placement.is_replicate() for placement in placements):
+        return Unreadable(f"a {type(value).__name__}, which may have no data here")
+    return _of_tensor(torch, local)
+
+
+class _Held:
+    """A value that nothing changes any more; reading it may wait for the device."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def is_ready(self) -> bool:
+        ask: Callable[[], Any] | None = getattr(self._value, "is_ready", None)  # jax.Array
+        return bool(ask()) if callable(ask) else True
+
+    def read(self) -> float:
+        value, self._value = self._value, None
+        return float(value.item() if hasattr(value, "item") else value)
+
+
+class Slots:
+    """Host memory, one slot per outstanding copy. `copy` is for the training thread, the rest for any other one.
+
+    host: a one-dimensional float64 tensor, pinned where a GPU copies into it. event: makes an object with `record()`,
+    which marks the current stream, and `query()`, which says whether the stream has come so far.
+    """
+
+    def __init__(self, host: Any, event: Callable[[], Any]) -> None:
+        self._host = host
+        self._event = event
+        self._free = deque(range(len(host)))
+
+    def copy(self, value: Any) -> Captured:
+        """Have the current stream copy a 0-d float64 tensor. Unreadable where every slot is taken."""
+        try:
+            slot = self._free.popleft()
+        except IndexError:
+            return Unreadable("a tensor, while too many others are still to be read")
+        self._host[slot].copy_(value, non_blocking=True)
+        event = self._event()
+        event.record()
+        return _InSlot(self, slot, event)
+
+    def take(self, slot: int) -> float:
+        """Read and free a slot whose copy is there."""
+        number = float(self._host[slot].item())
+        self._free.append(slot)
+        return number
+
+
+class _InSlot:
+    def __init__(self, slots: Slots, slot: int, event: Any) -> None:
+        self._slots = slots
+        self._slot = slot
+        self._event = event
+
+    def is_ready(self) -> bool:
+        return bool(self._event.query())
+
+    def read(self) -> float:
+        """Raises: the device's failure, from the event; the slot then stays taken, for it may be written yet."""
+        self._event.synchronize()
+        return self._slots.take(self._slot)
+
+
+_lock = threading.Lock()
+_made: list[Slots | None] = []
+
+
+def _cuda_slots(torch: Any) -> Slots | None:
+    """The process's slots; None where no pinned memory can be had."""
+    if not _made:
+        with _lock:
+            if not _made:
+                try:
+                    host = torch.empty(SLOTS, dtype=torch.float64, pin_memory=True)
+                    # Blocking: who waits for it sleeps, and does not spin on a processor core.
+                    _made.append(Slots(host, lambda: torch.cuda.Event(blocking=True)))
+                except Exception:
+                    _made.append(None)
+    return _made[0]

@@ -1,0 +1,118 @@
+"""A daemon thread that takes turns: work, wait until due or woken, work again."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from rekindle.monitor.base.stacks import OWN_PREFIX
+from rekindle.monitor.base.trouble import Trouble
+
+MAX_WAIT_S = 3600.0
+LAST_TURNS = 4
+LAST_PAUSE_S = 0.5
+AFTER_ERROR_S = 5.0  # an error of our own must not become a busy loop
+
+
+class Bell:
+    """Wakes one waiting thread. `ring` may be called from a signal handler, unlike `threading.Event.set`.
+
+    Event.set takes a lock that is not re-entrant: a handler that runs inside a call of it, on the same thread, and
+    calls it again would wait for ever. SimpleQueue.put is re-entrant. Source: Python library reference, queue.
+    """
+
+    def __init__(self) -> None:
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_rung = False
+
+    def ring(self) -> None:
+        if not self._is_rung:  # one that waits is enough: the queue must not grow while nobody takes from it
+            self._is_rung = True
+            self._rings.put(None)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it rings or has rung, at most `timeout_s`."""
+        try:
+            self._rings.get(timeout=min(max(timeout_s, 0.0), MAX_WAIT_S))
+        except queue.Empty:
+            return
+        self._is_rung = False
+
+
+class Worker:
+    """Calls `turn` on its own thread; `turn` returns the seconds until it wants to be called again.
+
+    The last turn is repeated a few times until `is_done`: one lost packet must not lose a run's last messages. No error
+    ends the thread, whatever it derives from.
+
+    Daemon threads do not survive a fork: in a forked child (a data loader's worker) nothing of this runs.
+    """
+
+    def __init__(
+        self, name: str, turn: Callable[[], float], trouble: Trouble, *, is_done: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._turn = turn
+        self._is_done = is_done
+        self._trouble = trouble
+        self._name = name
+        self._bell = Bell()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"{OWN_PREFIX}{name}", daemon=True)
+
+    def start(self) -> None:
+        """Raises: RuntimeError where the process may have no more threads."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._bell.ring()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ask for one last turn and the end; does not wait."""
+        self._is_stopping = True
+        self._bell.ring()
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether the thread has ended within `timeout_s`."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive()
+
+    def end(self, until: float) -> None:
+        """Stop, and wait for the last turn until `until` on the process's monotonic clock."""
+        self.stop()
+        self.join(until - time.monotonic())
+
+    def _run(self) -> None:
+        last_turns = 0
+        while True:
+            is_last = self._is_stopping
+            is_done = False
+            try:
+                wait_s = self._turn()
+                is_done = is_last and self._is_done()
+            except BaseException as err:  # the thread's outermost frame: nothing above could act on it
+                self._note(err)
+                wait_s = AFTER_ERROR_S
+            if is_last:
+                last_turns += 1
+                if is_done or last_turns >= LAST_TURNS:
+                    return
+                wait_s = LAST_PAUSE_S
+                self._bell.wait(0.0)  # what rang before is done: the pause is for the network
+            self._bell.wait(wait_s)
+
+    def _note(self, err: BaseException) -> None:
+        try:
+            self._trouble.inner(self._name, err)
+        except BaseException:
+            return  # a log handler that raises SystemExit must not end the thread either

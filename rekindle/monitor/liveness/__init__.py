@@ -1,0 +1,1 @@
+"""Stalls, phases, peers and each rank's own reports."""

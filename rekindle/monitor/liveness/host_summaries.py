@@ -1,0 +1,107 @@
+"""In runs of more than 1,024 ranks: one object per host with what its ranks reported (`rekindle.protocol.summaries`).
+
+No rank is the host's writer, for that one may be the one that hangs. Each rank of a host that has reported looks
+a while later, the first rank first, whether the host's summary holds its report, and writes it anew where it does
+not: of eight that report together one writes, and seven read it once. A host whose processes are all gone has no
+summary, and its ranks count as silent. All I/O is on the reporter's thread.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.mailbox import MailboxError
+from rekindle.protocol.reports import RankReport, ReportKind, report_key
+from rekindle.protocol.summaries import MAX_AGE_S, HostSummary, ranks_beside, summary_key
+
+SETTLE_S: Final = 2.0  # ranks of one host report within their learned limits' differences
+TURN_S: Final = 0.5  # between two ranks of a host
+LOOK_AGAIN_S: Final = 20.0  # once: two that wrote at the same moment may each have left out the other
+LOOKS: Final = 2
+_ORDER: Final = {
+    ReportKind.STALL: (ReportKind.STALL, ReportKind.ASKED, ReportKind.PACE),
+    ReportKind.NON_FINITE: (ReportKind.NON_FINITE, ReportKind.PACE),
+}
+
+
+@dataclass(slots=True)
+class _Due:
+    """A report of this rank's that the host's summary should hold; when that is looked at, by the monotonic clock."""
+
+    report: RankReport
+    at: float
+    looks: int = 0
+
+
+class Together:
+    """One rank's share in its host's summaries. `reported` and `turn` are for one thread."""
+
+    def __init__(self, *, box: Box, identity: Identity, clock: Clock) -> None:
+        self._box = box
+        self._identity = identity
+        self._clock = clock
+        self._ranks = ranks_beside(identity.rank, identity.world_size)
+        self._due: dict[ReportKind, _Due] = {}
+
+    @property
+    def next_at(self) -> float:
+        """When there is something to do, by the monotonic clock; infinity where there is nothing."""
+        return min((due.at for due in self._due.values()), default=math.inf)
+
+    def reported(self, report: RankReport) -> None:
+        """This rank has just written a report of its own."""
+        into = ReportKind.STALL if report.kind is ReportKind.ASKED else report.kind
+        if into not in _ORDER or not self._ranks:
+            return
+        place = self._identity.rank - self._ranks.start
+        self._due[into] = _Due(report=report, at=self._clock.monotonic() + SETTLE_S + TURN_S * place)
+
+    def turn(self) -> None:
+        """Write the host's summaries where it is this rank's turn to. May raise what the transport raises."""
+        for into, due in list(self._due.items()):
+            now = self._clock.monotonic()
+            if now < due.at:
+                continue
+            due.looks, due.at = due.looks + 1, now + LOOK_AGAIN_S
+            if due.looks >= LOOKS:
+                del self._due[into]
+            if not self._is_in(into, due.report):
+                self._write(into)
+
+    def _is_in(self, into: ReportKind, report: RankReport) -> bool:
+        """Whether the summary there holds that report."""
+        raw = self._box.get(summary_key(self._identity.attempt, into, self._ranks.start))
+        try:
+            there = HostSummary.from_json(raw or b"")
+        except MailboxError:
+            return False
+        wanted = (report.rank, report.kind, report.at)
+        return any((one.rank, one.kind, one.at) == wanted for _, one in there.reports)
+
+    def _write(self, into: ReportKind) -> None:
+        found = [one for rank in self._ranks if (one := self._newest(into, rank)) is not None]
+        if found:
+            summary = HostSummary.of(into, found, at=self._clock.now())
+            self._box.put(summary.key, summary.to_json())
+
+    def _newest(self, into: ReportKind, rank: int) -> tuple[float, RankReport] | None:
+        """What that rank says that tells most, and its age in seconds. A greeting at least tells where it runs."""
+        identity = self._identity
+        for kind in _ORDER[into]:
+            key = report_key(identity.attempt, kind, rank)
+            raw, age_s = self._box.get_aged(key)
+            try:
+                report = RankReport.from_json(raw or b"")
+            except MailboxError:  # none, or one that nobody could read
+                continue
+            if report.key != key or (report.job_id, report.world_size) != (identity.job_id, identity.world_size):
+                continue
+            if self._box.is_directory:  # it tells no ages; the ranks of a host share its clock
+                age_s = (self._clock.now() - report.at).total_seconds()
+            return round(min(max(0.0, age_s), MAX_AGE_S), 3), report
+        return None

@@ -1,0 +1,226 @@
+"""One rank's own reports: its stall, its first value that is not finite, its pace. On a thread of its own.
+
+Rank 0 also reads all ranks' paces and compares them. A pace is only reported where the script hands over `work_s`:
+in synchronous training all ranks' steps take equally long, as each waits for the slowest, so only a rank's own work
+tells them apart. The first pace has no seconds: it greets, so that the rank's host is known. Costs: docs/monitor.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rekindle.detectors import Verdict
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.state import RunState, median
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.liveness.host_summaries import Together
+from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.protocol.mailbox import MAX_STEP, MailboxError
+from rekindle.protocol.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
+
+MAX_WAITING = 8
+MAX_TRIES = 5
+RETRY_S = 5.0
+S_PER_RANK = 1.0  # all ranks together report at most one pace a second
+GREETING_S_PER_RANK = 0.002  # and 500 greetings, far below what a prefix in S3 takes (3,500 a second)
+
+
+class PaceWatch(Protocol):
+    """A detector that compares the ranks' median seconds per step of one window."""
+
+    def update(self, step: int, step_s: Mapping[int, float], /) -> tuple[Verdict, ...]: ...
+
+
+class Reporter:
+    """`stall` and `non_finite` are for any thread and never wait; all I/O is in `turn`."""
+
+    def __init__(
+        self,
+        *,
+        box: Box,
+        identity: Identity,
+        state: RunState,
+        clock: Clock,
+        trouble: Trouble,
+        pace_s: float,
+        phase: Callable[[], str],
+        stragglers: PaceWatch | None,
+        on_straggler: Callable[[Verdict, dict[int, RankReport]], None],
+    ) -> None:
+        self._box = box
+        self._identity = identity
+        self._state = state
+        self._clock = clock
+        self._trouble = trouble
+        self._phase = phase
+        self._on_straggler = on_straggler
+        self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
+        self._together = Together(box=box, identity=identity, clock=clock)
+        self._tries = 0
+        self._pace_s = max(pace_s, S_PER_RANK * identity.world_size)
+        # Spread over the window, so that no thousand ranks write in the same second.
+        share = identity.rank / identity.world_size
+        self._pace_at = clock.monotonic() + self._pace_s * (1 + share)
+        self._read_at = clock.monotonic() + self._pace_s * 2.5
+        is_alone = identity.world_size == 1
+        self._greet_at = math.inf if is_alone else clock.monotonic() + GREETING_S_PER_RANK * identity.rank
+        self._have_all_greeted = is_alone
+        self._stragglers = stragglers
+        self._arrived: dict[int, tuple[bytes, float]] = {}  # each rank's newest pace, and when it was first seen here
+        self._wake: Callable[[], None] = lambda: None
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def stall(self, *, silent_s: float, phase: str, stacks: str) -> None:
+        self._add(self._report(ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks))
+
+    def asked(self, *, silent_s: float, stacks: str) -> None:
+        """Somebody wants to know what this rank does; whether it moves is theirs to judge by `silent_s`."""
+        self._add(self._report(ReportKind.ASKED, silent_s=round(silent_s, 3), stacks=stacks))
+
+    def non_finite(self, step: int, metric: str) -> None:
+        self._add(self._report(ReportKind.NON_FINITE, step=step, metric=metric[:MAX_METRIC_CHARS]))
+
+    def have_all_greeted(self) -> bool:
+        """Every rank has a monitor, as far as their greetings tell. Lists until it is so; for rank 0. Never raises."""
+        if not self._have_all_greeted:
+            try:
+                greeted = self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-")
+            except Exception as err:  # whatever the transport does, training goes on
+                mailbox_failed(self._trouble, self._box, "reading the ranks' greetings", err)
+                return False
+            self._have_all_greeted = len(greeted) >= self._identity.world_size
+        return self._have_all_greeted
+
+    @property
+    def has_written_all(self) -> bool:
+        return not self._waiting
+
+    def turn(self, *, is_last: bool) -> float:
+        """Write what waits, and what is due. Returns seconds until something is due again."""
+        now = self._clock.monotonic()
+        if now >= self._greet_at:
+            self._greet_at = math.inf
+            # A rank that is frozen later says nothing any more; where it ran must be on record before.
+            self._waiting.append(self._report(ReportKind.PACE))
+        if now >= self._pace_at and not is_last:
+            self._pace_at = now + self._pace_s
+            self._take_pace()
+        wrote = self._write_all()
+        if not is_last:
+            self._summarise()
+        if now >= self._read_at and not is_last:
+            self._read_at = now + self._pace_s
+            if self._stragglers is not None:
+                self._compare(self._stragglers)
+        next_at = min(self._pace_at, self._read_at, self._greet_at, self._together.next_at)
+        wait_s = max(0.0, next_at - self._clock.monotonic())
+        return wait_s if wrote else min(wait_s, RETRY_S)
+
+    def _add(self, report: RankReport) -> None:
+        self._waiting.append(report)
+        self._wake()
+
+    def _report(
+        self,
+        kind: ReportKind,
+        *,
+        step: int | None = None,
+        phase: str | None = None,
+        silent_s: float | None = None,
+        metric: str | None = None,
+        stacks: str = "",
+        step_s: float | None = None,
+    ) -> RankReport:
+        at_step = self._state.step if step is None else step
+        return RankReport(
+            kind=kind,
+            job_id=self._identity.job_id,
+            attempt=self._identity.attempt,
+            rank=self._identity.rank,
+            world_size=self._identity.world_size,
+            host=self._identity.host,
+            at=self._clock.now(),
+            step=at_step if at_step is None or 0 <= at_step <= MAX_STEP else None,
+            phase=self._phase() if phase is None else phase,
+            silent_s=silent_s,
+            metric=metric,
+            stacks=stacks[-MAX_REPORT_STACKS_CHARS:],
+            step_s=step_s,
+        )
+
+    def _take_pace(self) -> None:
+        work_s = median(self._state.work)
+        self._state.work.clear()
+        if work_s is not None and self._identity.world_size > 1:
+            self._waiting.append(self._report(ReportKind.PACE, step_s=work_s))
+
+    def _write_all(self) -> bool:
+        while self._waiting:
+            report = self._waiting[0]
+            try:
+                self._box.put(report.key, report.to_json())
+                self._together.reported(report)
+            except MailboxError as err:
+                self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
+            except Exception as err:  # whatever the transport does, training goes on
+                mailbox_failed(self._trouble, self._box, "writing a report", err)
+                self._tries += 1
+                if self._tries < MAX_TRIES:
+                    return False
+            self._tries = 0
+            if self._waiting and self._waiting[0] is report:  # a full queue drops its oldest from the other end
+                self._waiting.popleft()
+        return True
+
+    def _summarise(self) -> None:
+        try:
+            self._together.turn()
+        except MailboxError as err:
+            self._trouble.once("bad_summary", "The summary of this host's reports cannot be written (%s)", err)
+        except Exception as err:  # whatever the transport does, training goes on
+            mailbox_failed(self._trouble, self._box, "writing the summary of this host's reports", err)
+
+    def _compare(self, stragglers: PaceWatch) -> None:
+        """Read all ranks' newest paces, and judge them against each other."""
+        try:
+            paces = self._read_paces()
+        except Exception as err:  # whatever the transport does, training goes on
+            mailbox_failed(self._trouble, self._box, "reading the ranks' paces", err)
+            return
+        steps = {rank: report.step_s for rank, report in paces.items() if report.step_s is not None}
+        if len(steps) > 1:
+            for verdict in stragglers.update(self._state.step or 0, steps):
+                self._on_straggler(verdict, paces)
+
+    def _read_paces(self) -> dict[int, RankReport]:
+        """Paces that arrived here within the last two windows; an older one is of a rank that reports no more.
+
+        A pace arrives when its object is first seen to have changed: the dates in them are by other hosts' clocks.
+        """
+        found: dict[int, RankReport] = {}
+        now = self._clock.monotonic()
+        for key in self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-"):
+            raw = self._box.get(key)
+            if raw is None:
+                continue
+            try:
+                report = RankReport.from_json(raw)
+            except MailboxError as err:
+                self._trouble.once("bad_report", "A rank's report cannot be read (%s); it is ignored", err)
+                continue
+            if report.key != key or report.world_size != self._identity.world_size:
+                continue
+            seen, arrived_at = self._arrived.get(report.rank, (None, now))
+            if seen != raw:
+                arrived_at = now
+            self._arrived[report.rank] = (raw, arrived_at)
+            if now - arrived_at <= 2 * self._pace_s:
+                found[report.rank] = report
+        return found

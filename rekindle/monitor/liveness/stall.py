@@ -1,0 +1,103 @@
+"""Has the run stopped moving? The watchdog's pure half: no threads, the clock is an argument.
+
+`look` runs on the watchdog's thread, all else on the training thread. They share only whole values (one tuple, one
+flag), so no lock is taken on the training thread. Where both race, the worst outcome is a stall report that is
+followed at once by "resumed".
+
+What it cannot see: a process that is itself stopped (SIGSTOP, a frozen host) or whose main thread holds the
+interpreter lock for ever. Then the *other* ranks, which wait for it in their barrier, report, and the missing beat
+tells the service's sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rekindle.detectors.hang import HangLimit
+from rekindle.protocol.mailbox import RunPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Silent for `silent_s` in `phase`, where `limit_s` was the learned limit."""
+
+    phase: RunPhase
+    silent_s: float
+    limit_s: float
+
+
+class StallWatch:
+    """Seconds are of one monotonic clock. Each stall is reported once; any movement re-arms."""
+
+    def __init__(self, limits: Mapping[RunPhase, HangLimit], *, now: float) -> None:
+        self._limits = limits
+        self._mark: tuple[RunPhase, float] = (RunPhase.STARTUP, now)
+        self._between = RunPhase.STARTUP  # the phase outside of all that were entered
+        self._entered: dict[int, tuple[RunPhase, float]] = {}  # those not left yet, the newest last
+        self._next_entry = 0
+        self._is_partial = True
+        self.is_stalled = False
+
+    @property
+    def phase(self) -> RunPhase:
+        return self._mark[0]
+
+    @property
+    def marked_at(self) -> float:
+        return self._mark[1]
+
+    def stepped(self, now: float) -> tuple[float | None, float | None]:
+        """A step is done. Returns (its duration or None where it was not a whole one, silent_s of an ended stall)."""
+        phase, before = self._mark
+        duration = None if self._is_partial or phase is not RunPhase.TRAINING else now - before
+        self._between = RunPhase.TRAINING
+        resumed = self._moved(now)
+        self._is_partial = bool(self._entered)
+        if duration is not None:
+            self._limits[RunPhase.TRAINING].update(duration)
+        return duration, resumed
+
+    def alive(self, now: float) -> float | None:
+        """Something moved that is not a step. Returns silent_s of a stall that ended by it."""
+        self._is_partial = True
+        return self._moved(now)
+
+    def enter(self, phase: RunPhase, now: float) -> tuple[int, float | None]:
+        """Returns (what `leave` needs, silent_s of an ended stall). Phases may overlap, and end in any order."""
+        self._next_entry = entry = self._next_entry + 1
+        self._entered[entry] = (phase, now)
+        self._is_partial = True
+        return entry, self._moved(now)
+
+    def leave(self, entry: int, now: float) -> tuple[float | None, float | None]:
+        """Returns (how long it took, silent_s of an ended stall). An entry that was left before changes nothing."""
+        phase, entered_at = self._entered.pop(entry, (None, now))
+        if phase is None:
+            return None, None
+        self._limits[phase].update(now - entered_at)
+        self._is_partial = True
+        return now - entered_at, self._moved(now)
+
+    def look(self, now: float) -> Stall | None:
+        """A stall that has to be reported now, or None."""
+        phase, since = self._mark
+        limit_s = self._limits[phase].limit()
+        if self.is_stalled or now - since <= limit_s:
+            return None
+        self.is_stalled = True
+        return Stall(phase=phase, silent_s=now - since, limit_s=limit_s)
+
+    def excuse(self, lost_s: float) -> None:
+        """The whole process did not run for `lost_s` (stopped and continued): that silence is not the run's."""
+        phase, since = self._mark
+        self._mark = (phase, since + lost_s)
+
+    def _moved(self, now: float) -> float | None:
+        since = self._mark[1]
+        open_now = list(self._entered.values())
+        self._mark = (open_now[-1][0] if open_now else self._between, now)
+        if not self.is_stalled:
+            return None
+        self.is_stalled = False
+        return now - since

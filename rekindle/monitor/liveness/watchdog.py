@@ -1,0 +1,70 @@
+"""The watchdog's thread: looks for stalls. No I/O in here, so that it works when everything else hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.stacks import capture_stacks
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.liveness.reporter import Reporter
+from rekindle.monitor.liveness.stall import Stall, StallWatch
+from rekindle.monitor.mail.outbox import EventType
+from rekindle.monitor.mail.voice import Voice
+from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
+
+OVERSLEPT_S = 0.25  # a watchdog that wakes this late was not run: the process was stopped, or the host is starved
+
+
+class Watchdog:
+    """Reports each stall once: to the mailbox for every rank, and on the bus for the first few."""
+
+    def __init__(
+        self,
+        *,
+        stall: StallWatch,
+        state: RunState,
+        clock: Clock,
+        watch_s: float,
+        voice: Voice,
+        rank: int,
+        on_stall: Callable[[], None],
+    ) -> None:
+        self._stall = stall
+        self._state = state
+        self._clock = clock
+        self._watch_s = watch_s
+        self._voice = voice
+        self._rank = rank
+        self._on_stall = on_stall
+        self._due = clock.monotonic()
+        self.reporter: Reporter | None = None
+
+    def turn(self) -> float:
+        now = self._clock.monotonic()
+        overslept_s = now - self._due
+        if overslept_s > max(OVERSLEPT_S, self._watch_s):
+            self._stall.excuse(overslept_s)
+        stall = self._stall.look(now)
+        if stall is not None and not self._state.is_finished:
+            self._report(stall)
+        self._due = now + self._watch_s
+        return self._watch_s
+
+    def _report(self, stall: Stall) -> None:
+        stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
+        if self.reporter is not None:
+            self.reporter.stall(silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks)
+        self._voice.push_as_one_of_many(
+            EventType.STALL,
+            phase=stall.phase.value,
+            silent_s=round(stall.silent_s, 3),
+            limit_s=round(stall.limit_s, 3),
+            stacks={str(self._rank): stacks},
+        )
+        self._on_stall()
+        # Last: a log handler may wait for a lock that the stalled thread holds.
+        logger.warning(
+            "No step for %.0f s in %s, above the learned limit of %.0f s", stall.silent_s, stall.phase, stall.limit_s
+        )

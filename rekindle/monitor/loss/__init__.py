@@ -1,0 +1,1 @@
+"""Capturing and judging the losses of each step."""

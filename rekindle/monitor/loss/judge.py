@@ -1,0 +1,189 @@
+"""The loss detectors of a run, on the late thread of the one rank that judges (see `seat`)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rekindle.detectors import Health, LossKind, LossWatch, Point, Severity, ThroughputWatch, Verdict
+from rekindle.detectors import Trouble as Kind
+from rekindle.detectors.nonfinite import classify
+from rekindle.monitor.base.metrics import Sample
+from rekindle.monitor.base.state import BadSteps, BadStretch
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.mail.outbox import EventType
+from rekindle.monitor.mail.voice import Voice
+
+LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step
+ANNOUNCED_MAX = 64  # changes that wait for the late thread; the oldest go first
+_SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
+
+
+@dataclass(frozen=True, slots=True)
+class LossNews:
+    """What the detectors last said of the loss, exchanged as one value between threads."""
+
+    health: Health = Health.UNKNOWN
+    onset_step: int | None = None
+    healed_step: int | None = None
+    baseline: float | None = None
+    judged_step: int | None = None  # the newest step whose loss they were given
+
+
+class Judge:
+    """`judge` is the late thread's; `news` may be read by any.
+
+    may_judge: whether this rank follows the loss. may_speak: whether it is the one that says what it found. has_pace:
+    whether it judges the pace of steps, which is rank 0's.
+    """
+
+    def __init__(
+        self,
+        *,
+        may_judge: Callable[[], bool],
+        may_speak: Callable[[], bool],
+        has_pace: bool,
+        voice: Voice,
+        on_news: Callable[[], None],
+        loss_kind: LossKind = LossKind.AUTO,
+    ) -> None:
+        self._may_judge = may_judge
+        self._may_speak = may_speak
+        self._has_pace = has_pace
+        self._voice = voice
+        self._on_news = on_news
+        self._loss = LossWatch(loss_kind)
+        self._announced: deque[tuple[int, int | None]] = deque(maxlen=ANNOUNCED_MAX)  # step, and how many it takes
+        self._throughput = ThroughputWatch()
+        self._bad = BadSteps()
+        self._held_back: list[Point] = []  # not finite, and not yet more than news
+        self.news = LossNews()
+
+    def expect(self, step: int, steps: int | None) -> None:
+        """A change is planned at `step`. The training thread's; the late thread applies it before the next sample."""
+        self._announced.append((step, steps))
+
+    def wants(self, sample: Sample) -> bool:
+        """Whether there is something to judge in a sample."""
+        return self._has_pace or (sample.loss is not None and self._may_judge())
+
+    def judge(self, sample: Sample) -> None:
+        """Judge one step; its values are numbers by now."""
+        loss = sample.loss if isinstance(sample.loss, float) else None
+        while self._announced:
+            self._loss.expect(*self._announced.popleft())
+        lr = _learning_rate(sample)
+        point = Point(step=sample.step, loss=loss, step_s=sample.step_s, lr=lr)
+        if self._may_judge():
+            self._judge_loss(point)
+        if self._has_pace:
+            for verdict in self._throughput.update(point):
+                if verdict.severity is Severity.ACT:
+                    self._say_throughput(verdict)
+
+    def _judge_loss(self, point: Point) -> None:
+        was = self.news
+        verdicts: list[Verdict] = []
+        for row in self._confirmed(point):
+            verdicts += self._loss.update(row)
+        watch, loss = self._loss, point.loss
+        judged = was.judged_step if loss is None else point.step
+        health = watch.health
+        if self._held_back and health in (Health.OK, Health.UNKNOWN):
+            health = Health.WATCH
+        now = LossNews(health, watch.onset_step, watch.healed_step, watch.baseline, judged)
+        self.news = now
+        if not self._may_speak():
+            return
+        for verdict in verdicts:
+            self._say_loss(verdict, loss)
+        is_healed = now.healed_step is not None and now.healed_step != was.healed_step
+        if is_healed:
+            self._voice.push(
+                EventType.LOSS_RECOVERED,
+                at_step=point.step,
+                healed_step=now.healed_step,
+                onset_step=now.onset_step,
+                loss=_finite(loss),
+            )
+            logger.info("The loss is back to normal at step %d", point.step)
+        # Rows that come back one by one and leave again are no news: each would be a beat of its own.
+        flickers = {was.health, now.health} == {Health.SPIKING, Health.WATCH} and was.onset_step == now.onset_step
+        changes = was.health is not now.health and (was.health in _SICK or now.health in _SICK)
+        if is_healed or (changes and not flickers):
+            self._on_news()
+
+    def _confirmed(self, point: Point) -> list[Point]:
+        """The rows that the detectors are given now: a loss that is not finite only once it lasts, see `BadSteps`."""
+        if point.loss is None:
+            return [point]
+        if math.isfinite(point.loss):
+            self._bad.good()
+            self._held_back.clear()
+            return [point]
+        state = classify(point.loss)
+        self._bad.bad(BadStretch(step=point.step, loss_state=state, metric="loss", own=False, alone=None))
+        if not self._bad.is_confirmed:
+            self._held_back.append(point)
+            return [replace(point, loss=None)]
+        rows = [*self._held_back, point]
+        self._held_back.clear()
+        return rows
+
+    def _say_loss(self, verdict: Verdict, loss: float | None) -> None:
+        """A verdict worth a recovery becomes an event; values that are not finite have one of their own already."""
+        if verdict.severity is not Severity.ACT or verdict.kind is Kind.NON_FINITE:
+            return
+        event = EventType.DIVERGENCE if verdict.kind is Kind.DIVERGENCE else EventType.LOSS_SPIKE
+        self._voice.push(
+            event,
+            at_step=verdict.step,
+            onset_step=self.news.onset_step if self.news.onset_step is not None else verdict.step,
+            loss=_finite(loss),
+            baseline=_finite(self.news.baseline),
+            trouble=verdict.kind.value,
+            rule=verdict.rule,
+            evidence=plain(verdict.evidence),
+        )
+        logger.warning("%s at step %d: %s", verdict.kind, verdict.step, verdict.rule)
+
+    def _say_throughput(self, verdict: Verdict) -> None:
+        evidence = plain(verdict.evidence)
+        self._voice.push(
+            EventType.THROUGHPUT_DROP,
+            at_step=verdict.step,
+            step_s=number(evidence.get("step_s")),
+            baseline_s=number(evidence.get("baseline_s")),
+            rule=verdict.rule,
+            evidence=evidence,
+        )
+        logger.info("Steps take longer than they did: step %d, %s", verdict.step, verdict.rule)
+
+
+def _learning_rate(sample: Sample) -> float | None:
+    """The step's learning rate, where the script logs it under a usual name."""
+    for name in LEARNING_RATES if sample.extra else ():
+        value = (sample.extra or {}).get(name)
+        if isinstance(value, float):
+            return value
+    return None
+
+
+def plain(evidence: Mapping[str, float | int | str]) -> dict[str, Any]:
+    """Evidence as JSON can hold it: what is not finite is said in words."""
+    return {
+        name: value if not isinstance(value, float) or math.isfinite(value) else str(value)
+        for name, value in evidence.items()
+    }
+
+
+def number(value: object) -> float | None:
+    """A figure of the evidence, where it is one."""
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

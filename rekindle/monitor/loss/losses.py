@@ -1,0 +1,173 @@
+"""The losses and other values of each step: captured on the training thread, read and judged on the late thread.
+
+    training thread   take     a value becomes a number, or a copy that its device makes in order (see `values`)
+    late thread       turn     reads the copies that are ready, notes what is not finite, feeds the detectors
+    any thread        settle   waits, for a bounded time, until everything taken so far was read
+
+A step whose values are all numbers is noted at once, unless older ones are still to be read: steps keep their order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from rekindle.monitor.base.metrics import Sample
+from rekindle.monitor.base.state import BadStretch, RunState
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.values import Captured, Unreadable, capture, is_pending, is_ready, read
+from rekindle.monitor.loss.judge import Judge
+from rekindle.monitor.loss.scaler import ScaleWatch
+
+QUEUE_MAX = 4096  # steps; while so many wait, further ones are not taken, and counted
+DEVICE_POLL_S = 0.02  # how often copies that are not there yet are looked for
+SETTLE_S = 10.0  # how long a seal waits for the loss of its step
+
+
+class Losses:
+    """`on_bad(step, metric, is_first, stretch)` is called for each value that is not finite, on any thread."""
+
+    def __init__(
+        self,
+        *,
+        state: RunState,
+        judge: Judge,
+        judge_s: float,
+        trouble: Trouble,
+        forward: Callable[[Sample], None],
+        on_bad: Callable[[int, str, bool, BadStretch | None], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._judge = judge
+        self._judge_s = judge_s
+        self._trouble = trouble
+        self._forward = forward
+        self._on_bad = on_bad
+        self._wake = wake
+        self._queue: deque[tuple[Sample, bool]] = deque()
+        self._unread = 0  # samples in the queue whose values are still to be noted; the training thread's
+        self._noted = 0  # the late thread's count of those that it noted
+        self._taken = 0
+        self._done = 0
+        self._changed = threading.Condition()
+        self.scale = ScaleWatch()
+
+    # ---- the training thread ---------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        step: int,
+        step_s: float | None,
+        loss: object,
+        grad_norm: object = None,
+        tokens: object = None,
+        extra: Mapping[str, object] | None = None,
+    ) -> None:
+        """Note one step's values as they are now. Never waits; raises only `values.PASS`."""
+        if len(self._queue) >= QUEUE_MAX:
+            self._trouble.count("points_dropped")
+            return
+        sample = Sample(
+            step=step,
+            step_s=step_s,
+            loss=self._captured("loss", loss),
+            grad_norm=self._captured("grad_norm", grad_norm),
+            tokens=self._captured("tokens", tokens),
+            extra={name: self._captured("metric", value) for name, value in extra.items()} if extra else None,
+            scale=self._captured("scale", self.scale.now()),
+        )
+        is_late = self._unread > self._noted or any(map(is_pending, _values(sample)))
+        if not is_late:
+            self._note(sample)
+        if is_late or self._judge.wants(sample):
+            self._taken += 1
+            self._unread += is_late
+            self._queue.append((sample, is_late))
+            if self._taken == 1:
+                self._wake()
+
+    def _captured(self, name: str, value: object) -> Captured:
+        found = None if value is None else capture(value)
+        if isinstance(found, Unreadable):
+            self._unreadable(name, found.why)
+            return None
+        return found
+
+    def _unreadable(self, name: str, why: str) -> None:
+        self._trouble.once(f"unreadable_{name}", "A value of a step is not known (%s): it is %s", name, why)
+
+    # ---- the late thread -------------------------------------------------------------------------------------------
+
+    def turn(self) -> float:
+        """Work off what is ready. Returns seconds until the next turn."""
+        try:
+            while self._queue:
+                sample, is_late = self._queue[0]
+                if is_late and not all(map(is_ready, _values(sample))):
+                    return min(self._judge_s, DEVICE_POLL_S)
+                self._queue.popleft()
+                try:
+                    self._one(sample, is_late)
+                finally:
+                    self._noted += is_late
+                    self._done += 1
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+        return self._judge_s
+
+    def _one(self, sample: Sample, is_late: bool) -> None:
+        if is_late:
+            sample = replace(
+                sample,
+                loss=self._number("loss", sample.loss),
+                grad_norm=self._number("grad_norm", sample.grad_norm),
+                tokens=self._number("tokens", sample.tokens),
+                extra={name: self._number("metric", value) for name, value in (sample.extra or {}).items()} or None,
+                scale=self._number("scale", sample.scale),
+            )
+            self._note(sample)
+        self._judge.judge(sample)
+
+    def _number(self, name: str, value: Captured) -> float | None:
+        number = read(value)
+        if number is None and value is not None:
+            self._unreadable(name, "a value that its device did not deliver")
+        return number
+
+    # ---- either ----------------------------------------------------------------------------------------------------
+
+    def _note(self, sample: Sample) -> None:
+        """A step whose values are numbers."""
+        loss, scale = sample.loss, sample.scale
+        if isinstance(loss, float):
+            stretch, is_first = self._state.see_loss(sample.step, loss)
+            if is_first or stretch is not None:
+                self._on_bad(sample.step, "loss", is_first, stretch)
+        if isinstance(scale, float):
+            lost = self.scale.see(sample.step, scale)
+            if self.scale.skipped:
+                self._trouble.count("scaler_skips")
+            if lost is not None:
+                self._on_bad(sample.step, "gradient", True, lost)
+        self._forward(sample)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until all values that were taken before this call are read and judged; whether that was so in time.
+
+        For a save or a seal: then `RunState.is_poisoned` and `loss_at` speak of this step. Where it returns False the
+        newest losses are unknown.
+        """
+        mark = self._taken
+        if self._done >= mark:
+            return True
+        self._wake()
+        with self._changed:
+            return self._changed.wait_for(lambda: self._done >= mark, max(0.0, timeout_s))
+
+
+def _values(sample: Sample) -> tuple[Captured, ...]:
+    return (sample.loss, sample.grad_norm, sample.tokens, sample.scale, *(sample.extra or {}).values())

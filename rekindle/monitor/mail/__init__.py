@@ -1,0 +1,1 @@
+"""The monitor's mailbox: places, messages, requests, the exchange between ranks."""

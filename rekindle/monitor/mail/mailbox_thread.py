@@ -1,0 +1,256 @@
+"""The mailbox thread: reads the fence and the requests, writes replies and beats, and keeps the deadlines."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.base.stacks import capture_stacks
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.monitor.mail.requests import Requests, Verdict
+from rekindle.protocol.mailbox import (
+    MAX_STACKS_CHARS,
+    MAX_TEXT_CHARS,
+    Beat,
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    KeyKind,
+    MailboxError,
+    ReplyOutcome,
+    beat_key,
+    doorbell_key,
+    fence_key,
+    parse_key,
+    reply_key,
+    request_key,
+    request_prefix,
+)
+
+MAX_BACKOFF_S = 60.0
+MAX_REPLIES_WAITING = 100
+
+_REFUSALS = {
+    Verdict.EXPIRED: "the deadline had passed when the request was read",
+    Verdict.NOT_MINE: "the request is for another attempt",
+    Verdict.SUPERSEDED: "this attempt was superseded and no longer saves",
+}
+
+
+class Mail:
+    """One attempt's traffic with its mailbox, on rank 0 alone. `answer` is for any thread; all I/O is in `turn`."""
+
+    def __init__(
+        self,
+        *,
+        box: Box,
+        requests: Requests,
+        clock: Clock,
+        trouble: Trouble,
+        config: Config,
+        job_id: str,
+        attempt: str,
+        beat: Callable[[], Beat],
+        position: Callable[[], str],
+        is_stuck: Callable[[], bool],
+        on_superseded: Callable[[str | None], None],
+        on_reply: Callable[[CheckpointReply], None],
+    ) -> None:
+        """position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer
+        than this phase of the run ever was.
+        """
+        self._box = box
+        self._requests = requests
+        self._clock = clock
+        self._trouble = trouble
+        self._config = config
+        self._job_id = job_id
+        self._attempt = attempt
+        self._beat = beat
+        self._position = position
+        self._is_stuck = is_stuck
+        self._on_superseded = on_superseded
+        self._on_reply = on_reply
+        self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
+        self._poll_at = self._beat_at = clock.monotonic()
+        self._poll_backoff_s = 0.0
+        self._rung: bytes | None = None  # the doorbell's bytes at the newest listing
+        self._list_at = clock.monotonic()
+        self._has_beat_to_write = True
+        self._wake: Callable[[], None] = lambda: None
+
+    def wakes(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def beat_soon(self) -> None:
+        """Write the next beat at once: something happened that should not wait."""
+        self._beat_at = self._clock.monotonic()
+        self._wake()
+
+    def answer(
+        self,
+        request: CheckpointRequest,
+        outcome: ReplyOutcome,
+        why: str,
+        *,
+        step: int | None = None,
+        manifest: str | None = None,
+        size_bytes: int | None = None,
+        took_s: float | None = None,
+        stacks: str | None = None,
+    ) -> None:
+        """Answer once; a request that was answered already is left alone."""
+        if not self._requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
+            return
+        self._replies.append(
+            CheckpointReply(
+                request_id=request.request_id,
+                job_id=self._job_id,
+                attempt=self._attempt,
+                outcome=outcome,
+                why=why[:MAX_TEXT_CHARS],
+                replied_at=self._clock.now(),
+                step=step,
+                manifest=manifest,
+                bytes=size_bytes,
+                took_s=took_s,
+                stacks=stacks,
+            )
+        )
+        self._wake()
+
+    def read_fence(self) -> None:
+        """Learn from the fence. Raises: the box's own errors."""
+        raw = self._box.get(fence_key())
+        if raw is None:
+            return
+        try:
+            fence = Fence.from_json(raw)
+        except MailboxError as err:
+            self._trouble.once("bad_fence", "The mailbox's fence cannot be read (%s); it is ignored", err)
+            return
+        was_superseded = self._requests.superseded_by is not None
+        if self._requests.fenced(fence):
+            self._on_superseded(fence.attempt)
+            for request in self._requests.owed():
+                self.answer(request, ReplyOutcome.REFUSED, _REFUSALS[Verdict.SUPERSEDED])
+        elif was_superseded and self._requests.superseded_by is None:
+            self._on_superseded(None)
+
+    def turn(self, *, is_last: bool) -> float:
+        """Do what is due. Returns seconds until something is due again."""
+        now = self._clock.monotonic()
+        if now >= self._poll_at or is_last:
+            worked = self._try("reading the mailbox", self._poll)
+            self._poll_backoff_s = 0.0 if worked else min(MAX_BACKOFF_S, max(1.0, 2 * self._poll_backoff_s))
+            self._poll_at = now + (self._config.poll_s if worked else max(self._config.poll_s, self._poll_backoff_s))
+        self._answer_cannot()
+        wrote = self._try("writing a reply", self._write_replies)
+        if now >= self._beat_at or is_last:
+            self._beat_at = now + self._config.beat_s
+            self._try("writing a beat", self._write_beat)
+        return self._until_due() if wrote else min(self._until_due(), max(1.0, self._poll_backoff_s))
+
+    @property
+    def has_written_all(self) -> bool:
+        return not self._replies
+
+    @property
+    def has_saved_to_tell(self) -> bool:
+        """A checkpoint that was asked for is sealed, and that is not answered yet."""
+        return any(reply.outcome is ReplyOutcome.SAVED for reply in tuple(self._replies))
+
+    @property
+    def has_said_all(self) -> bool:
+        """Replies, and the newest beat too."""
+        return not self._replies and not self._has_beat_to_write
+
+    def _until_due(self) -> float:
+        now = self._clock.monotonic()
+        dues = [self._poll_at - now, self._beat_at - now]
+        answer_by = self._requests.next_due()
+        if answer_by is not None:
+            dues.append(answer_by - now)
+        return max(0.0, min(dues))
+
+    def _poll(self) -> None:
+        self.read_fence()
+        rung = self._box.get(doorbell_key())  # before the listing: what comes meanwhile rings again
+        if rung is not None and rung == self._rung and self._clock.monotonic() < self._list_at:
+            return
+        self._list_requests()
+        self._rung, self._list_at = rung, self._clock.monotonic() + self._config.list_s
+
+    def _list_requests(self) -> None:
+        listed: set[str] = set()
+        for key in self._box.names(request_prefix()):
+            parsed = parse_key(key)
+            if parsed is None or parsed.kind is not KeyKind.REQUEST:
+                continue
+            listed.add(parsed.name)
+            if not self._requests.is_closed(parsed.name):
+                self._read_request(parsed.name)
+        self._requests.forget_closed_but(listed)
+
+    def _read_request(self, request_id: str) -> None:
+        if self._box.get(reply_key(request_id)) is not None:
+            self._requests.close(request_id)
+            return
+        raw, age_s = self._box.get_aged(request_key(request_id))
+        if raw is None:
+            return
+        try:
+            request = CheckpointRequest.from_json(raw)
+        except MailboxError as err:
+            self._requests.close(request_id)
+            self._trouble.once("bad_request", "A checkpoint request cannot be read (%s); it is ignored", err)
+            return
+        if request.request_id != request_id:
+            self._requests.close(request_id)
+            self._trouble.once("bad_request", "A checkpoint request names another id than its key; it is ignored")
+            return
+        why = _REFUSALS.get(self._requests.offer(request, now=self._clock.monotonic(), age_s=age_s))
+        if why is not None:
+            self.answer(request, ReplyOutcome.REFUSED, why)
+
+    def _answer_cannot(self) -> None:
+        """To what is due; and, while the training thread is judged to be stuck, to all for which no save has begun.
+
+        The service waits for nothing but this answer. A long step, evaluation or save is not stuck before its phase's
+        own limit, and a save that has begun is answered for by its end. A thread that moves again serves new requests.
+        """
+        due = self._requests.overdue(now=self._clock.monotonic())
+        if self._is_stuck():
+            due = (*due, *(one for one in self._requests.untaken() if one not in due))
+        if not due:
+            return
+        stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)
+        for request in due:
+            self.answer(request, ReplyOutcome.CANNOT, self._position(), stacks=stacks)
+
+    def _write_replies(self) -> None:
+        while self._replies:
+            reply = self._replies[0]
+            key, body = reply_key(reply.request_id), reply.to_json()
+            # "Something is there" may be our own reply, whose acknowledgement was lost on the way and which the
+            # client then sent again.
+            if self._box.put_new(key, body) or self._box.get(key) == body:
+                self._on_reply(reply)
+            self._replies.popleft()
+
+    def _write_beat(self) -> None:
+        self._has_beat_to_write = True
+        self._box.put(beat_key(self._attempt), self._beat().to_json())
+        self._has_beat_to_write = False
+
+    def _try(self, doing: str, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except Exception as err:  # whatever the transport does, training goes on
+            mailbox_failed(self._trouble, self._box, doing, err)
+            return False
+        return True

@@ -1,0 +1,228 @@
+"""What leaves for AWS without anyone waiting: events for the bus, samples for CloudWatch."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from rekindle.compat import StrEnum
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
+from rekindle.monitor.base.trouble import Trouble
+
+SOURCE = "rekindle.monitor"
+MAX_EVENTS_WAITING = 200  # an hour without AWS must not eat memory; the oldest are dropped and counted
+MAX_SAMPLES_WAITING = 20_000
+MAX_DATA_WAITING = 5_000
+MAX_TRIES = 20  # per event, for an event that AWS answers but does not take
+EVENTS_PER_CALL = 10  # Source: botocore events PutEventsRequestEntryList, max 10
+MAX_CALL_BYTES = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB for all entries of a call
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+
+
+class EventType(StrEnum):
+    STARTED = "Rekindle Monitor Started"
+    NON_FINITE = "Rekindle Non-Finite Loss"
+    STALL = "Rekindle Stall"
+    RESUMED = "Rekindle Progress Resumed"
+    SAVE_FAILED = "Rekindle Save Failed"
+    REPLY = "Rekindle Checkpoint Reply"
+    FINISHED = "Rekindle Monitor Finished"
+    LOSS_SPIKE = "Rekindle Loss Spike"
+    DIVERGENCE = "Rekindle Loss Divergence"
+    LOSS_RECOVERED = "Rekindle Loss Recovered"
+    THROUGHPUT_DROP = "Rekindle Throughput Drop"
+    STRAGGLER = "Rekindle Straggler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    detail_type: EventType
+    detail: Mapping[str, Any]
+    queued_at: float  # on the monotonic clock
+    tries: int = 0
+
+
+class Outbox:
+    """Bounded queues, and the turns that empty them, each on its own thread. `push` and `sample` never wait."""
+
+    def __init__(
+        self,
+        *,
+        clients: Clients,
+        clock: Clock,
+        trouble: Trouble,
+        bus: str | None,
+        sends_metrics: bool,
+        is_first_rank: bool = True,
+        dimensions: Mapping[str, str],
+        metrics_s: float,
+    ) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._trouble = trouble
+        self._bus = bus
+        self._sends_metrics = sends_metrics
+        self._is_first_rank = is_first_rank
+        self._is_muted = False
+        self._dimensions = dimensions
+        self._metrics_s = metrics_s
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
+        self._events: deque[_Waiting] = deque()
+        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES_WAITING)
+        self._data: deque[dict[str, Any]] = deque()
+        self._flushed_at = clock.monotonic()
+        self._events_backoff_s = 0.0
+        self._metrics_backoff_s = 0.0
+
+    def push(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
+        """Queue one event; the caller wakes the sender. Raises: ValueError, TypeError for what is no JSON."""
+        if self._bus is None:
+            return
+        _json(detail)
+        with self._lock:
+            if len(self._events) >= MAX_EVENTS_WAITING:
+                self._events.popleft()
+                self._trouble.count("events_dropped")
+            self._events.append(_Waiting(detail_type=detail_type, detail=detail, queued_at=self._clock.monotonic()))
+
+    def sample(self, sample: Sample) -> None:
+        if not self._sends_metrics or self._is_muted:
+            return
+        if len(self._samples) == MAX_SAMPLES_WAITING:
+            self._trouble.count("samples_dropped")
+        self._samples.append(sample)
+
+    def mute_metrics(self) -> None:
+        """A superseded attempt must not draw into its successor's curves."""
+        self._is_muted = True
+        self._samples.clear()
+
+    def unmute_metrics(self) -> None:
+        """It is the Job's own attempt after all."""
+        self._is_muted = False
+
+    def turn_events(self) -> float:
+        """Send the waiting events. Returns seconds until there is something to do again, if nobody wakes us."""
+        worked = self._send_events()
+        self._events_backoff_s = _backoff(self._events_backoff_s, worked=worked)
+        return MAX_BACKOFF_S if worked else self._events_backoff_s
+
+    def turn_metrics(self, *, is_last: bool) -> float:
+        """Send the samples gathered so far, when they are due. Returns seconds until the next turn."""
+        now = self._clock.monotonic()
+        if now - self._flushed_at >= self._metrics_s or is_last:
+            self._flushed_at = now
+            self._collect()
+        worked = self._send_data()
+        self._metrics_backoff_s = _backoff(self._metrics_backoff_s, worked=worked)
+        until_flush = max(0.0, self._metrics_s - (now - self._flushed_at))
+        return until_flush if worked else min(self._metrics_backoff_s, until_flush)
+
+    @property
+    def has_sent_events(self) -> bool:
+        return not self._events
+
+    @property
+    def has_sent_metrics(self) -> bool:
+        return not self._data and not self._samples
+
+    @property
+    def is_empty(self) -> bool:
+        return self.has_sent_events and self.has_sent_metrics
+
+    def _collect(self) -> None:
+        taken = [self._samples.popleft() for _ in range(len(self._samples))]
+        if not taken:
+            return
+        data, unreadable = aggregate(
+            taken,
+            at=self._clock.now(),
+            dimensions=self._dimensions,
+            is_fine=self._metrics_s < FINE_BELOW_S,
+            has_step=self._is_first_rank,
+        )
+        if unreadable:
+            self._trouble.count("unreadable_values", unreadable)
+        self._data.extend(data)
+        while len(self._data) > MAX_DATA_WAITING:
+            self._data.popleft()
+            self._trouble.count("metrics_dropped")
+
+    def _send_data(self) -> bool:
+        for batch in list(batches(self._data)):
+            try:
+                self._clients.get("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=batch)
+            except Exception as err:  # whatever AWS or the network does, training goes on
+                self._trouble.aws("PutMetricData", err)
+                return False
+            for _ in batch:
+                self._data.popleft()
+        return True
+
+    def _send_events(self) -> bool:
+        while batch := self._next_events():
+            try:
+                entries = self._clients.get("events").put_events(Entries=[self._entry(item) for item in batch])[
+                    "Entries"
+                ]
+            except Exception as err:  # whatever AWS or the network does, training goes on
+                self._trouble.aws("PutEvents", err)
+                self._requeue(batch)
+                return False
+            refused = [
+                replace(item, tries=item.tries + 1)
+                for item, e in zip(batch, entries, strict=False)
+                if e.get("ErrorCode")
+            ]
+            if refused:
+                codes = sorted({e["ErrorCode"] for e in entries if e.get("ErrorCode")})
+                self._trouble.once("events_refused", "EventBridge did not take some events: %s", ", ".join(codes))
+                self._requeue([item for item in refused if item.tries < MAX_TRIES])
+                return False
+        return True
+
+    def _next_events(self) -> list[_Waiting]:
+        with self._lock:
+            batch: list[_Waiting] = []
+            size = 0
+            for item in islice(self._events, EVENTS_PER_CALL):
+                size += len(_json(item.detail).encode()) + 100
+                if batch and size > MAX_CALL_BYTES:
+                    break
+                batch.append(item)
+            for _ in batch:
+                self._events.popleft()
+            return batch
+
+    def _requeue(self, batch: list[_Waiting]) -> None:
+        with self._lock:
+            self._events.extendleft(reversed(batch))
+            while len(self._events) > MAX_EVENTS_WAITING:
+                self._events.popleft()
+                self._trouble.count("events_dropped")
+
+    def _entry(self, item: _Waiting) -> dict[str, Any]:
+        """Without a time, so that EventBridge dates it by its own clock; `age_s` tells how long it waited here."""
+        age_s = round(max(0.0, self._clock.monotonic() - item.queued_at), 3)
+        return {
+            "Source": SOURCE,
+            "DetailType": item.detail_type.value,
+            "Detail": _json({**item.detail, "age_s": age_s}),
+            "EventBusName": self._bus,
+        }
+
+
+def _json(detail: Mapping[str, Any]) -> str:
+    return json.dumps(detail, allow_nan=False, separators=(",", ":"))
+
+
+def _backoff(before_s: float, *, worked: bool) -> float:
+    return 0.0 if worked else min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, 2 * before_s))

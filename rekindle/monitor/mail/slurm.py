@@ -1,0 +1,211 @@
+"""Who this process is on Slurm, and what the service has told its attempt.
+
+A job that Slurm starts again (`scontrol requeue`, a node failure, a preemption) has the environment of its submission.
+Its REKINDLE_RESUME_* are those of an earlier start; the plan in the mailbox, under this start's own name, is the newer
+word. Where Slurm has started the job by itself there is none: then the last plan before it is where the run went on,
+and what it has saved since is newer (see `resuming`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.mail.bounded import TooSlow
+from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.cluster.names import ENV_CLUSTER, SlurmAttempt, attempt_from_env, check_cluster
+from rekindle.protocol.mailbox import (
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_NAME,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    MailboxError,
+    Plan,
+    ResumePlan,
+    plan_key,
+)
+
+ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
+RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: HyperPod developer guide, lifecycle scripts
+ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
+# The cluster's name for everybody: infra/lifecycle writes it on every node, where only root may read SageMaker's file.
+CLUSTER_FILE: Final = "/etc/rekindle/cluster"
+ENV_SLURM_CLUSTER: Final = "SLURM_CLUSTER_NAME"  # Source: sbatch manual, OUTPUT ENVIRONMENT VARIABLES
+MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
+MAX_EARLIER: Final = 20  # restarts whose plans are looked for
+WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplanned:
+    """The last plan before a restart that has none: `base`, where it went on, and the number of its attempt.
+
+    What attempts before that one saved was left behind by it.
+    """
+
+    base: ResumePlan = field(default_factory=ResumePlan)
+    since_attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What holds for this attempt.
+
+    env: the environment as it would be, had this start been told by it. resume: where it goes on; None where the
+    environment says so. unplanned: for a restart that nobody planned, which has to look for itself; submitted: the
+    environment as it was, whose old plan is still better than nothing if that cannot be done.
+    """
+
+    env: Mapping[str, str]
+    submitted: Mapping[str, str]
+    resume: ResumePlan | None = None
+    unplanned: Unplanned | None = None
+
+
+def is_on_slurm(env: Mapping[str, str]) -> bool:
+    return env.get("SLURM_JOB_ID", "").isdigit()
+
+
+def cluster_of(env: Mapping[str, str]) -> str | None:
+    """The cluster's name, the same as its agent uses; None where nothing says it. Raises: MailboxError, OSError."""
+    if env.get(ENV_CLUSTER):
+        return check_cluster(env[ENV_CLUSTER], ENV_CLUSTER)
+    for read in (_from_resource_config, _from_cluster_file):
+        name = read(env)
+        if name is not None:
+            return name
+    name = env.get(ENV_SLURM_CLUSTER)
+    return check_cluster(name, ENV_SLURM_CLUSTER) if name else None
+
+
+def attempt_on_slurm(env: Mapping[str, str]) -> SlurmAttempt | None:
+    """This start's name; None outside Slurm, and where the cluster has no name that can be used."""
+    if not is_on_slurm(env):
+        return None
+    try:
+        cluster = cluster_of(env)
+        return None if cluster is None else attempt_from_env(env, cluster)
+    except (MailboxError, OSError) as err:
+        logger.warning("Rekindle's monitor cannot tell which Slurm cluster this is: %s", err)
+        return None
+
+
+def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> Told:
+    """What this attempt was told: by its environment, or by its plan where it is a restart. Never raises.
+
+    box: opens the mailbox; only called for a restart.
+    """
+    start = attempt_on_slurm(env)
+    if start is None:
+        return Told(env=env, submitted=env)
+    own = {
+        ENV_ATTEMPT_NAME: start.name,
+        ENV_JOB_ID: env.get(ENV_JOB_ID) or start.restarted(0).name,
+        ENV_ATTEMPT: str(_number(env) + start.restart),
+    }
+    if start.restart == 0:
+        return Told(env={**env, **own}, submitted=env)
+    stale = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
+    rest = {name: value for name, value in env.items() if name not in stale}
+    try:
+        plan, last = patiently(lambda: _plans(box(), start))
+    except Exception as err:
+        # Better an old checkpoint than none at all: it was a good one when this job was submitted.
+        logger.warning("Rekindle's mailbox cannot be read, so restart %d goes by its old plan: %r", start.restart, err)
+        return Told(env={**env, **own}, submitted=env)
+    if plan is None:
+        logger.info("Restart %d of this Slurm job has no plan; it goes on from the newest", start.restart)
+        if last is None:
+            return Told(env={**rest, **own}, submitted=env, unplanned=_submitted(env))
+        kept = {ENV_SKIP: last.order.resume.to_env()[ENV_SKIP]}
+        own |= {
+            ENV_JOB_ID: last.order.job_id,
+            ENV_ATTEMPT: str(max(last.order.attempt_number + 1, int(own[ENV_ATTEMPT]))),
+        }
+        since = Unplanned(base=last.order.resume, since_attempt=last.order.attempt_number)
+        return Told(env={**rest, **own, **kept}, submitted=env, unplanned=since)
+    own |= {ENV_JOB_ID: plan.order.job_id, ENV_ATTEMPT: str(plan.order.attempt_number)}
+    if plan.order.incident_id is not None:
+        own[ENV_INCIDENT] = plan.order.incident_id
+    return Told(env={**rest, **own}, submitted=env, resume=plan.order.resume)
+
+
+def _plans(box: Box | None, start: SlurmAttempt) -> tuple[Plan | None, Plan | None]:
+    """(this start's plan, where there is none the last one of an earlier restart of the same job)."""
+    plan = _plan(box, start.name)
+    if plan is not None:
+        return plan, None
+    earlier = range(start.restart - 1, max(start.restart - 1 - MAX_EARLIER, 0), -1)
+    return None, next((last for n in earlier if (last := _plan(box, start.restarted(n).name)) is not None), None)
+
+
+def _submitted(env: Mapping[str, str]) -> Unplanned:
+    """Where the job was submitted to go on."""
+    try:
+        return Unplanned(base=ResumePlan.from_env(env), since_attempt=_number(env))
+    except MailboxError as err:
+        logger.warning("Rekindle's resume plan cannot be read: %s", err)
+        return Unplanned(since_attempt=_number(env))
+
+
+def _plan(box: Box | None, attempt: str) -> Plan | None:
+    """The plan under that name; None without one, and for one that cannot be read or is another's."""
+    raw = None if box is None else box.get(plan_key(attempt))
+    if raw is None:
+        return None
+    try:
+        plan = Plan.from_json(raw)
+    except MailboxError as err:
+        logger.warning("Rekindle's plan for this attempt cannot be read: %s", err)
+        return None
+    return plan if plan.attempt == attempt else None
+
+
+def patiently(read: Callable[[], _Answer]) -> _Answer:
+    """Raises what the last try raised."""
+    for wait_s in WAITS_S:
+        try:
+            return read()
+        except TooSlow:
+            raise
+        except Exception as err:
+            logger.info("Reading Rekindle's mailbox failed, trying again in %.1f s: %r", wait_s, err)
+            threading.Event().wait(wait_s)
+    return read()
+
+
+def _number(env: Mapping[str, str]) -> int:
+    text = env.get(ENV_ATTEMPT, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) and int(text) > 0 else 1
+
+
+def _from_resource_config(env: Mapping[str, str]) -> str | None:
+    path = Path(env.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG)
+    try:
+        with path.open("rb") as file:
+            read = json.loads(file.read(MAX_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):  # not there, for root only, or half written: others say it too
+        return None
+    config = read.get("ClusterConfig") if isinstance(read, dict) else None
+    name = config.get("ClusterName") if isinstance(config, dict) else None
+    return None if name is None else check_cluster(name, "ClusterName")
+
+
+def _from_cluster_file(env: Mapping[str, str]) -> str | None:
+    try:
+        text = Path(env.get(ENV_CLUSTER_FILE) or CLUSTER_FILE).read_text(encoding="utf-8")[:1024].strip()
+    except (OSError, ValueError):
+        return None
+    return check_cluster(text, "cluster file") if text else None

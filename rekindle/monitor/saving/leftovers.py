@@ -1,0 +1,90 @@
+"""What killed saves leave behind, removed at the next start: only what has a name that only Rekindle gives.
+
+.step-100.pt.rekindle-4711                    a file that `write_file` was writing
+step-100.tmp-rekindle-run-a2-0                a folder that `write_folder` was writing
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rekindle.monitor.base.trouble import logger
+
+FILE_MARK: Final = ".rekindle-"
+FOLDER_MARK: Final = ".tmp-rekindle-"
+MAX_ENTRIES: Final = 100_000
+_FILE: Final = re.compile(r"\..+\.rekindle-\d+\Z")
+_FOLDER: Final = re.compile(r".+\.tmp-rekindle-[\w.-]+\Z", re.ASCII)
+
+_STARTED: Final = time.monotonic()
+
+
+def name_beside(target: Path) -> Path:
+    """Where a file is written before it gets its name."""
+    return target.with_name(f".{target.name}{FILE_MARK}{os.getpid()}")
+
+
+def remove_leftovers(directory: str | os.PathLike[str]) -> list[str]:
+    """Remove what earlier processes left directly in it, and in its folders; what that was. Never raises.
+
+    What was written since this process began is left alone: an earlier attempt that still lives may be writing it. That
+    is measured by the file system's own clock, for the host's may be minutes apart from it.
+    """
+    removed: list[str] = []
+    try:
+        before = _clock_of(Path(directory)) - (time.monotonic() - _STARTED)
+        for path, is_folder in _found(Path(directory)):
+            if _last_written(path, is_folder=is_folder) >= before:
+                continue
+            if is_folder:
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+            removed.append(str(path))
+    except OSError as err:
+        logger.info("What killed saves left in %s could not all be removed: %s", directory, err)
+    if removed:
+        logger.info("Removed %d unfinished saves of earlier processes from %s", len(removed), directory)
+    return removed
+
+
+def _clock_of(directory: Path) -> float:
+    """The file system's time, in seconds since the epoch."""
+    probe = directory / f".clock{FILE_MARK}{os.getpid()}"
+    try:
+        probe.write_bytes(b"")
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _found(directory: Path) -> Iterator[tuple[Path, bool]]:
+    folders = [directory]
+    seen = 0
+    while folders and seen < MAX_ENTRIES:
+        folder = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                seen += 1
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder and _FOLDER.match(entry.name):
+                    yield Path(entry.path), True
+                elif is_folder and folder == directory:
+                    folders.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False) and _FILE.match(entry.name):
+                    yield Path(entry.path), False
+
+
+def _last_written(path: Path, *, is_folder: bool) -> float:
+    newest = path.lstat().st_mtime
+    if is_folder:
+        for folder, _, names in os.walk(path):
+            times = [os.lstat(os.path.join(folder, name)).st_mtime for name in names]
+            newest = max(newest, os.lstat(folder).st_mtime, *times) if times else max(newest, os.lstat(folder).st_mtime)
+    return newest

@@ -1,0 +1,284 @@
+"""Where this attempt goes on, seen from the machine that has the files.
+
+The service sees S3, not this machine's disk: a checkpoint on a shared file system, or the local copy of one in S3, is
+checked here, before the script loads it. One that is damaged is passed over for the newest whole one before it. An
+attempt without a plan finds the newest whole one of its run by itself, as its script would, but never a quarantined.
+
+A plan is from before its attempt began. Where a launcher starts the same attempt again (torchrun after a crash, a
+requeue), the plan has not changed, but the run has gone on: what this attempt itself has sealed since is newer. Nothing
+else writes manifests under an attempt's name, so those that are there when a process starts are of the process before
+it. What an earlier attempt saved beyond the plan stays out: the plan went back behind it, perhaps for good reason.
+
+Every rank comes to the same answer, because all look at the same shared directory and the same marks; where one cannot
+read what the others can, rank 0's answer holds (see `sharing`). Marks that cannot be read leave the plan as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from rekindle.checkpoints.folders import manifest_problems, newest_complete, path_of, problems_at
+from rekindle.checkpoints.found import NOT_A_NUMBER
+from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.slurm import Unplanned
+from rekindle.monitor.saving.saved import Upload, local_path
+from rekindle.protocol.mailbox import (
+    Fence,
+    MailboxError,
+    Manifest,
+    Place,
+    ResumePlan,
+    fence_key,
+    manifest_key,
+    manifest_prefix,
+    parse_key,
+    relative_path,
+    verify_listing,
+)
+
+LOOK_S = 4.0  # a start is not held up by slow storage
+LOOK_AGAIN_S = 60.0  # unless it is known that there is something newer than the plan
+MAX_READ = 50  # manifests looked into, newest first: a run whose last fifty are all bad needs a person
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """What the box's manifests say: the newest that holds, local paths that must not be used, and the run's own."""
+
+    newest: Manifest | None = None
+    barred: Collection[str] = ()
+    own: Collection[str] = field(default=())
+
+
+def settled(
+    plan: ResumePlan,
+    *,
+    directory: str | None,
+    upload: Upload | None,
+    box: Box | None,
+    is_repeat: bool,
+    attempt: str = "",
+    unplanned: Unplanned | None = None,
+    job_id: str = "",
+    clients: Clients | None = None,
+) -> ResumePlan:
+    """The plan, or what is better now.
+
+    directory: the run's own checkpoint folder. is_repeat: not the first attempt, so there may be something to go on
+    from. attempt: this attempt's name; what it has sealed already is newer than its plan. unplanned: nobody planned
+    this start; manifests of `job_id` count then, from the last planned attempt on. `clients` list those in S3.
+    Raises: OSError, MailboxError, and the box's own errors.
+    """
+    look = _Look(directory=directory, upload=upload, box=box, clients=clients or Clients())
+    if unplanned is not None:
+        plan = replace(plan, step=unplanned.base.step, uri=unplanned.base.uri, manifest_uri=unplanned.base.manifest_uri)
+
+        def counts(manifest: Manifest) -> bool:
+            is_ours = manifest.job_id in (job_id, manifest.attempt)
+            return is_ours and manifest.attempt_number >= unplanned.since_attempt
+
+        sealed = look.sealed(counts)
+        if plan.uri is None:
+            found = look.newest(plan, at_most=None, sealed=sealed) if directory else plan
+            return _told(plan, look.newer(found, sealed))
+    else:
+        sealed = look.sealed(lambda manifest: manifest.attempt == attempt, only=attempt) if attempt else _Sealed()
+    newer = look.newer(plan, sealed)
+    if newer != plan:
+        return _told(plan, newer)
+    if plan.uri is None:
+        return _told(plan, look.newest(plan, at_most=None, sealed=sealed)) if directory and is_repeat else plan
+    path = local_path(plan.uri, upload)
+    if path is None or not os.path.exists(path):
+        return plan  # in S3, and the script's own business
+    problems = look.problems(plan, path)
+    if not problems:
+        return plan
+    logger.warning("The checkpoint to resume from (%s) is not whole: %s", path, "; ".join(problems))
+    before = replace(look, directory=directory or os.path.dirname(path))
+    return _told(plan, before.newest(plan, at_most=plan.step, sealed=sealed, but=(path,)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """Where there is to look."""
+
+    directory: str | None
+    upload: Upload | None
+    box: Box | None
+    clients: Clients
+
+    @property
+    def has_times(self) -> bool:
+        """Whether files lie where they were written: SageMaker fetches its folder's from S3 when a job starts."""
+        return self.upload is None
+
+    def newest(self, plan: ResumePlan, *, at_most: int | None, sealed: _Sealed, but: Sequence[str] = ()) -> ResumePlan:
+        """The plan with the newest whole checkpoint of the run's folder in it, as it was where there is none."""
+        if self.directory is None or not os.path.isdir(self.directory):
+            return plan
+        is_marked = _quarantined(self.upload, self.box)
+        planned = local_path(plan.uri, self.upload)
+        found = newest_complete(
+            self.directory,
+            at_most=at_most,
+            is_barred=lambda path: path in but or path in sealed.barred or is_marked(path),
+            like=[*sealed.own, *([planned] if planned else [])],
+            has_times=self.has_times,
+        )
+        if found is None:
+            return plan
+        return replace(plan, step=found.step, uri=path_of(self.directory, found), manifest_uri=None)
+
+    def newer(self, plan: ResumePlan, sealed: _Sealed) -> ResumePlan:
+        """The plan with the sealed checkpoint in it, where that is newer. The data to leave out stay left out."""
+        manifest = sealed.newest
+        if manifest is None or self.box is None or (plan.step is not None and plan.step > manifest.step):
+            return plan
+        if plan.step == manifest.step and plan.manifest_uri is not None:
+            return plan
+        manifest_uri = f"{self.box.uri.rstrip('/')}/{manifest.key}"
+        return replace(plan, step=manifest.step, uri=manifest.root, manifest_uri=manifest_uri)
+
+    def sealed(self, counts: Callable[[Manifest], bool], *, only: str | None = None) -> _Sealed:
+        """The newest manifest that counts whose checkpoint is whole and neither quarantined nor forensic.
+
+        only: the one attempt whose manifests are worth reading. Those that a superseded attempt wrote late do not
+        count. Newer ones that do not hold are barred, so that they are not found in the run's folder either.
+        """
+        if self.box is None:
+            return _Sealed()
+        barred: list[str] = []
+        own: list[str] = []
+        keys = self._keys(only)
+        if not keys:  # most starts: one call, and no more
+            return _Sealed()
+        marks = frozenset(self.box.names(quarantine_prefix()))
+        fence = _fence(self.box)
+        fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
+        for manifest in self._manifests(keys):
+            if not counts(manifest):
+                continue
+            path = local_path(manifest.root, self.upload)
+            own += [path] if path else []
+            is_superseded = fence is not None and manifest.attempt in fence.superseded
+            is_late = is_superseded and _is_after(self.box, manifest.key, fenced_at)
+            is_marked = any(mark_key(root) in marks for root in (manifest.root, path) if root)
+            if is_late or is_marked or is_forensic(manifest.request_id):
+                barred += [path] if path else []
+                continue
+            problems = self._problems_of(manifest, path)
+            if not problems:
+                return _Sealed(manifest, tuple(barred), tuple(own))
+            barred += [path] if path else []
+            logger.warning("The checkpoint of step %d is not whole: %s", manifest.step, "; ".join(problems[:3]))
+        return _Sealed(None, tuple(barred), tuple(own))
+
+    def _keys(self, only: str | None) -> list[str]:
+        """Of the manifests in the box, newest first."""
+        names = () if self.box is None else self.box.names(manifest_prefix())
+        parsed = ((key, parse_key(key)) for key in sorted(names, reverse=True))  # twelve digits sort as numbers do
+        return [key for key, of in parsed if of is not None and (only is None or of.name == only)][:MAX_READ]
+
+    def _manifests(self, keys: Sequence[str]) -> Iterator[Manifest]:
+        for key in keys:
+            try:
+                raw = None if self.box is None else self.box.get(key)
+                manifest = None if raw is None else Manifest.from_json(raw)
+            except MailboxError as err:
+                logger.warning("The manifest %s cannot be read: %s", key, err)
+                continue
+            if manifest is not None and manifest.key == key:
+                yield manifest
+
+    def _problems_of(self, manifest: Manifest, path: str | None) -> tuple[str, ...]:
+        if path is None:
+            return _problems_in_s3(manifest, self.clients)
+        problems = manifest_problems(manifest, path, has_times=self.has_times)
+        # By its format it may be anything: the script that saved it knows how to load it. NaN it cannot know.
+        return problems or tuple(problem for problem in problems_at(path) if NOT_A_NUMBER in problem)
+
+    def problems(self, plan: ResumePlan, path: str) -> tuple[str, ...]:
+        """What keeps the plan's checkpoint from being whole."""
+        manifest = _manifest(plan, self.box)
+        return problems_at(path, has_times=self.has_times) if manifest is None else self._problems_of(manifest, path)
+
+
+def within(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
+    """What `look` answers, on a thread of its own. Raises: what it raises; TimeoutError where that takes longer."""
+    answers: list[ResumePlan | Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(look())
+        except Exception as err:
+            answers.append(err)
+
+    thread = threading.Thread(target=run, name="rekindle-resume", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not answers:
+        raise TimeoutError(f"no answer in {seconds:.0f} s")
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers[0]
+
+
+def _told(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
+    if found.uri != plan.uri:
+        logger.warning("Resuming at step %s from %s, found here", found.step, found.uri)
+    return found
+
+
+def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
+    """By the store's clock alone: those of the hosts that wrote the two may be minutes apart."""
+    written_at = box.written_at(key)
+    return written_at is not None and fenced_at is not None and written_at > fenced_at
+
+
+def _fence(box: Box) -> Fence | None:
+    raw = box.get(fence_key())
+    try:
+        return None if raw is None else Fence.from_json(raw)
+    except MailboxError as err:
+        logger.warning("The mailbox's fence cannot be read (%s); it is ignored", err)
+        return None
+
+
+def _problems_in_s3(manifest: Manifest, clients: Clients) -> tuple[str, ...]:
+    place = Place.parse(manifest.root, "root")
+    found = {relative_path(place.path, key): size for key, size in clients.objects(place.bucket or "", place.path)}
+    return verify_listing(manifest, {path: size for path, size in found.items() if path is not None})
+
+
+def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:
+    """The plan's manifest, where it lies in this mailbox and can be read."""
+    if plan.manifest_uri is None or box is None:
+        return None
+    key = parse_key(Place.parse(plan.manifest_uri, "manifest").path)
+    if key is None or key.step is None:
+        return None
+    raw = box.get(manifest_key(key.step, key.name))
+    try:
+        return None if raw is None else Manifest.from_json(raw)
+    except MailboxError as err:
+        logger.warning("The manifest of the checkpoint to resume from cannot be read: %s", err)
+        return None
+
+
+def _quarantined(upload: Upload | None, box: Box | None) -> Callable[[str], bool]:
+    """Whether a path is marked, under its own name or under that of its copy in S3."""
+    marks = frozenset(box.names(quarantine_prefix())) if box is not None else frozenset()
+
+    def is_quarantined(path: str) -> bool:
+        roots = {path} if upload is None else {path, upload.to_uri(path)}
+        return any(mark_key(root) in marks for root in roots)
+
+    return is_quarantined

@@ -1,0 +1,1 @@
+"""Signals: SIGTERM and others as requests to save, and their termination."""

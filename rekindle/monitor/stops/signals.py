@@ -1,0 +1,211 @@
+"""Signals as wishes: SIGTERM is "save at the next agreed step, then stop", any other "save, and go on".
+
+Sources: SageMaker developer guide, StopTrainingJob: SIGTERM, then 120 seconds, then SIGKILL; sbatch manual, --signal:
+SIGUSR1 to the steps of a job some time before its end; scancel manual, --signal: to all processes of all steps.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, Final
+
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.stops.dispositions import Disposition, has_c_handler
+from rekindle.protocol.mailbox import ENV_BUS, ENV_MAILBOX
+
+ENV_SIGNALS: Final = "REKINDLE_SIGNALS"  # "off": signals are left alone before `start`
+
+
+class _Early:
+    """What came before a monitor was there. One per process."""
+
+    came = False
+
+
+def hold(env: Mapping[str, str]) -> bool:
+    """In a protected Slurm job, keep SIGUSR1 from killing a process whose monitor has not started yet.
+
+    Called when `rekindle.monitor` is imported, so import it before the slow imports. The signal is remembered, and the
+    monitor saves as soon as it can. A script's own handler stays, and so does "ignore". Whether the signal is held now.
+    In a spawned child that imports the module the signal does nothing: `scancel --signal` reaches data-loader workers
+    too, and would kill them. Never raises.
+    """
+    number = getattr(signal, "SIGUSR1", None)
+    is_protected = env.get("SLURM_JOB_ID") and (env.get(ENV_MAILBOX) or env.get(ENV_BUS))
+    if number is None or not is_protected or env.get(ENV_SIGNALS, "").lower() == "off" or not _is_main():
+        return False
+    if signal.getsignal(number) is not signal.SIG_DFL or has_c_handler(number):
+        return False
+    signal.signal(number, _held)
+    return True
+
+
+def numbers_of(names: Sequence[str]) -> tuple[signal.Signals, ...]:
+    """`USR1` or `SIGUSR1` as numbers. What this platform does not have is logged and left out."""
+    found: list[signal.Signals] = []
+    for name in names:
+        number = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+        if isinstance(number, signal.Signals):
+            found.append(number)
+        else:
+            logger.warning("Rekindle's monitor knows no signal %s here", name)
+    return tuple(found)
+
+
+class Signals:
+    """The handlers only set a flag and call the handler that was there before them.
+
+    Where none was there, the default (death at once) is put off: see `termination` for how long. Python runs handlers
+    between two bytecodes of the main thread; what has to happen while that thread is stuck is on `wakeup`'s thread.
+
+    handled: called in the handler, on the main thread, with the signal's number. It must not wait.
+    """
+
+    def __init__(self, handled: Callable[[int], object]) -> None:
+        self.wants_stop = False
+        self.wants_save = False
+        self._handled = handled
+        self._previous: dict[int, Disposition] = {}
+        self._pid = os.getpid()
+        self._is_over = False
+        self._ignored_after: frozenset[int] = frozenset()
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The signals that are taken now."""
+        return frozenset(self._previous)
+
+    def install(self, numbers: Sequence[int], wishes: Sequence[int] = ()) -> bool:
+        """Whether it could be: Python delivers signals to the main thread only.
+
+        wishes: signals for a save that are taken only where the script has no handler of its own for them.
+        """
+        if not _is_main():
+            return False
+        self._ignored_after = frozenset(wishes)
+        for number in numbers:
+            if number != signal.SIGTERM and has_c_handler(number):
+                logger.info("Signal %d has a handler in C (faulthandler?), which stays: it asks for no save", number)
+            else:
+                self._take(number)
+        for wish in wishes:
+            is_free = signal.getsignal(wish) in (signal.SIG_DFL, signal.SIG_IGN, _held) and not has_c_handler(wish)
+            if wish not in numbers and is_free:
+                self._take(wish)
+        return True
+
+    def _take(self, number: int) -> None:
+        if number in self._previous:
+            return
+        before = Disposition(number)
+        owner = getattr(before.in_python, "__self__", None)
+        if isinstance(owner, Signals) and owner._is_over:  # ended off the main thread: its handler is still there
+            before = owner._previous.get(number, before)
+        self._previous[number] = before
+        signal.signal(number, self._on_signal)
+        if before.in_python is _held and _Early.came:
+            self.wants_save, _Early.came = True, False
+
+    def is_ours(self, number: int) -> bool:
+        """Whether the handler is still ours: the script may have replaced it since."""
+        return number in self._previous and signal.getsignal(number) == self._on_signal
+
+    def can_give_back(self, number: int) -> bool:
+        """Whether the signal had an effect of its own before us, other than a Python handler, which we call."""
+        before = self._previous.get(number)
+        return before is not None and not before.is_chained and before.in_python is not signal.SIG_IGN
+
+    def give_back(self, number: int) -> bool:
+        """The signal happens again, now with the effect that it had before us. Whether that was possible.
+
+        For any thread. Where the effect is the default one this call does not return: the process dies of the signal,
+        as it would have without us.
+        """
+        before = self._previous.get(number)
+        if before is None or not self.can_give_back(number) or not self.is_ours(number):
+            return False
+        if not before.put_back():
+            if not _is_main() or before.in_python is None:
+                return False
+            signal.signal(number, before.in_python)
+        os.kill(os.getpid(), number)
+        return True
+
+    def restore(self) -> None:
+        """Put the previous handlers back, unless the script has replaced ours since.
+
+        One of `wishes` that had no handler is ignored from now on: one that comes while the run is torn down must not
+        kill. From another thread than the main one what can be put back is what the kernel knows.
+        """
+        self._is_over = True
+        if not _is_main():
+            for number, before in self._previous.items():
+                if number == signal.SIGTERM and self.can_give_back(number) and self.is_ours(number):
+                    before.put_back()
+            return
+        self._put_back()
+
+    def forked(self) -> None:
+        """In a forked child: as `restore`. A data loader's worker ignores what asks its trainer for a save."""
+        self._is_over = True
+        self._ignored_after = self.numbers - {signal.SIGTERM}
+        try:
+            self._put_back()
+        except ValueError:  # not the main thread: there is no such child, but no certainty either
+            for before in self._previous.values():
+                before.put_back()
+
+    def _put_back(self) -> None:
+        for number, before in list(self._previous.items()):
+            if self.is_ours(number):
+                self._set(number, before)
+            self._previous.pop(number, None)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._is_over or os.getpid() != self._pid:  # a child that C code forked, or an end on another thread
+            self._late(number, frame)
+            return
+        if number == signal.SIGTERM:
+            self.wants_stop = True
+        else:
+            self.wants_save = True
+        self._handled(number)
+        self._chain(self._previous.get(number), number, frame)
+
+    def _late(self, number: int, frame: FrameType | None) -> None:
+        before = self._previous.get(number)
+        if before is None or signal.getsignal(number) != self._on_signal:  # a later handler calls ours
+            self._chain(before, number, frame)
+            return
+        self._set(number, before)
+        if before.is_chained:
+            self._chain(before, number, frame)
+        elif before.in_python is not signal.SIG_IGN:
+            os.kill(os.getpid(), number)
+
+    def _set(self, number: int, before: Disposition) -> None:
+        """Raises: ValueError off the main thread."""
+        if before.in_python is _held or (number in self._ignored_after and before.is_default):
+            signal.signal(number, signal.SIG_IGN)
+        elif before.in_python is None or before.has_c_handler:
+            before.put_back()
+        else:
+            signal.signal(number, before.in_python)
+
+    @staticmethod
+    def _chain(before: Disposition | None, number: int, frame: FrameType | None) -> None:
+        previous: Any = None if before is None else before.in_python
+        if before is not None and before.is_chained and previous is not _held:
+            previous(number, frame)
+
+
+def _held(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
+    _Early.came = True
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()

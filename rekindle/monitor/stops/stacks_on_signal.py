@@ -1,0 +1,184 @@
+"""SIGUSR2 on Slurm: "write your stacks now". The agent sends it to the steps of a run that seems to hang.
+
+It is heard by `wakeup`'s thread, which writes the report while the main thread goes on hanging.
+
+A signal reaches every process of a step, and ends those that neither catch nor ignore it: launchers, shells, workers.
+Hence `is_safe`, which the beat carries: nothing is sent to a run that does not say that it hears.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from rekindle.monitor.base.trouble import Trouble, logger
+from rekindle.monitor.mail.slurm import is_on_slurm
+from rekindle.monitor.stops.dispositions import has_c_handler
+from rekindle.monitor.stops.signals import ENV_SIGNALS
+from rekindle.monitor.stops.wakeup import Wakeup
+
+WORD: Final = "USR2"  # what the beat says, and the order
+NUMBER: Final = getattr(signal, "SIGUSR2", None)
+LOOK_AGAIN_S: Final = 60.0  # the processes of a step seldom change, and a node has thousands
+_OURS_ALL: Final = "slurmstepd"  # the parent of everything in a step
+_UNASKED: Final = ("batch", "extern")
+
+
+def is_askable(env: Mapping[str, str]) -> bool:
+    """Whether this environment is one in which ranks are asked for their stacks by a signal."""
+    return NUMBER is not None and is_on_slurm(env) and env.get(ENV_SIGNALS, "").lower() != "off"
+
+
+class StacksOnSignal:
+    """`begin` and `end` are for the main thread; `is_safe` for any other."""
+
+    def __init__(self, write: Callable[[], None], wakeup: Wakeup, trouble: Trouble) -> None:
+        self._write = write
+        self._wakeup = wakeup
+        self._trouble = trouble
+        self._is_taken = False
+        self._safe_until = 0.0
+        self._was_safe = False
+        self._why = ""
+
+    def is_free(self) -> bool:
+        """Whether the signal has no handler of the script's."""
+        if NUMBER is None:
+            return False
+        if signal.getsignal(NUMBER) not in (signal.SIG_DFL, signal.SIG_IGN) or has_c_handler(NUMBER):
+            logger.info("SIGUSR2 has a handler of the script's own: stacks cannot be asked for by it")
+            return False
+        return True
+
+    def begin(self) -> bool:
+        """Whether the signal is ours now. A wakeup descriptor of the script's stays as it is."""
+        if NUMBER is None:
+            return False
+        if not self._wakeup.hears_in_c:
+            logger.info("The script has the wakeup descriptor: stacks cannot be asked for by SIGUSR2")
+            return False
+        signal.signal(NUMBER, _heard)
+        self._is_taken = True
+        self._wakeup.on(NUMBER, self._on_signal)
+        return True
+
+    def is_safe(self, now: float) -> bool:
+        """The signal would be heard here, and would kill nothing of this step on this node.
+
+        now: of the process's monotonic clock. False also where it cannot be told.
+        """
+        if not self._is_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
+            return False
+        if now >= self._safe_until:
+            self._safe_until = now + LOOK_AGAIN_S
+            why = what_it_would_kill(os.getpid(), NUMBER)
+            self._was_safe = not why
+            if why and why != self._why:
+                logger.info("Stacks cannot be asked for by SIGUSR2: %s", why)
+            self._why = why
+        return self._was_safe
+
+    def end(self) -> None:
+        """A signal that comes from now on does nothing. Also for a forked child, whose worker it must not kill."""
+        was_taken, self._is_taken = self._is_taken, False
+        if not was_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
+            return
+        try:
+            signal.signal(NUMBER, signal.SIG_IGN)
+        except ValueError:  # off the main thread: the handler stays, and does nothing
+            return
+
+    def _on_signal(self, is_from_python: bool) -> None:  # noqa: ARG002 - the listener's signature
+        try:
+            self._write()
+        except Exception as err:  # a report that cannot be made must not deafen the rank
+            self._trouble.inner("asked", err)
+
+
+def _heard(number: int, frame: FrameType | None) -> None:
+    """The listening thread does the work; this only keeps the signal from killing."""
+
+
+def what_it_would_kill(pid: int, number: int, proc: Path = Path("/proc")) -> str:
+    """The first process of the step of `pid`, on this node, that neither catches, ignores nor blocks that signal.
+
+    Empty where there is none. Where the step's processes cannot be told, the reason for that: not knowing is not safe.
+    Source: proc(5), status (SigBlk, SigIgn, SigCgt) and stat; scancel manual: all processes of all steps.
+    """
+    parents, names = _processes(proc)
+    top = pid
+    while names.get(top) != _OURS_ALL:
+        if top not in parents or top == parents[top]:
+            return "the step that this process is in cannot be told"
+        top = parents[top]
+    children: dict[int, list[int]] = {}
+    for one, parent in parents.items():
+        children.setdefault(parent, []).append(one)
+    waiting = [one for step in (top, *_other_steps(proc, names, top)) for one in children.get(step, ())]
+    while waiting:
+        one = waiting.pop()
+        waiting += children.get(one, ())
+        if not _survives(proc / str(one) / "status", number):
+            return f"process {one} ({names.get(one, '?')}) would be killed by it"
+    return ""
+
+
+def _other_steps(proc: Path, names: Mapping[int, str], own: int) -> list[int]:
+    """Those that serve further steps of the same job; the batch script's hears no signal that is sent to the steps.
+
+    slurmstepd names itself `slurmstepd: [JOB.STEP]`. Source: slurm, src/slurmd/slurmstepd/slurmstepd.c.
+    """
+    job = _title(proc, own).partition(".")[0]
+    if not job.startswith("["):
+        return []
+    served = {pid: _title(proc, pid) for pid, name in names.items() if name == _OURS_ALL and pid != own}
+    return [
+        pid
+        for pid, title in served.items()
+        if title.startswith(f"{job}.") and not title.startswith(_UNASKED, len(job) + 1)
+    ]
+
+
+def _title(proc: Path, pid: int) -> str:
+    try:
+        raw = (proc / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return ""
+    return raw.rstrip(b"\0").decode(errors="replace").partition(": ")[2].strip()
+
+
+def _processes(proc: Path) -> tuple[dict[int, int], dict[int, str]]:
+    """Every process's parent and name."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    try:
+        there = [int(name) for name in os.listdir(proc) if name.isdigit()]
+    except OSError:
+        return parents, names
+    for pid in there:
+        try:
+            stat = (proc / str(pid) / "stat").read_bytes().decode(errors="replace")
+            head, _, rest = stat.rpartition(")")  # a name may hold spaces and brackets
+            parents[pid], names[pid] = int(rest.split()[1]), head.partition("(")[2]
+        except (OSError, ValueError, IndexError):  # it went while we looked, or is hidden from us
+            continue
+    return parents, names
+
+
+def _survives(status: Path, number: int) -> bool:
+    try:
+        lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return not status.parent.exists()  # it is gone
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    if found.get("State", "").strip().startswith(("Z", "X")):
+        return True
+    try:
+        masks = [int(found[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt")]
+    except (KeyError, ValueError):
+        return False
+    return any(mask >> (number - 1) & 1 for mask in masks)

@@ -1,0 +1,178 @@
+"""The signals of one monitor: what they ask for, whether the script has learned of it, and what is owed afterwards."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.guard import note
+from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.liveness.peers import LocalWorkers
+from rekindle.monitor.liveness.stall import StallWatch
+from rekindle.monitor.stops.signals import Signals
+from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal, is_askable
+from rekindle.monitor.stops.termination import Situation, Termination
+from rekindle.monitor.stops.wakeup import Wakeup
+
+
+class Stopping:
+    """`begin`, `end` and `forked` are for the thread that calls them on the monitor; the rest is for any thread.
+
+    is_sealed: whether no save waits for its manifest. can_save: whether an emergency save is possible at all.
+    write_stacks: writes this rank's report of its stacks, which a signal asks for.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: RunState,
+        stall: StallWatch,
+        clock: Clock,
+        trouble: Trouble,
+        grace_s: float,
+        can_save: Callable[[], bool],
+        is_sealed: Callable[[], bool],
+        write_stacks: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._stall = stall
+        self._clock = clock
+        self._trouble = trouble
+        self._can_save = can_save
+        self._is_sealed = is_sealed
+        self._wakeup = Wakeup(trouble)
+        self._asked = StacksOnSignal(write_stacks, self._wakeup, trouble)
+        self._signals = Signals(self._wakeup.handled)
+        self._workers = LocalWorkers({})
+        self._termination = Termination(
+            signals=self._signals,
+            clock=clock,
+            grace_s=grace_s,
+            situation=self._situation,
+            moved_at=lambda: stall.marked_at,
+        )
+        self._is_saving = False
+        self._is_told = False  # the script has read `should_stop` as true
+        self._unheeded_steps = 0  # steps that it did since then without reading it
+        self.should_stop = False  # all ranks have agreed to stop
+
+    def begin(
+        self,
+        signals: Sequence[signal.Signals],
+        wishes: Sequence[signal.Signals],
+        *,
+        env: Mapping[str, str],
+        may_be_asked: bool,
+    ) -> None:
+        """Take the signals; see `LiveMonitor.begin`. What cannot be taken is left as it is, with one warning."""
+        is_asked = may_be_asked and is_askable(env)
+        if not (signals or wishes or is_asked):
+            return
+        if threading.current_thread() is not threading.main_thread():
+            if signals or wishes:
+                self._trouble.once("signals", "Signals are left alone: this is not the main thread")
+            return
+        is_asked = is_asked and self._asked.is_free()
+        hears = (is_asked or signal.SIGTERM in signals) and self._wakeup.begin(self._termination.turn)
+        if hears:
+            self._workers = LocalWorkers(env)
+            self._wakeup.on(signal.SIGTERM, self._termination.heard)
+        elif signal.SIGTERM in signals:
+            self._trouble.once("signals", "SIGTERM is left alone: the process may have no more threads or files")
+        self._signals.install([one for one in signals if hears or one != signal.SIGTERM], wishes)
+        if hears and is_asked:
+            self._asked.begin()
+
+    @property
+    def wants_stop(self) -> bool:
+        return self._signals.wants_stop
+
+    @property
+    def wants_save(self) -> bool:
+        return self._signals.wants_save
+
+    @property
+    def taken(self) -> frozenset[int]:
+        """The signals whose handlers are the monitor's."""
+        return self._signals.numbers
+
+    def can_be_asked(self) -> bool:
+        """Whether a signal for this rank's stacks would be heard, and would kill nothing on this node."""
+        return self._asked.is_safe(self._clock.monotonic())
+
+    def tell(self) -> bool:
+        """`should_stop`, for the script: from now on it knows."""
+        if self.should_stop:
+            self._is_told = True
+        return self.should_stop
+
+    def stepped(self) -> None:
+        if self.should_stop and not self._is_told:
+            self._unheeded_steps += 1
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Around an emergency save, which a SIGTERM waits for."""
+        self._is_saving = True
+        try:
+            yield
+        finally:
+            self._is_saving = False
+
+    def forget_save(self) -> None:
+        """What a signal for a save asked for is being done, or cannot be."""
+        self._signals.wants_save = False
+
+    @property
+    def owes_the_end(self) -> bool:
+        """Whether a SIGTERM was put off that the script never learned of."""
+        return self._signals.wants_stop and not self._is_told and self._signals.can_give_back(signal.SIGTERM)
+
+    def follow(self, before: Stopping) -> None:
+        """Another monitor of this process is about to end, and this one replaces it: what it owes is owed here."""
+        if before.owes_the_end:
+            self._signals.wants_stop, before._signals.wants_stop = True, False
+
+    def end(self, *, is_exit: bool) -> None:
+        """Put all handlers back. A SIGTERM that the script never learned of has its effect now, unless it exits."""
+        self._termination.end()
+        if self.owes_the_end and not is_exit:
+            self._signals.give_back(signal.SIGTERM)
+        self._signals.restore()
+        self._asked.end()
+        self._wakeup.end()
+
+    def forked(self) -> None:
+        """In a forked child: put the handlers back that were there before the monitor."""
+        self._termination.end()
+        for forget in (self._wakeup.forked, self._signals.forked, self._asked.end):
+            try:
+                forget()
+            except BaseException as err:
+                note(self._trouble.inner, "fork", err)
+
+    def _situation(self) -> Situation:
+        waits = not (self._is_told or self._is_saving)
+        return Situation(
+            is_told=self._is_told,
+            is_stopping=self.should_stop,
+            unheeded_steps=self._unheeded_steps,
+            is_sealed=self._is_sealed(),
+            is_saving=self._is_saving,
+            can_save=self._can_save(),
+            has_stepped=self._state.step is not None,
+            phase=self._stall.phase,
+            silent_s=self._clock.monotonic() - self._stall.marked_at,
+            usual_step_s=self._usual_step_s(),
+            is_elastic=self._workers.are_elastic,
+            is_peer_gone=self._workers.is_one_gone() if waits else None,
+        )
+
+    def _usual_step_s(self) -> float | None:
+        """What nine of ten steps did not exceed lately: one compilation or evaluation among them is not usual."""
+        steps = sorted(self._state.durations.copy())
+        return steps[-1 - len(steps) // 10] if steps else None

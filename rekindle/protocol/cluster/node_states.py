@@ -1,0 +1,289 @@
+"""Slurm's words for the states of nodes, and what they say: one table for the agent, the service and the doctor. Pure.
+
+The words are what Slurm's own library answers for every base state and every flag of each version (recorded under
+tests/agent_slurm/recorded/*-node-states.json, which the tests hold this table against, both ways). They are kept in
+lower case; what sinfo folds into one word, and what older agents wrote, is read as the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rekindle.compat import StrEnum
+from rekindle.protocol.cluster.orders import REASON_PREFIX, Repair
+
+ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent writes (aws-facts §1.13)
+_BETWEEN: Final = " : "  # how slurmctld adds a reason to one that is there. Seen on 22.05.8, 24.11.5 and 26.05.5
+
+
+class Says(StrEnum):
+    """What one word says about the node."""
+
+    WORKS = "works"  # it takes jobs, as far as no other word says otherwise
+    NOTHING = "nothing"  # about its health
+    DRAINED = "drained"
+    FAILING = "failing"
+    DOWN = "down"
+    SILENT = "silent"
+    INVALID = "invalid"  # its slurmd registered with less than slurm.conf says
+    AWAY = "away"  # on purpose
+    REBOOT = "reboot"  # Slurm reboots it, or is about to
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """`source` names the constant of slurm/slurm.h; `since` and `until` the first and the last version that has it, of
+    those that were asked; "" for all of them."""
+
+    word: str
+    says: Says
+    source: str
+    is_base: bool = False
+    since: str = ""
+    until: str = ""
+
+
+def _base(word: str, says: Says, source: str) -> Word:
+    return Word(word=word, says=says, source=source, is_base=True)
+
+
+def _flag(word: str, says: Says, source: str, *, since: str = "", until: str = "") -> Word:
+    return Word(word=word, says=says, source=source, since=since, until=until)
+
+
+WORDS: Final[Mapping[str, Word]] = {
+    one.word: one
+    for one in (
+        _base("unknown", Says.UNKNOWN, "NODE_STATE_UNKNOWN"),
+        _base("down", Says.DOWN, "NODE_STATE_DOWN"),
+        _base("idle", Says.WORKS, "NODE_STATE_IDLE"),
+        _base("allocated", Says.WORKS, "NODE_STATE_ALLOCATED"),
+        _base("error", Says.DOWN, "NODE_STATE_ERROR"),
+        _base("mixed", Says.WORKS, "NODE_STATE_MIXED"),
+        _base("future", Says.AWAY, "NODE_STATE_FUTURE"),
+        _flag("perfctrs", Says.NOTHING, "NODE_STATE_NET", until="22.05"),
+        _flag("external", Says.NOTHING, "NODE_STATE_EXTERNAL", since="26.05"),
+        _flag("reserved", Says.NOTHING, "NODE_STATE_RES"),  # but see `standing_of`
+        _flag("cloud", Says.NOTHING, "NODE_STATE_CLOUD"),
+        _flag("resume", Says.NOTHING, "NODE_RESUME"),
+        _flag("drain", Says.DRAINED, "NODE_STATE_DRAIN"),
+        _flag("completing", Says.NOTHING, "NODE_STATE_COMPLETING"),
+        _flag("not_responding", Says.SILENT, "NODE_STATE_NO_RESPOND"),
+        _flag("powered_down", Says.AWAY, "NODE_STATE_POWERED_DOWN"),
+        _flag("fail", Says.FAILING, "NODE_STATE_FAIL"),
+        _flag("powering_up", Says.AWAY, "NODE_STATE_POWERING_UP"),
+        _flag("maintenance", Says.AWAY, "NODE_STATE_MAINT"),
+        _flag("reboot_requested", Says.REBOOT, "NODE_STATE_REBOOT_REQUESTED"),
+        _flag("powering_down", Says.AWAY, "NODE_STATE_POWERING_DOWN"),
+        _flag("dynamic_future", Says.NOTHING, "NODE_STATE_DYNAMIC_FUTURE"),
+        _flag("reboot_issued", Says.REBOOT, "NODE_STATE_REBOOT_ISSUED"),
+        _flag("planned", Says.NOTHING, "NODE_STATE_PLANNED"),
+        _flag("invalid_reg", Says.INVALID, "NODE_STATE_INVALID_REG"),
+        _flag("power_down", Says.AWAY, "NODE_STATE_POWER_DOWN"),
+        _flag("power_up", Says.AWAY, "NODE_STATE_POWER_UP"),
+        _flag("dynamic_norm", Says.NOTHING, "NODE_STATE_DYNAMIC_NORM"),
+        _flag("blocked", Says.NOTHING, "NODE_STATE_BLOCKED", since="24.11"),
+    )
+}
+
+# What one character behind a state means. Source: sinfo(1), NODE STATE CODES.
+SUFFIXES: Final[Mapping[str, str]] = {
+    "*": "not_responding",
+    "~": "powered_down",
+    "#": "powering_up",
+    "!": "power_down",
+    "%": "powering_down",
+    "$": "maintenance",
+    "@": "reboot_requested",
+    "^": "reboot_issued",
+    "-": "planned",
+}
+# One word for a base state with a flag. Source: slurm_node_state_string of each version, as recorded.
+FOLDED: Final[Mapping[str, tuple[str, str]]] = {
+    "drained": ("idle", "drain"),
+    "draining": ("allocated", "drain"),
+    "fail": ("idle", "fail"),
+    "failing": ("allocated", "fail"),
+    "maint": ("idle", "maintenance"),
+    "inval": ("idle", "invalid_reg"),
+    "reboot": ("idle", "reboot_requested"),
+    "reboot^": ("idle", "reboot_issued"),
+    # short forms of `sinfo %t`. Source: sinfo(1), NODE STATE CODES
+    "drng": ("allocated", "drain"),
+    "failg": ("allocated", "fail"),
+    "no_respond": ("down", "not_responding"),
+}
+_SHORT: Final = {"alloc": "allocated", "mix": "mixed", "unk": "unknown", "comp": "completing", "resv": "reserved"}
+_FLAGS_ELSEWHERE: Final = {
+    "maint": "maintenance",
+    "invalid": "invalid_reg",
+    "inval": "invalid_reg",
+    "invalid_registration": "invalid_reg",  # what agents before the table wrote
+    "noresp": "not_responding",
+    "no_respond": "not_responding",
+    "reboot": "reboot_requested",
+    "resv": "reserved",
+    "drained": "drain",
+    "draining": "drain",
+    "failing": "fail",
+}
+
+
+def read_state(written: str) -> tuple[str, tuple[str, ...]]:
+    """`IDLE+DRAIN`, `DOWN*`, `MIXED+FAIL+NOT_RESPONDING`, `drained~` -> the base state and its flags. Total."""
+    flags: list[str] = []
+    base = ""
+    for word in (one.strip().lower() for one in written.strip().split("+") if one.strip()):
+        bare, behind = _bare(word)
+        if not base:
+            base, flag = _first(bare)
+            flags += [flag, *behind]
+        else:
+            flags += [_FLAGS_ELSEWHERE.get(bare, bare), *behind]
+    return base or "unknown", tuple(dict.fromkeys(flag for flag in flags if flag))
+
+
+def _bare(word: str) -> tuple[str, list[str]]:
+    """A word without the characters behind it, and what those mean."""
+    behind: list[str] = []
+    while word and word not in FOLDED and word[-1] in SUFFIXES:
+        behind.append(SUFFIXES[word[-1]])
+        word = word[:-1]
+    return word.replace(" ", "_")[:64], behind
+
+
+def _first(bare: str) -> tuple[str, str]:
+    """The base state and the flag that a first word stands for; a flag alone is an idle node's."""
+    bare = _SHORT.get(bare, bare)
+    if bare in FOLDED:
+        return FOLDED[bare]
+    known = WORDS.get(bare)
+    if known is None:
+        return "unknown", ""
+    return (bare, "") if known.is_base else ("idle", bare)
+
+
+def words_of(state: str, flags: Iterable[str]) -> frozenset[str]:
+    """The words of the table, and what is not in it, whoever wrote the document."""
+    base, folded = read_state(state)
+    return frozenset({base, *folded, *(_FLAGS_ELSEWHERE.get(flag.lower(), flag.lower()) for flag in flags)})
+
+
+def said_by(words: Iterable[str]) -> frozenset[Says]:
+    """What words of the table say; a word that is not there says UNKNOWN."""
+    return frozenset(WORDS[word].says if word in WORDS else Says.UNKNOWN for word in words)
+
+
+def that_say(*says: Says) -> frozenset[str]:
+    """The words of the table that say one of these."""
+    return frozenset(one.word for one in WORDS.values() if one.says in says)
+
+
+# ---- reasons ---------------------------------------------------------------------------------------------------------
+
+
+class Writer(StrEnum):
+    """Who writes such a part of a node's reason."""
+
+    SLURM = "slurm"
+    HARDWARE = "hardware"  # slurmctld, which misses some of the node's hardware
+    US = "us"
+    HYPERPOD = "hyperpod"
+    OTHER = "other"  # a person, or a program that we do not know
+
+
+# What slurmctld and slurmstepd write by themselves; each is a whole part. Source: the texts in slurmctld and
+# slurmstepd of 22.05.8, 24.11.5 and 26.05.5 (SchedMD/slurm src/slurmctld/{node_mgr,ping_nodes,job_mgr,power_save}.c).
+_OWN: Final = (
+    r"none|Not responding|Node unexpectedly rebooted|reboot (?:requested|issued|complete|timed out)|Reboot ASAP"
+    r"|Powered down(?: after (?:resume|SuspendTimeout))?|ResumeTimeout reached|Low TmpDisk.*|Kill task failed"
+    r"|(?:Prolog|Epilog) error|Prolog/Epilog failure|batch job complete failure|Duplicate jobid|Scheduler health.*"
+)
+# Less of it than slurm.conf says. Seen on all three: `gres/gpu count reported lower than configured (1 < 2)`.
+_LOST_HARDWARE: Final = (
+    r"gres/[\w.:-]+ count (?:reported lower than configured|too low).*"
+    r"|Low RealMemory.*|Low CPUs.*|Low socket\*core\*thread count.*"
+)
+_WRITERS: Final = (
+    (re.compile(_OWN), Writer.SLURM),
+    (re.compile(_LOST_HARDWARE), Writer.HARDWARE),
+    (re.compile(re.escape(REASON_PREFIX) + ".*"), Writer.US),
+    (re.compile(re.escape(ACTION) + ".*"), Writer.HYPERPOD),
+)
+
+
+def parts_of(reason: str) -> tuple[str, ...]:
+    """slurmctld adds to a reason that is there: `bob: bad fan : Not responding`. The last part is the newest."""
+    return tuple(part.strip() for part in reason.split(_BETWEEN) if part.strip())
+
+
+def writer_of(part: str) -> Writer:
+    return next((writer for pattern, writer in _WRITERS if pattern.fullmatch(part)), Writer.OTHER)
+
+
+def is_ours(reason: str) -> bool:
+    """We wrote it, and nobody but slurmctld has added to it."""
+    writers = [writer_of(part) for part in parts_of(reason)]
+    return writers[:1] == [Writer.US] and set(writers) <= {Writer.US, Writer.SLURM, Writer.HARDWARE}
+
+
+def mark_in(reason: str) -> Repair | None:
+    """HyperPod's own word for a repair, whatever slurmctld has added since."""
+    parts = set(parts_of(reason))
+    return next((repair for repair in Repair if repair.value in parts), None)
+
+
+def held_by(state: str, flags: Iterable[str], reason: str) -> str | None:
+    """The reason of whoever else has taken the node out of service; None where nobody has, or it was slurmctld by
+    itself, HyperPod or we. Such a node is left alone.
+
+    Whoever drains a node must give a reason, and it stays the first one. Versions without accounting keep the reason of
+    a drain that was lifted long ago (seen on 24.11.5), so of a node that is only down the last part decides.
+    """
+    says = said_by(words_of(state, flags))
+    parts = parts_of(reason)
+    if Says.DRAINED in says or Says.FAILING in says:
+        if any(writer_of(part) is Writer.OTHER for part in parts):
+            return reason
+        return "no reason given" if not parts and Says.DRAINED in says else None
+    if Says.DOWN in says and parts and writer_of(parts[-1]) is Writer.OTHER:
+        return reason
+    return None
+
+
+# ---- the whole -------------------------------------------------------------------------------------------------------
+
+
+class Standing(StrEnum):
+    """How a node stands, all words and its reason together."""
+
+    IN_SERVICE = "in_service"
+    DRAINED = "drained"  # whoever did it: mere news
+    AWAY = "away"  # on purpose
+    HELD = "held"  # somebody else set it down
+    LOST = "lost"  # Slurm cannot use it, and nobody meant that
+    BROKEN = "broken"  # hardware: slurmctld misses some of it, or a repair was asked for
+    UNKNOWN = "unknown"
+
+
+def standing_of(state: str, flags: Iterable[str], reason: str) -> Standing:
+    """A node that is down in a reservation is away on purpose, too: whoever reserved it may work on it. Not so where we
+    have drained it before, for what we had found."""
+    flags = tuple(flags)
+    words = words_of(state, flags)
+    says = said_by(words)
+    is_worked_on = "reserved" in words and Says.DOWN in says and not (Says.DRAINED in says and is_ours(reason))
+    if says & {Says.AWAY, Says.REBOOT} or is_worked_on:
+        return Standing.AWAY
+    newest = [writer_of(part) for part in parts_of(reason)][-1:]
+    if Says.FAILING in says or (Says.INVALID in says and newest == [Writer.HARDWARE]):
+        return Standing.BROKEN
+    if Says.DOWN in says:
+        return Standing.LOST if held_by(state, flags, reason) is None else Standing.HELD
+    if Says.DRAINED in says:
+        return Standing.DRAINED
+    return Standing.IN_SERVICE if Says.WORKS in says else Standing.UNKNOWN

@@ -1,0 +1,135 @@
+"""What one rank says about itself: its stacks when it stalls, its first value that is not finite, its pace.
+
+    <mailbox>/rekindle/reports/<attempt>/<kind>-<rank, five digits>.json
+
+Every rank writes its own objects (the other messages of the mailbox are rank 0's), so a rank that hangs can be told
+from those that wait for it, and a rank that stays silent is told by the object that is missing. One object per kind
+and rank, overwritten by a later report of the same kind: a job of N ranks never holds more than 4 N of them, and a
+stall of 4,096 ranks is 4,096 PUTs, about $0.02. Above 1,024 ranks each host writes a summary of them beside them
+(`rekindle.protocol.summaries`). Judging them: `rekindle.detectors.ranks`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final
+
+from rekindle.compat import Self, StrEnum
+from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, Message, Reader, check_id, is_id
+
+MAX_REPORT_STACKS_CHARS: Final = 16 * 1024  # the main thread's forty frames, and a few others', fit four times
+MAX_REPORT_BYTES: Final = 64 * 1024  # JSON may need several bytes for one character
+MAX_HOST_CHARS: Final = 255  # Source: RFC 1035, a full domain name
+MAX_METRIC_CHARS: Final = 128
+
+_KEY: Final = re.compile(
+    rf"(?:(?P<prefix>.*)/)?{FOLDER}/reports/(?P<attempt>[A-Za-z0-9._-]{{1,128}})/"
+    r"(?P<kind>[a-z_]{1,32})-(?P<rank>[0-9]{5,8})\.json\Z",
+    re.DOTALL,
+)
+
+
+class ReportKind(StrEnum):
+    """`stall`: no step for longer than the rank's own limit. `non_finite`: the first bad value of the rank's own.
+    `pace`: how long its steps took lately. `asked`: its stacks, because somebody wanted them; no word about a stall."""
+
+    STALL = "stall"
+    NON_FINITE = "non_finite"
+    PACE = "pace"
+    ASKED = "asked"
+
+
+def report_prefix(attempt: str) -> str:
+    """Where an attempt's reports lie, relative to the mailbox. Raises: MailboxError for a bad id."""
+    return f"{FOLDER}/reports/{check_id(attempt, 'attempt')}/"
+
+
+def report_key(attempt: str, kind: ReportKind, rank: int) -> str:
+    """Raises: MailboxError for a bad id or rank."""
+    if isinstance(rank, bool) or not 0 <= rank <= MAX_RANK:
+        raise MailboxError("rank", f"must be 0 to {MAX_RANK}")
+    return f"{report_prefix(attempt)}{kind.value}-{rank:05d}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportKey:
+    attempt: str
+    kind: ReportKind
+    rank: int
+
+
+def parse_report_key(key: str) -> ReportKey | None:
+    """What a key stands for, or None for a key that is no report's."""
+    match = _KEY.match(key)
+    if match is None or not is_id(match["attempt"]) or match["kind"] not in set(ReportKind):
+        return None
+    return ReportKey(attempt=match["attempt"], kind=ReportKind(match["kind"]), rank=int(match["rank"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport(Message):
+    """One rank about itself.
+
+    `step` is the last step that this rank finished (None: not one yet); for `non_finite` the step of the bad value.
+    `silent_s` (how long it has not moved) and `stacks` belong to a stall and to what was asked for, `metric` to a value
+    that is not finite, `step_s` (the median seconds per step, waiting for other ranks left out where the rank can tell)
+    to a pace. Innermost frame last, main thread last.
+    """
+
+    LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES
+
+    kind: ReportKind
+    job_id: str
+    attempt: str
+    rank: int
+    world_size: int
+    host: str
+    at: datetime
+    step: int | None = None
+    phase: str = ""
+    silent_s: float | None = None
+    metric: str | None = None
+    stacks: str = ""
+    step_s: float | None = None
+
+    @property
+    def key(self) -> str:
+        return report_key(self.attempt, self.kind, self.rank)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "job_id": self.job_id,
+            "attempt": self.attempt,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "host": self.host,
+            "at": self.at.isoformat(),
+            "step": self.step,
+            "phase": self.phase,
+            "silent_s": self.silent_s,
+            "metric": self.metric,
+            "stacks": self.stacks,
+            "step_s": self.step_s,
+        }
+
+    @classmethod
+    def from_reader(cls, reader: Reader) -> Self:
+        world_size = reader.whole("world_size", 1, MAX_RANK)
+        return cls(
+            kind=reader.word("kind", ReportKind),
+            job_id=reader.identity("job_id"),
+            attempt=reader.identity("attempt"),
+            rank=reader.whole("rank", 0, world_size - 1),
+            world_size=world_size,
+            host=reader.text("host", MAX_HOST_CHARS, default=""),
+            at=reader.moment("at"),
+            step=reader.optional_whole("step"),
+            phase=reader.text("phase", 32, default=""),
+            silent_s=reader.optional_number("silent_s"),
+            metric=reader.optional_text("metric", MAX_METRIC_CHARS),
+            stacks=reader.text("stacks", MAX_REPORT_STACKS_CHARS, default=""),
+            step_s=reader.optional_number("step_s"),
+        )

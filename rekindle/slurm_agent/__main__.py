@@ -1,0 +1,140 @@
+"""`python -m rekindle.slurm_agent`: the agent on a Slurm head node. See docs/agent.md.
+
+Exit codes: 0 ended as asked, 1 something is missing or left (`--check`, `--once`, `--give-back`) or a fault of ours, 2
+wrong settings, 3 another agent runs on the same state directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Final
+
+from botocore.exceptions import BotoCoreError
+
+from rekindle.slurm_agent.base.aws import Clients, make_clients
+from rekindle.slurm_agent.base.clock import AwsClock
+from rekindle.slurm_agent.base.lock import Taken, take
+from rekindle.slurm_agent.base.settings import Settings, SettingsError
+from rekindle.slurm_agent.check import check
+from rekindle.slurm_agent.leaving import give_back
+from rekindle.slurm_agent.process import LAST_NEWS_S, Agent
+from rekindle.slurm_agent.slurm.build import build
+
+OK: Final = 0
+NOT_OK: Final = 1
+BAD_SETTINGS: Final = 2
+SECOND: Final = 3
+LOCK_WAIT_S: Final = 120.0  # longer than any command that a killed forerunner can have left behind
+
+log = logging.getLogger("rekindle.agent")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m rekindle.slurm_agent",
+        description="Rekindle's agent on a Slurm head node: takes orders from the cluster's SQS queue, runs Slurm's "
+        "commands, tells the service what it sees. Outbound HTTPS only.",
+        epilog="Each option can be given by the environment variable in its description. docs/agent.md tells the rest.",
+    )
+    made.add_argument("--cluster", help="the cluster's name (REKINDLE_CLUSTER; else HyperPod's or Slurm's own)")
+    made.add_argument("--stack", help="name of the service's stack (REKINDLE_STACK; 'rekindle')")
+    made.add_argument("--bucket", help="the stack's bucket (REKINDLE_BUCKET)")
+    made.add_argument("--bus", help="the stack's event bus (REKINDLE_BUS; the stack's name)")
+    made.add_argument("--region", help="AWS region (AWS_REGION; else that of the HyperPod cluster)")
+    made.add_argument("--state-dir", help="where its SQLite file lies (REKINDLE_STATE_DIR; /var/lib/rekindle)")
+    made.add_argument("--poll", dest="poll_s", metavar="SECONDS", help="how often Slurm is read (REKINDLE_POLL_S; 10)")
+    made.add_argument("--lock-wait", type=float, default=LOCK_WAIT_S, metavar="SECONDS", help=argparse.SUPPRESS)
+    made.add_argument("--dry-run", action="store_true", help="with --give-back: say what would be done, and do nothing")
+    made.add_argument("--verbose", action="store_true", help="log more")
+    made.add_argument("--version", action="version", version=f"rekindle {metadata.version('rekindle')}")
+    mode = made.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="say what is found and what is missing, then end")
+    mode.add_argument(
+        "--give-back", action="store_true", help="release what it holds, resume the nodes that it drained, then end"
+    )
+    mode.add_argument("--once", action="store_true", help="one look at Slurm, one at the queue, then end")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        stream=sys.stderr,
+        format="%(levelname)s %(threadName)s %(message)s",  # journald adds the time
+    )
+    for name in ("boto3", "botocore", "urllib3", "s3transfer"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        settings = Settings.read(os.environ, vars(options))
+        clients = make_clients(settings.region)
+    except SettingsError as err:
+        for line in err.lines:
+            print(f"rekindle-agent: {line}", file=sys.stderr)
+        return BAD_SETTINGS
+    except BotoCoreError as err:  # no region, or a profile that is not there
+        print(f"rekindle-agent: AWS_REGION (--region): {err}", file=sys.stderr)
+        return BAD_SETTINGS
+    if options.dry_run and not options.give_back:
+        print("rekindle-agent: --dry-run belongs to --give-back", file=sys.stderr)
+        return BAD_SETTINGS
+    if options.check:
+        return OK if check(settings, clients, build, print) else NOT_OK
+    if options.give_back and options.dry_run:  # beside an agent that runs
+        return _give_back(_agent(settings, clients, None), is_dry=True)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        guard = take(settings.state_dir, wait_s=options.lock_wait, stop=stop)
+    except Taken as err:
+        print(f"rekindle-agent: {err}", file=sys.stderr)
+        return OK if stop.is_set() else SECOND
+    except OSError as err:
+        print(f"rekindle-agent: --state-dir {settings.state_dir}: {err}", file=sys.stderr)
+        return BAD_SETTINGS
+    agent = _agent(settings, clients, guard)
+    return _give_back(agent, is_dry=False) if options.give_back else _live(agent, stop, is_once=options.once)
+
+
+def _agent(settings: Settings, clients: Clients, guard: int | None) -> Agent:
+    clock = AwsClock()
+    for client in (clients.sqs, clients.s3, clients.events):
+        clock.follow(client)
+    return Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard)
+
+
+def _give_back(agent: Agent, *, is_dry: bool) -> int:
+    if not is_dry:
+        agent.watch.turn()  # what is known of followed jobs is read back where the state was lost
+    is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry)
+    if not is_dry:
+        agent.watch.turn()
+        agent.publisher.flush(LAST_NEWS_S)  # the whiteboard shows how it was left
+        agent.store.settle()
+    return OK if is_all else NOT_OK
+
+
+def _live(agent: Agent, stop: threading.Event, *, is_once: bool) -> int:
+    if is_once:
+        lines = agent.once()
+        for line in lines:
+            print(line, file=sys.stderr)
+        return NOT_OK if lines else OK
+    try:
+        agent.run(stop)
+    except RuntimeError:
+        log.exception("the agent cannot go on")
+        return NOT_OK
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,303 @@
+"""What the agent's core needs of Slurm, and what it gives in return.
+
+`rekindle.slurm_agent.slurm` implements `Slurm`, `Watcher` and `Relay`; its `build.build(ground) -> Parts` puts them
+together. The core (orders, journal, publisher) knows nothing of squeue or scontrol.
+
+SlurmError
+├── SlurmUnavailable   no answer that counts: slurmctld away, a time limit passed, a command missing. What was asked may
+│                      have taken effect or not. Try again later.
+└── SlurmRefused       slurmctld said no, and nothing was changed: trying again changes nothing.
+    ├── UnknownJob     slurmctld does not know the job (any more)
+    ├── UnknownNode    slurmctld knows no such node
+    └── NotProtected   the job is none of ours, and is left alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from rekindle.compat import StrEnum
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
+from rekindle.protocol.cluster.orders import Order, Repair, Signal
+
+
+class SlurmError(Exception):
+    """A command did not do what was asked. The text is one line, for people."""
+
+
+class SlurmUnavailable(SlurmError):
+    """No answer that counts; unknown whether it took effect."""
+
+
+class SlurmRefused(SlurmError):
+    """Slurm said no; nothing was changed."""
+
+
+class UnknownJob(SlurmRefused):
+    """slurmctld does not know the job."""
+
+
+class UnknownNode(SlurmRefused):
+    """slurmctld knows no such node."""
+
+
+class NotProtected(SlurmRefused):
+    """The job has never asked for protection: no order may touch it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNow:
+    """A node as slurmctld shows it at this moment. `booted_at` is None where its slurmd has not said."""
+
+    facts: NodeFacts
+    booted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How many nodes a pending job asks for at least, and why it cannot run on fewer ("": it can)."""
+
+    low: int
+    fixed: str = ""
+
+
+class Slurm(Protocol):
+    """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries by itself.
+
+    Reads ask slurmctld, never a cache. Each command that changes something inherits `Ground.guard_fd`
+    (`subprocess` `pass_fds`), so that an agent that is started again can tell that none of its forerunner's still runs.
+    """
+
+    # ---- reads
+    def job(self, slurm_job: int) -> AttemptDoc | None:
+        """The job's present start (after a requeue: the new one). None: slurmctld does not know the job (any more).
+
+        Raises: NotProtected for a job that is none of ours.
+        """
+        ...
+
+    def start(self, attempt: str) -> AttemptDoc | None:
+        """What this agent, or one before it, has written down of a start; None: nothing. It tells whose job it was,
+        and when it was submitted. Raises: SlurmUnavailable where that cannot be told now."""
+        ...
+
+    def steps(self, slurm_job: int) -> int:
+        """How many steps of the job run, batch and extern not counted. 0 for a job that is not known."""
+        ...
+
+    def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
+        """The job whose comment carries `attempt=<attempt>`, whatever its state and restart count; None: none known."""
+        ...
+
+    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+        """A protected job of the same user that runs, or waits for its turn, as the same Job by its comment or in the
+        same mailbox; `besides` and what waits held or for another job are none. None: there is none that is known.
+        """
+        ...
+
+    def node(self, name: str) -> NodeNow | None:
+        """None: no such node."""
+        ...
+
+    def waiting(self) -> tuple[AttemptDoc, ...]:
+        """The protected jobs that wait held, whoever holds them."""
+        ...
+
+    def taken_out(self) -> tuple[NodeFacts, ...]:
+        """The nodes that are out of service with a reason of ours."""
+        ...
+
+    # ---- jobs
+    def signal(self, slurm_job: int, signal: Signal) -> None:
+        """scancel --signal, to what the script traps it with (steps, or the batch shell where only that does)."""
+        ...
+
+    def signal_steps(self, slurm_job: int, signal: Signal) -> None:
+        """scancel --signal, to the steps whatever the script traps."""
+        ...
+
+    def cancel(self, slurm_job: int) -> None:
+        """scancel."""
+        ...
+
+    def hold(self, slurm_job: int) -> None:
+        """scontrol hold: a pending job."""
+        ...
+
+    def requeue_hold(self, slurm_job: int) -> None:
+        """scontrol requeuehold: of a running job, or of one that has ended and is still known."""
+        ...
+
+    def release(self, slurm_job: int) -> None:
+        """scontrol release."""
+        ...
+
+    def start_now(self, slurm_job: int) -> None:
+        """scontrol update starttime=now: a requeued job need not wait cred_expire+1 s."""
+        ...
+
+    def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
+        """scontrol update excnodelist: of a pending job; none lifts it."""
+        ...
+
+    def size(self, slurm_job: int) -> Size:
+        """Of a pending job."""
+        ...
+
+    def resize(self, slurm_job: int, low: int, high: int) -> None:
+        """scontrol update numnodes: of a pending job."""
+        ...
+
+    def submit(self, spec: JobSpec, order: Order) -> int:
+        """sbatch of the spec, held, as its user, with the order's environment, excluded nodes and comment; its id.
+
+        The comment carries `attempt=<order.new_attempt>`: it is how a submission is found again.
+        """
+        ...
+
+    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        """In what a copy that was submitted so is not the same job as its original; none: in nothing."""
+        ...
+
+    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+        """Let the jobs that wait for one wait for the other; which ones were changed. Idempotent."""
+        ...
+
+    # ---- nodes
+    def drain(self, node: str, reason: str) -> None:
+        """scontrol update state=drain."""
+        ...
+
+    def resume(self, node: str) -> None:
+        """scontrol update state=resume."""
+        ...
+
+    def mark(self, node: str, repair: Repair) -> None:
+        """scontrol update state=fail, with the reason that is exactly `repair`."""
+        ...
+
+    def reboot(self, node: str, reason: str) -> None:
+        """scontrol reboot ASAP. A node that was drained before comes back drained."""
+        ...
+
+
+class NewsType(StrEnum):
+    """Detail-types on the bus, source `rekindle.agent`."""
+
+    STARTED = "Rekindle Agent Started"
+    JOB = "Rekindle Slurm Job"
+    NODE = "Rekindle Slurm Node"
+    ANSWERED = "Rekindle Order Answered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """One event for the bus. `detail` is its whole wire, `v` included."""
+
+    type: NewsType
+    at: datetime
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one turn of a watcher or relay gives.
+
+    documents: whole objects for the whiteboard, by key in the bucket; only those that changed. memory: what the watcher
+    wants to know again after a restart (None deletes). Documents, news and memory are kept in one transaction: a
+    change is never remembered as told without being told. problems: what cannot be done at present, one line each.
+    """
+
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    news: tuple[News, ...] = ()
+    memory: Mapping[str, bytes | None] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing about how Slurm is set up. `is_ok` None: it may go wrong by this one day."""
+
+    what: str
+    text: str
+    is_ok: bool | None
+
+
+class Watcher(Protocol):
+    """Reads Slurm and says what changed."""
+
+    slurm_version: str  # "" until it was read
+    cluster_arn: str  # "" off HyperPod
+
+    def read(self, now: datetime) -> Reading:
+        """Read everything. Raises: SlurmUnavailable, with nothing remembered of that turn."""
+        ...
+
+    @property
+    def commands(self) -> int:
+        """How many of Slurm's the looks have taken so far."""
+        ...
+
+    def advice(self, now: datetime) -> tuple[Advice, ...]:
+        """How Slurm is set up, as of the last look. Raises: SlurmError."""
+        ...
+
+
+class Relay(Protocol):
+    """Carries the mailboxes on shared paths, and looks at the checkpoints there. Runs in a thread of its own."""
+
+    def turn(self, now: datetime) -> Reading:
+        """One pass. Raises nothing but what is a fault of ours."""
+        ...
+
+
+class Memory(Protocol):
+    """What a watcher or relay kept, as of the start of this process."""
+
+    def items(self, prefix: str) -> Mapping[str, bytes]:
+        """All that was kept under keys that start so."""
+        ...
+
+
+class Deeds(Protocol):
+    """What this agent itself did to jobs, from its journal; also what a forerunner killed half-way began."""
+
+    def has_ended(self, attempt: str) -> bool:
+        """An order to CANCEL or HOLD this start was carried out, or begun."""
+        ...
+
+    def has_requeued(self, new_attempt: str) -> bool:
+        """An order to REQUEUE or HOLD that makes this start was carried out, or begun."""
+        ...
+
+    def is_unproven(self, new_attempt: str) -> bool:
+        """An order to SUBMIT this attempt is begun, or was refused: its job, if it never ran, is a copy not let go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What the Slurm side is given. `s3` is a boto3 client. `guard_fd`: see `Slurm`; None in tests of one part."""
+
+    cluster: str
+    bucket: str
+    s3: Any
+    memory: Memory
+    deeds: Deeds
+    resource_config: str  # path of resource_config.json; need not exist
+    guard_fd: int | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
+    partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
+    accounts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The Slurm side, put together."""
+
+    slurm: Slurm
+    watcher: Watcher
+    relay: Relay | None = None

@@ -1,0 +1,198 @@
+"""The agent's settings, from options and the environment: all that is wrong in one error.
+
+A number that cannot be read raises; it never falls back to the default.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from rekindle.protocol.cluster.names import ENV_CLUSTER, check_cluster
+from rekindle.protocol.wire import MailboxError
+
+ENV_BUCKET: Final = "REKINDLE_BUCKET"
+ENV_BUS: Final = "REKINDLE_BUS"
+ENV_STACK: Final = "REKINDLE_STACK"
+ENV_STATE_DIR: Final = "REKINDLE_STATE_DIR"
+ENV_POLL: Final = "REKINDLE_POLL_S"
+ENV_PARTITIONS: Final = "REKINDLE_PARTITIONS"
+ENV_ACCOUNTS: Final = "REKINDLE_ACCOUNTS"
+ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
+ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
+DEFAULT_STACK: Final = "rekindle"
+DEFAULT_STATE_DIR: Final = "/var/lib/rekindle"
+DEFAULT_POLL_S: Final = 10.0  # squeue and scontrol every ten seconds is what one person at a terminal asks of slurmctld
+RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: SageMaker developer guide, lifecycle scripts
+CLUSTER_FILE: Final = "/etc/rekindle/cluster"  # what infra/lifecycle writes for everybody on a node
+# Source: slurm.conf manual; HyperPod and ParallelCluster have it under /opt/slurm.
+SLURM_CONFS: Final = ("/opt/slurm/etc/slurm.conf", "/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+_STACK: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}[A-Za-z0-9])?")
+_NAME: Final = re.compile(r"[^\s,=|]{1,200}")
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ARN: Final = re.compile(r"arn:[a-z-]+:sagemaker:(?P<region>[a-z0-9-]+):[0-9]{12}:cluster/.+")
+
+
+class SettingsError(Exception):
+    """All that is missing or wrong, one line each."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = tuple(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """`region` None: boto3 finds it. `resource_config` need not exist. `cluster_from` says who named the cluster."""
+
+    cluster: str
+    cluster_from: str
+    stack: str
+    bucket: str
+    bus: str
+    region: str | None
+    state_dir: Path
+    poll_s: float
+    resource_config: str
+    partitions: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], options: Mapping[str, str | None]) -> Settings:
+        """Options win over the environment. Raises: SettingsError with all that is wrong."""
+        lines: list[str] = []
+
+        def get(option: str, variable: str, default: str = "") -> str:
+            return options.get(option) or environ.get(variable) or default
+
+        resource_config = environ.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG
+        stack = get("stack", ENV_STACK, DEFAULT_STACK)
+        if _STACK.fullmatch(stack) is None:
+            lines.append(f"{ENV_STACK} (--stack): {stack!r} is no stack's name")
+        bucket = get("bucket", ENV_BUCKET)
+        if not bucket:
+            lines.append(f"{ENV_BUCKET} (--bucket): the stack's bucket is needed, output BucketName of the stack")
+        elif _BUCKET.fullmatch(bucket) is None:
+            lines.append(f"{ENV_BUCKET} (--bucket): {bucket!r} is no bucket's name")
+        text = get("poll_s", ENV_POLL, str(DEFAULT_POLL_S))
+        poll_s = _number(text)
+        if not 1.0 <= poll_s <= 60.0:
+            lines.append(f"{ENV_POLL} (--poll): {text!r} is no number from 1 to 60")
+        named = {name: _names(environ.get(name, ""), name, lines) for name in (ENV_PARTITIONS, ENV_ACCOUNTS)}
+        cluster, cluster_from, region = "", "", None
+        try:
+            cluster, cluster_from = cluster_of(environ, options.get("cluster"), resource_config)
+            region = options.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+            region = region or _region_of(resource_config)
+        except (MailboxError, OSError, ValueError) as err:
+            lines.append(f"{ENV_CLUSTER} (--cluster): {err}")
+        # systemd sets STATE_DIRECTORY where the unit has StateDirectory=; several are separated by colons.
+        state_dir = get("state_dir", ENV_STATE_DIR) or environ.get("STATE_DIRECTORY", "").split(":")[0]
+        if lines:
+            raise SettingsError(lines)
+        return cls(
+            cluster=cluster,
+            cluster_from=cluster_from,
+            stack=stack,
+            bucket=bucket,
+            bus=get("bus", ENV_BUS, stack),
+            region=region,
+            state_dir=Path(state_dir or DEFAULT_STATE_DIR),
+            poll_s=poll_s,
+            resource_config=resource_config,
+            partitions=named[ENV_PARTITIONS],
+            accounts=named[ENV_ACCOUNTS],
+            environ=dict(environ),
+        )
+
+
+def cluster_of(environ: Mapping[str, str], option: str | None, resource_config: str) -> tuple[str, str]:
+    """The cluster's name and who says so; the monitor on the nodes asks in the same order.
+
+    Raises: MailboxError for a name that cannot be used, ValueError where nothing names it or the file that should is
+    broken (a second-best name would be another cluster's whiteboard), OSError where that file cannot be read.
+    """
+    if option:
+        return check_cluster(option), "--cluster"
+    if environ.get(ENV_CLUSTER):
+        return check_cluster(environ[ENV_CLUSTER]), ENV_CLUSTER
+    finders: tuple[tuple[str, Callable[[], str | None]], ...] = (
+        (resource_config, lambda: _in_resource_config(resource_config)),
+        (CLUSTER_FILE, lambda: _in_file(environ.get(ENV_CLUSTER_FILE) or CLUSTER_FILE)),
+        ("SLURM_CLUSTER_NAME", lambda: environ.get("SLURM_CLUSTER_NAME") or None),
+        *((path, partial(_in_slurm_conf, path)) for path in _slurm_confs(environ)),
+    )
+    for source, find in finders:
+        name = find()
+        if name is not None:
+            return check_cluster(name, source), source
+    raise ValueError(
+        f"nothing names the cluster: no {resource_config} (HyperPod), no {CLUSTER_FILE}, no SLURM_CLUSTER_NAME, "
+        "no slurm.conf in " + ", ".join(_slurm_confs(environ))
+    )
+
+
+def _slurm_confs(environ: Mapping[str, str]) -> tuple[str, ...]:
+    named = environ.get("SLURM_CONF")
+    return (named,) if named else SLURM_CONFS
+
+
+def _resource(path: str) -> Mapping[str, object]:
+    """`ClusterConfig` of resource_config.json; {} where there is no such file. Raises: OSError, ValueError."""
+    try:
+        raw = Path(path).read_bytes()
+    except FileNotFoundError:
+        return {}
+    read = json.loads(raw)
+    config = read.get("ClusterConfig") if isinstance(read, dict) else None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} has no ClusterConfig")  # noqa: TRY004  the file's content, not a caller's type
+    return config
+
+
+def _in_resource_config(path: str) -> str | None:
+    config = _resource(path)
+    return str(config["ClusterName"]) if config.get("ClusterName") else None
+
+
+def _region_of(path: str) -> str | None:
+    found = _ARN.fullmatch(str(_resource(path).get("ClusterArn", "")))
+    return found["region"] if found else None
+
+
+def _in_file(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _in_slurm_conf(path: str) -> str | None:
+    """Source: slurm.conf manual: names are case-insensitive, `#` begins a comment."""
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^\s*ClusterName\s*=\s*([^\s#]+)", text, re.IGNORECASE | re.MULTILINE)
+    return found[1] if found else None
+
+
+def _names(text: str, variable: str, lines: list[str]) -> frozenset[str]:
+    """Names of partitions or accounts, separated by commas; what is none is added to `lines`."""
+    found = [one.strip() for one in text.split(",") if one.strip()]
+    lines += [f"{variable}: {one!r} is no name" for one in found if _NAME.fullmatch(one) is None]
+    return frozenset(found)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

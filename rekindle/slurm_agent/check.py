@@ -1,0 +1,172 @@
+"""`--check`: what the agent finds and what is missing, all of it, before anybody relies on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rekindle.compat import UTC
+from rekindle.protocol.cluster.names import cluster_prefix, queue_name
+from rekindle.slurm_agent.base.aws import AwsError, Clients, is_no_queue, text_of
+from rekindle.slurm_agent.base.clock import AwsClock
+from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, SlurmError, Watcher
+from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.process import Build
+from rekindle.slurm_agent.publishing.publisher import SOURCE
+
+COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
+# Where HyperPod and ParallelCluster have Slurm's commands, besides PATH.
+FOLDERS: Final = "/opt/slurm/bin"
+MANY_A_MINUTE: Final = 20  # commands; at the default rhythm it is three a look, and six looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`is_ok` None: worth knowing, and no reason to fail."""
+
+    what: str
+    is_ok: bool | None
+    text: str
+
+
+class _Nothing(Memory, Deeds):
+    """A watcher that looks for the first time, and only once."""
+
+    def items(self, prefix: str) -> dict[str, bytes]:  # noqa: ARG002
+        return {}
+
+    def has_ended(self, attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+    def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+    def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+
+def check(settings: Settings, clients: Clients, build: Build, say: Callable[[str], None]) -> bool:
+    """Says one line for each thing looked at. True where the agent can work."""
+    found = [*_machine(settings), *_slurm(settings, clients, build), *_aws(settings, clients)]
+    words = {True: "ok     ", False: "MISSING", None: "note   "}
+    for one in found:
+        say(f"{words[one.is_ok]}  {one.what}: {one.text}")
+    return all(one.is_ok is not False for one in found)
+
+
+def _machine(settings: Settings) -> Iterator[Finding]:
+    yield Finding(what="cluster", is_ok=True, text=f"{settings.cluster} (from {settings.cluster_from})")
+    directory = settings.state_dir
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        yield Finding(what="state", is_ok=True, text=f"{directory} can be written to")
+    except OSError as err:
+        yield Finding(what="state", is_ok=False, text=f"{directory}: {err}")
+    if os.geteuid() != 0:
+        text = "not root: only this user's jobs can be stopped and submitted, unless Slurm makes it an operator"
+        yield Finding(what="user", is_ok=None, text=text)
+
+
+def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Finding]:
+    path = f"{settings.environ.get('PATH', os.defpath)}:{FOLDERS}"
+    missing = [name for name in COMMANDS if shutil.which(name, path=path) is None]
+    if missing:
+        yield Finding(what="commands", is_ok=False, text=f"not found: {', '.join(missing)}")
+        return
+    yield Finding(what="commands", is_ok=True, text=", ".join(COMMANDS))
+    nothing = _Nothing()
+    parts = build(
+        Ground(
+            cluster=settings.cluster,
+            bucket=settings.bucket,
+            s3=clients.s3,
+            memory=nothing,
+            deeds=nothing,
+            resource_config=settings.resource_config,
+            environ=settings.environ,
+            partitions=settings.partitions,
+            accounts=settings.accounts,
+        )
+    )
+    try:
+        reading = parts.watcher.read(datetime.now(UTC))
+    except SlurmError as err:
+        yield Finding(what="slurmctld", is_ok=False, text=str(err))
+        return
+    jobs = sum("/attempts/" in key for key in reading.documents)
+    version, arn = parts.watcher.slurm_version, parts.watcher.cluster_arn
+    yield Finding(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
+    yield Finding(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
+    try:
+        for one in parts.watcher.advice(datetime.now(UTC)):
+            yield Finding(what=one.what, is_ok=one.is_ok, text=one.text)
+        yield _cost(settings, parts.watcher)
+    except SlurmError as err:
+        yield Finding(what="slurmctld", is_ok=False, text=str(err))
+    for line in reading.problems:
+        yield Finding(what="reading", is_ok=None, text=line)
+
+
+def _cost(settings: Settings, watcher: Watcher) -> Finding:
+    """By a second look: the first one asks about every protected job. Raises: SlurmError."""
+    before = watcher.commands
+    watcher.read(datetime.now(UTC))
+    each = watcher.commands - before
+    a_minute = each * 60 / settings.poll_s
+    text = f"{each} a look, {a_minute:.0f} a minute at rest"
+    is_many = a_minute > MANY_A_MINUTE
+    if is_many:
+        text += f": more than {MANY_A_MINUTE}; REKINDLE_POLL_S, now {settings.poll_s:g}, can be longer"
+    return Finding(what="commands of Slurm's", is_ok=None if is_many else True, text=text)
+
+
+def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
+    clock = AwsClock()
+    for client in (clients.s3, clients.sqs, clients.events):
+        clock.follow(client)
+    now = datetime.now(UTC).isoformat()
+    name = queue_name(settings.stack, settings.cluster)
+    try:
+        key = f"{cluster_prefix(settings.cluster)}check.json"
+        clients.s3.put_object(Bucket=settings.bucket, Key=key, Body=json.dumps({"v": 1, "at": now}).encode())
+        clients.s3.get_object(Bucket=settings.bucket, Key=key)["Body"].read()
+        yield Finding(what="whiteboard", is_ok=True, text=f"s3://{settings.bucket}/{cluster_prefix(settings.cluster)}")
+    except AwsError as err:
+        yield Finding(what="whiteboard", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
+    try:
+        detail = {"v": 1, "cluster": settings.cluster, "agent_id": "check", "at": now, "started_at": now}
+        entry = {
+            "Source": SOURCE,
+            "DetailType": "Rekindle Agent Started",  # has the service make the queue, as it has been written for
+            "Detail": json.dumps(detail),
+            "EventBusName": settings.bus,
+        }
+        refused = [
+            one["ErrorCode"] for one in clients.events.put_events(Entries=[entry])["Entries"] if "ErrorCode" in one
+        ]
+        yield Finding(what="bus", is_ok=not refused, text=", ".join(refused) or f"{settings.bus} takes events")
+    except AwsError as err:
+        yield Finding(what="bus", is_ok=False, text=text_of("PutEvents", err))
+    try:
+        url = clients.sqs.get_queue_url(QueueName=name)["QueueUrl"]
+        # Hidden for no time: an agent that runs gets the message all the same.
+        clients.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=1, VisibilityTimeout=0, WaitTimeSeconds=0)
+        yield Finding(what="queue", is_ok=True, text=name)
+    except AwsError as err:
+        if is_no_queue(err):
+            text = f"no {name} yet: the service makes it when the agent starts"
+            yield Finding(what="queue", is_ok=None, text=text)
+        else:
+            yield Finding(what="queue", is_ok=False, text=text_of(f"queue {name}", err))
+    said = clock.problems()
+    yield Finding(what="clock", is_ok=None if said else True, text=said[0] if said else "as AWS's")

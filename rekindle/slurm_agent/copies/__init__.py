@@ -1,0 +1,1 @@
+"""What is needed to submit a job again, and whether a copy equals its original."""

@@ -1,0 +1,135 @@
+"""What is asked of Slurm, as typed questions. Each is one command."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from rekindle.protocol.cluster.orders import check_node
+from rekindle.slurm_agent.base.ports import UnknownJob, UnknownNode
+from rekindle.slurm_agent.copies.capture import MAX_SCRIPT_BYTES
+from rekindle.slurm_agent.reading import text
+from rekindle.slurm_agent.reading.jobs import (
+    COLUMNS,
+    LEAN_COLUMNS,
+    STEP_COLUMNS,
+    Job,
+    format_of,
+    parse_detail,
+    parse_details,
+    parse_jobs,
+    parse_steps,
+)
+from rekindle.slurm_agent.reading.nodes import Node, Settings, parse_nodes, parse_settings
+from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, Runner, TooMuch, Unreadable
+
+SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
+
+
+class Reads:
+    """Raises: SlurmError, from every method."""
+
+    def __init__(self, runner: Runner, now: Callable[[], datetime]) -> None:
+        self._runner = runner
+        self._now = now
+        self.commands = 0  # that were run so far
+
+    def _ask(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
+        self.commands += 1
+        return self._runner.read(args, limit=limit)
+
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs that slurmctld knows, the ended ones too (MinJobAge)."""
+        return self._squeue()
+
+    def job(self, job: int) -> Job | None:
+        """None where slurmctld does not know it."""
+        try:
+            found = self._squeue("--jobs", str(job))
+        except UnknownJob:
+            return None
+        return next((one for one in found if one.job == job), None)
+
+    def jobs_on(self, node: str) -> tuple[int, ...]:
+        """The jobs that hold the node."""
+        printed = self._ask(
+            ["squeue", "--noheader", "--all", "--local", "--nodelist", check_node(node), "-O", "JobID:#"]
+        )
+        return tuple(sorted({int(part) for part in printed.replace("#", " ").split() if text.is_number(part)}))
+
+    def _squeue(self, *more: str) -> tuple[Job, ...]:
+        """A queue that holds more than is read is read without what can be that long: one user's jobs must not keep
+        anybody else's from being seen."""
+        try:
+            return self._listed(COLUMNS, more)
+        except TooMuch:
+            return self._listed(LEAN_COLUMNS, more)
+
+    def _listed(self, columns: Sequence[str], more: Sequence[str]) -> tuple[Job, ...]:
+        wanted, between, end = format_of(columns, secrets.token_hex(6))
+        args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
+        return parse_jobs(self._ask(args), between, end, self._now(), columns)
+
+    def steps(self) -> dict[str, int]:
+        """How many numbered steps run, by `Job.step_key`."""
+        wanted, between, end = format_of(STEP_COLUMNS, secrets.token_hex(6))
+        args = ["squeue", "--noheader", "--all", "--local", "--steps", "-O", wanted]
+        return parse_steps(self._ask(args), between, end)
+
+    def detail(self, job: Job) -> Mapping[str, str]:
+        """The pairs of scontrol show job."""
+        return parse_detail(self._ask(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
+
+    def details(self, jobs: Sequence[Job]) -> Mapping[int, Mapping[str, str]]:
+        """The same of several, by one command, of those whose record is surely theirs; the others are asked singly."""
+        return parse_details(self._ask(["scontrol", "--all", "-o", "show", "job"]), jobs)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, also those of hidden partitions."""
+        return parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node"]))
+
+    def node(self, name: str) -> Node | None:
+        """None: no such node."""
+        try:
+            found = parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node", check_node(name)], limit=1 << 20))
+        except UnknownNode:
+            return None
+        return next((one for one in found if one.name == name), None)
+
+    def settings(self) -> Settings:
+        """Of slurmctld."""
+        return parse_settings(self._ask(["scontrol", "show", "config"], limit=4 << 20))
+
+    def script(self, job: int) -> str:
+        """The batch script as it was submitted."""
+        found = self._ask(["scontrol", "write", "batch_script", str(job), "-"], limit=2 * MAX_SCRIPT_BYTES)
+        if not found.startswith("#!"):
+            raise Unreadable(f"job {job} has no batch script")
+        return found
+
+    def history(self, job: int, settings: Settings) -> tuple[tuple[str, str, str], ...]:
+        """(state, exit status, nodes) of each start that the accounting or job completion log still knows, in order."""
+        source = [] if settings.has_accounting else ["--completion"]
+        more = ["--duplicates", "--allocations"] if settings.has_accounting else []
+        printed = self._ask(
+            [
+                "sacct",
+                *source,
+                *more,
+                "--noheader",
+                "--parsable2",
+                "--delimiter=|",
+                "--jobs",
+                str(job),
+                "--format=JobID,State,ExitCode,NodeList",
+            ],
+            limit=1 << 20,
+        )
+        found = []
+        for line in printed.splitlines():
+            columns = line.split("|")
+            if len(columns) == 4 and columns[0].strip() == str(job):
+                found.append((columns[1].strip(), columns[2].strip(), columns[3].strip()))
+        return tuple(found)

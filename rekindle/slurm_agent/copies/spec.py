@@ -1,0 +1,354 @@
+"""A job's `JobSpec`: what is needed to submit it again, what is missing for that, and the sbatch that does it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import pwd
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rekindle.protocol.cluster.documents import JobSpec
+from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, parse_attempt
+from rekindle.protocol.cluster.orders import Order
+from rekindle.protocol.mailbox import (
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+)
+from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.copies.capture import (
+    SUBMIT_DIR,
+    UMASK,
+    Captured,
+    environment_of,
+    for_submission,
+    script_of,
+    submission_of,
+)
+from rekindle.slurm_agent.copies.compare import differences, hosts_of, shown_of
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.reading import comment as comments
+from rekindle.slurm_agent.reading import text
+from rekindle.slurm_agent.reading.jobs import Job, plain_dependency
+from rekindle.slurm_agent.reading.line import lost, of_line, of_script
+from rekindle.slurm_agent.reading.nodes import Settings
+from rekindle.slurm_agent.reading.options import expand, options_of
+from rekindle.slurm_agent.reading.run import As, Runner, Unreadable
+from rekindle.slurm_agent.reading.script import ScriptFacts
+from rekindle.slurm_agent.reading.script import read as read_script
+
+# Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
+EXCLUDED: Final = "REKINDLE_EXCLUDED_NODES"  # nodes that we, and not the user, kept a submission of ours from
+STALE: Final = (
+    EXCLUDED,
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    ENV_SLURM_ATTEMPT,
+)
+FOLDER: Final = "rekindle-sbatch-"
+LEFT_BEHIND_S: Final = 3600.0  # no sbatch takes that long
+INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
+ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
+HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted again as one"
+NO_SCRIPT: Final = "its script cannot be read (the agent must run as root or SlurmUser)"
+NO_ENVIRONMENT: Final = "the environment of its submission cannot be read (the agent must run as root on the head node)"
+NO_ARGUMENTS: Final = "its script's arguments are known only as one line, in which blanks cannot be told apart"
+LOST: Final = "it was submitted with options, a plug-in's perhaps, that cannot be given again: "
+NOT_KEPT: Final = "what Slurm showed of the original was not kept, by an older agent"
+NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
+MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
+HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What was captured. `facts` is None where the script could not be read; `is_final` False: worth another try."""
+
+    spec: JobSpec | None
+    cannot: tuple[str, ...]
+    facts: ScriptFacts | None
+    is_final: bool
+
+    @property
+    def body(self) -> bytes | None:
+        """The spec's bytes, as they are stored."""
+        return self.spec.to_json() if self.spec is not None else None
+
+    @property
+    def sha256(self) -> str | None:
+        """What the spec is addressed by."""
+        body = self.body
+        return hashlib.sha256(body).hexdigest() if body is not None else None
+
+
+def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> Taken:
+    """Capture a job. Raises: SlurmUnavailable; what else is missing is told in `cannot`."""
+    if not job.is_batch:
+        return Taken(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
+    script = script_of(settings.state_location, job.job)
+    try:
+        script = script or reads.script(job.job)
+    except SlurmUnavailable as err:
+        if "no batch script" not in str(err):
+            raise
+        script = None
+    except SlurmError:
+        script = None
+    environment = environment_of(settings.state_location, job.job)
+    how = submission_of(settings.state_location, job, detail, version=settings.version)
+    return make(
+        job,
+        detail,
+        script=script,
+        environment=environment,
+        arguments=how.arguments,
+        line=how.line,
+        version=settings.version,
+    )
+
+
+def make(
+    job: Job,
+    detail: Mapping[str, str],
+    *,
+    script: str | None,
+    environment: Captured,
+    arguments: tuple[str, ...] | None,
+    line: str | None = None,
+    version: str = "",
+) -> Taken:
+    """The spec, from what could be read. line: of the submission. version: Slurm's. Pure."""
+    cannot = []
+    if job.is_array_task:
+        cannot.append(ARRAY)
+    if job.het_job:
+        cannot.append(HETEROGENEOUS)
+    if detail.get("Deadline", "N/A") not in ("N/A", "None", "Unknown", "(null)", ""):
+        cannot.append(HAS_DEADLINE)
+    if script is None:
+        return Taken(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
+    if environment.kept is None:
+        cannot.append(NO_ENVIRONMENT)
+    if arguments is None:
+        cannot.append(NO_ARGUMENTS)
+    stdout, stderr = expand(job.stdout, job), expand(job.stderr, job)
+    own = of_script(script)
+    words = (job.command.partition(" ")[0], *(arguments or ())) if job.command not in ("", "(null)") else ()
+    given = of_line(line, words) if line is not None else None
+    options = options_of(job, detail, environment.kept, stdout, stderr, script=own, line=given)
+    if left := lost(given or {}, own, environment.all or {}):
+        cannot.append(f"{LOST}{', '.join(left)}"[:300])
+    options["comment"] = job.comment
+    ours = (environment.kept or {}).get(EXCLUDED, "")
+    if ours and options.get("exclude"):
+        options["exclude"] = without(options["exclude"] or "", ours.split(","))
+    spec = JobSpec(
+        script=script,
+        arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
+        workdir=job.workdir,
+        user=job.user,
+        options=options,
+        environment={
+            name: given for name, given in for_submission(environment.kept or {}).items() if name not in STALE
+        },
+        left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
+        dependency=plain_dependency(job.dependency),
+        shown=shown_of(job, detail, environment.all, version),
+    )
+    try:
+        spec.to_json()
+    except MailboxError as err:
+        return Taken(
+            spec=None, cannot=(*cannot, f"{NOT_WRITABLE}: {err}"[:500]), facts=read_script(script), is_final=True
+        )
+    return Taken(
+        spec=spec,
+        cannot=tuple(cannot),
+        facts=read_script(script),
+        is_final=environment.kept is not None and arguments is not None,
+    )
+
+
+def without(written: str, names: Collection[str]) -> str:
+    """A list of hosts without those; as it was written where none of them is in it, or it cannot be read."""
+    try:
+        found = text.hosts(written)
+    except Unreadable:
+        return written
+    kept = [name for name in found if name not in names]
+    return written if len(kept) == len(found) else ",".join(kept)
+
+
+def comment_of(spec: JobSpec, order: Order) -> str:
+    """The new submission's comment: the old one's policy and keys, the Job it belongs to and its attempt's name."""
+    said = comments.parse(spec.options.get("comment") or "") or comments.Comment()
+    old = parse_attempt(order.attempt) if order.attempt else None
+    job = order.environment.get(ENV_JOB_ID) or said.job or (old.restarted(0).name if old else None)
+    keys = {
+        "job": job,
+        "attempt": order.new_attempt,
+        "mailbox": said.mailbox,
+        "checkpoints": said.checkpoints,
+        "signal": said.signal,
+    }
+    return comments.render(said.policy, keys, said.others, said.signal_batch)
+
+
+def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str, ...]) -> list[str]:
+    """The argument list. `names` are the variables that are added; with `--export` of the user's own they are named."""
+    options = {name: given for name, given in spec.options.items() if name not in ("comment", "export")}
+    if options.get("nodelist"):  # sbatch refuses a node that is asked for and excluded
+        options["nodelist"] = without(options["nodelist"] or "", order.exclude)
+    if order.nodes_max is not None:  # the spec may have been read while the job was smaller
+        options["nodes"] = str(order.nodes_max)
+    exclude = [name for name in [options.get("exclude") or "", *order.exclude] if name]
+    options["exclude"] = ",".join(exclude)
+    args = [
+        f"--{name}" if given is None else f"--{name}={given}" for name, given in sorted(options.items()) if given != ""
+    ]
+    exported = spec.options.get("export") or "ALL"
+    if exported == "NONE":
+        exported = ",".join(names)
+    elif exported != "ALL":
+        exported = ",".join(dict.fromkeys([*exported.split(","), *names]))
+    args += [f"--export={exported or 'NONE'}", "--open-mode=append", "--propagate=NONE"]
+    if spec.workdir:
+        args.append(f"--chdir={spec.workdir}")
+    if spec.dependency:
+        args.append(f"--dependency={spec.dependency}")
+    return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
+
+
+def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, secrets_of: int | None = None) -> int:
+    """sbatch --hold, as the job's user; the new job's id. `secrets_of` is the job whose environment has what the spec
+    leaves out. Raises: SlurmError.
+
+    It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
+    program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), for the agent's are nobody's wish.
+    """
+    who, _ = _whom(spec)
+    environment = _environment(runner, spec, order, state_location, secrets_of)
+    names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT, *([EXCLUDED] if order.exclude else [])}))
+    where = submitted_from(spec)
+    with _script_file(spec.script, who) as script:
+        args = sbatch_arguments(spec, order, script, names)
+        args[0] = runner.where(args[0])
+        printed = runner.change([runner.where("env"), f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
+    number = printed.strip().splitlines()[-1].partition(";")[0].strip() if printed.strip() else ""
+    if not text.is_number(number):
+        raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
+    return int(number)
+
+
+def submitted_from(spec: JobSpec) -> str:
+    """The folder that sbatch is called in. Raises: SlurmRefused."""
+    return spec.environment.get(SUBMIT_DIR) or spec.workdir or _whom(spec)[1]
+
+
+def ids_of(spec: JobSpec) -> tuple[int, int]:
+    """Of the job's user and his group. Raises: SlurmRefused."""
+    who, _ = _whom(spec)
+    return (who.uid, who.gid) if who is not None else (os.geteuid(), os.getegid())
+
+
+def _environment(
+    runner: Runner, spec: JobSpec, order: Order, state_location: str, secrets_of: int | None
+) -> dict[str, str]:
+    kept = {name: given for name, given in spec.environment.items() if name not in (SUBMIT_DIR, UMASK)}
+    if secrets_of is not None:  # what never left this machine is there while the old job is
+        whole = environment_of(state_location, secrets_of).all or {}
+        kept |= {name: whole[name] for name in spec.left_out if name in whole}
+    base = runner.environment()
+    own = {name: base[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in base}
+    fresh = {name: given for name, given in kept.items() if name not in STALE}
+    named = {ENV_SLURM_ATTEMPT: order.new_attempt} if order.new_attempt else {}
+    if order.exclude:
+        named[EXCLUDED] = ",".join(order.exclude)
+    return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)
+
+
+def unlike(
+    spec: JobSpec, order: Order, copy: Job, detail: Mapping[str, str], environment: Captured, version: str
+) -> tuple[str, ...]:
+    """What of a copy is not as in its original, but for what the order changes; none: it is the same job. Pure."""
+    if not spec.shown:
+        return (NOT_KEPT,)
+    if environment.all is None:
+        return (NO_ENVIRONMENT,)
+    asked = hosts_of(spec.shown.get("ReqNodeList", "")) - frozenset(order.exclude)
+    excluded = hosts_of(spec.options.get("exclude") or "") | frozenset(order.exclude)
+    return differences(
+        spec.shown,
+        shown_of(copy, detail, environment.all, version),
+        hosts={"ReqNodeList": asked, "ExcNodeList": excluded},
+        is_resized=order.nodes_max is not None and str(order.nodes_max) != spec.options.get("nodes"),
+    )
+
+
+def user_id(name: str) -> int | None:
+    """None for a name that this head node does not know."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):  # a name that no file of users can hold
+        return None
+
+
+def _whom(spec: JobSpec) -> tuple[As | None, str]:
+    try:
+        entry = pwd.getpwnam(spec.user)
+    except (KeyError, ValueError) as err:
+        raise SlurmRefused(f"sbatch: this head node knows no user {spec.user!r}") from err
+    mask = spec.environment.get(UMASK, "")
+    umask = int(mask, 8) if mask and all(char in "01234567" for char in mask) and len(mask) < 6 else -1
+    if entry.pw_uid == os.geteuid():
+        return None, entry.pw_dir
+    if os.geteuid() != 0:
+        raise SlurmRefused(f"sbatch: the agent is not root and cannot submit as {spec.user}")
+    groups = tuple(os.getgrouplist(spec.user, entry.pw_gid))
+    return As(uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, umask=umask), entry.pw_dir
+
+
+def _sweep() -> None:
+    """Take away what an agent that was killed in the middle of a submission left behind."""
+    oldest = time.time() - LEFT_BEHIND_S
+    with suppress(OSError):
+        for one in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
+            seen = one.lstat()  # anybody may make a folder of that name, and fill it with what cannot be taken away
+            if seen.st_uid == os.geteuid() and seen.st_mtime < oldest:
+                shutil.rmtree(one, ignore_errors=True)
+
+
+@contextmanager
+def _script_file(script: str, who: As | None) -> Iterator[str]:
+    """The script, for its user to read and for nobody to replace, for as long as sbatch needs it."""
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+    try:
+        path = folder / "batch"
+        path.write_text(script, encoding="utf-8", errors="surrogateescape")
+        path.chmod(0o700)
+        if who is not None:
+            os.chown(path, who.uid, who.gid)
+            folder.chmod(0o711)  # it stays ours: its user can get at the file, and put nothing beside it
+        yield str(path)
+    except OSError as err:
+        raise SlurmUnavailable(f"sbatch: the script cannot be written down: {err}"[:300]) from err
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Users' files, touched only in expendable processes with deadlines."""

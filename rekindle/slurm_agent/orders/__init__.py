@@ -1,0 +1,1 @@
+"""Orders from the queue: journal, verbs, answers."""

@@ -1,0 +1,76 @@
+"""From an order's verb to what is done about it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from rekindle.compat import assert_never
+from rekindle.protocol.cluster.orders import Verb
+from rekindle.slurm_agent.base.ports import Slurm
+from rekindle.slurm_agent.orders.job_verbs import JobHands
+from rekindle.slurm_agent.orders.node_verbs import NodeHands
+from rekindle.slurm_agent.orders.size_verbs import shrink
+from rekindle.slurm_agent.orders.verbs import NotYet, Result, Specs, Turn, done
+
+READ_S: Final = 0.2  # a look takes about that long
+
+
+class Reread(Protocol):
+    """The watcher's loop, asked for a look at once."""
+
+    def ask(self) -> int:
+        """The number of a turn that begins after this moment."""
+        ...
+
+    def has_finished(self, turn: int) -> bool:
+        """That turn has read Slurm whole, and what it saw is kept to be told."""
+        ...
+
+
+class Hands:
+    """Carries out one try at an order. Raises: SlurmError, NotYet."""
+
+    def __init__(self, *, slurm: Slurm, specs: Specs, reread: Reread) -> None:
+        self._slurm = slurm
+        self._jobs = JobHands(slurm, specs)
+        self._nodes = NodeHands(slurm)
+        self._reread = reread
+        self._asked: dict[str, int] = {}
+
+    def carry_out(self, turn: Turn) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
+        match turn.order.verb:
+            case Verb.SIGNAL:
+                return self._jobs.signal(turn)
+            case Verb.CANCEL:
+                return self._jobs.cancel(turn)
+            case Verb.HOLD:
+                return self._jobs.hold(turn)
+            case Verb.REQUEUE:
+                return self._jobs.requeue(turn)
+            case Verb.SUBMIT:
+                return self._jobs.submit(turn)
+            case Verb.SHRINK:
+                return shrink(self._slurm, turn)
+            case Verb.EXCLUDE:
+                return self._jobs.exclude(turn)
+            case Verb.DRAIN:
+                return self._nodes.drain(turn)
+            case Verb.RESUME:
+                return self._nodes.resume(turn)
+            case Verb.MARK:
+                return self._nodes.mark(turn)
+            case Verb.REBOOT:
+                return self._nodes.reboot(turn)
+            case Verb.STACKS:
+                return self._jobs.stacks(turn)
+            case Verb.READ:
+                return self._read(turn)
+        assert_never(turn.order.verb)
+
+    def _read(self, turn: Turn) -> Result:
+        token = turn.order.token
+        asked = self._asked.setdefault(token, self._reread.ask())
+        if not self._reread.has_finished(asked):
+            raise NotYet("Slurm is being read", after_s=READ_S)
+        del self._asked[token]
+        return done("Slurm was read; what changed is on its way to the whiteboard")

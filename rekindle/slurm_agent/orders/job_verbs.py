@@ -1,0 +1,360 @@
+"""Orders about jobs; the table in `verbs` says when each counts as done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.orders import Order, Outcome
+from rekindle.slurm_agent.base.ports import NotProtected, Slurm, SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.slurm_agent.orders.size_verbs import whole_again
+from rekindle.slurm_agent.orders.verbs import (
+    ACTIVE,
+    ENDED,
+    NotYet,
+    Present,
+    Result,
+    Specs,
+    Turn,
+    done,
+    present,
+    refused,
+    stale,
+)
+
+# slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
+# that is not found may have been submitted, have ended, and be forgotten.
+MAX_TOLD: Final = 5  # differences, in one sentence
+SETTLED_WITHIN: Final = timedelta(seconds=240)
+
+
+class JobHands:
+    def __init__(self, slurm: Slurm, specs: Specs) -> None:
+        self._slurm = slurm
+        self._specs = specs
+
+    def signal(self, turn: Turn) -> Result:
+        """Refused rather than sent where it would be lost, or would kill what does not catch it."""
+        order = turn.order
+        assert order.signal is not None, "orders.NEEDED"  # noqa: S101
+        if turn.was_begun:
+            return Result(
+                outcome=Outcome.FAILED,
+                detail="it is not known whether the signal was sent; a second one could end the run",
+            )
+        doc = self._listening(order, "a signal now would be lost")
+        if isinstance(doc, Result):
+            return doc
+        if doc.signal is not None and doc.signal.removeprefix("SIG") != order.signal.value:
+            return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
+        if self._slurm.steps(doc.slurm_job) == 0:
+            return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
+        turn.begin()
+        self._slurm.signal(doc.slurm_job, order.signal)
+        return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
+
+    def stacks(self, turn: Turn) -> Result:
+        """Whoever orders it has read in the run's own beat that it hears this signal: without a handler it kills.
+
+        Twice is as good as once.
+        """
+        order = turn.order
+        assert order.signal is not None, "orders.NEEDED"  # noqa: S101
+        doc = self._listening(order, "nobody would hear a signal")
+        if isinstance(doc, Result):
+            return doc
+        if doc.signal is not None and doc.signal.removeprefix("SIG") == order.signal.value:
+            return refused(f"job {doc.slurm_job} takes {doc.signal} for a wish to save")
+        if self._slurm.steps(doc.slurm_job) == 0:
+            return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
+        turn.begin()
+        self._slurm.signal_steps(doc.slurm_job, order.signal)
+        return done(
+            f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports"
+        )
+
+    def cancel(self, turn: Turn) -> Result:
+        found = present(self._slurm, turn.order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return turn.there(f"slurmctld does not know job {turn.order.slurm_job} any more")
+        if doc.state in ENDED:
+            return turn.there(f"job {doc.slurm_job} has ended: {doc.state}")
+        if found.lead:
+            return stale(turn.order, doc)
+        if doc.state is SlurmState.COMPLETING:
+            return self._ending(turn, doc)
+        turn.begin()
+        try:
+            self._slurm.cancel(doc.slurm_job)
+        except SlurmRefused as err:
+            return self._ended_meanwhile(turn, err)
+        return done(f"job {doc.slurm_job} was cancelled while {doc.state}")
+
+    def hold(self, turn: Turn) -> Result:
+        found = present(self._slurm, turn.order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return turn.there(f"slurmctld does not know job {turn.order.slurm_job} any more")
+        if doc.state in ENDED:
+            return turn.there(f"the start is over: job {doc.slurm_job} has ended, {doc.state}")
+        if doc.state is SlurmState.PENDING and doc.held:
+            return turn.there(f"job {doc.slurm_job} waits, held")
+        if found.lead:
+            return stale(turn.order, doc)
+        if doc.state is SlurmState.COMPLETING:
+            return self._ending(turn, doc)
+        turn.begin()
+        try:
+            if doc.state is SlurmState.PENDING:
+                self._slurm.hold(doc.slurm_job)
+            else:
+                self._slurm.requeue_hold(doc.slurm_job)
+        except SlurmRefused as err:
+            return self._ended_meanwhile(turn, err)
+        return done(f"job {doc.slurm_job} was {doc.state} and waits in the queue, held")
+
+    def requeue(self, turn: Turn) -> Result:
+        order = turn.order
+        assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
+        assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
+        new, old = parse_attempt(order.new_attempt), parse_attempt(order.attempt)
+        if new.base != old.base or new.restart <= old.restart:
+            return refused(f"{order.new_attempt} is no later start of {order.attempt}")
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return turn.failed_or_refused(f"slurmctld does not know job {order.slurm_job} any more: submit it again")
+        restart = old.restart + found.lead
+        if restart > new.restart:
+            return turn.there(f"it has started since: {doc.attempt}") if turn.was_begun else stale(order, doc)
+        if restart == new.restart:
+            return self._let_go(turn, doc)
+        if doc.state is SlurmState.COMPLETING:
+            raise NotYet(f"job {doc.slurm_job} is still completing")
+        if restart < new.restart - 1:
+            return refused(f"{order.new_attempt} is not the next start: job {doc.slurm_job} is {doc.attempt}")
+        if doc.state not in ENDED:
+            return refused(f"job {doc.slurm_job} has not ended, it is {doc.state}: stop it first")
+        if (other := self._other_lives(order, doc.slurm_job)) is not None:
+            return other
+        turn.begin()
+        self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
+        again = self._slurm.job(doc.slurm_job)
+        if again is None or parse_attempt(again.attempt).restart != new.restart:
+            raise NotYet(f"job {doc.slurm_job} was put back into the queue and is not there yet")
+        size = self._start(again, order)
+        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{size}")
+
+    def submit(self, turn: Turn) -> Result:
+        order = turn.order
+        assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
+        assert order.spec is not None, "orders.NEEDED"  # noqa: S101
+        there = self._slurm.find_by_attempt(order.new_attempt)
+        if there is not None:
+            return self._found(turn, there)
+        away = turn.now - (turn.tried_at or turn.now)
+        if turn.was_begun and away > SETTLED_WITHIN:
+            return Result(
+                outcome=Outcome.FAILED,
+                detail=f"begun, then this agent was away for {away.total_seconds():.0f} s: if the job was submitted, "
+                "it has ended and is forgotten; it is not submitted again",
+            )
+        if (unfinished := self._still_there(turn)) is not None:
+            return unfinished
+        if (other := self._other_lives(order)) is not None:
+            return other
+        try:
+            self._specs.check(order)
+            spec = self._specs.get(order.spec)
+        except LookupError as err:
+            return turn.failed_or_refused(str(err))
+        turn.begin()
+        slurm_job = self._slurm.submit(spec, order)
+        if (unlike := self._unlike(turn, slurm_job, spec)) is not None:
+            return unlike
+        self._slurm.release(slurm_job)
+        note = self._repoint(order, slurm_job)
+        return done(f"job {slurm_job} was submitted{note}", slurm_job)
+
+    def _found(self, turn: Turn, copy: AttemptDoc) -> Result:
+        """The submission is there. One that never ran was perhaps not compared yet, or was cancelled for a difference:
+        it is compared again."""
+        order, number = turn.order, copy.slurm_job
+        assert order.spec is not None, "orders.NEEDED"  # noqa: S101
+        is_held = copy.state is SlurmState.PENDING and copy.held
+        if copy.restart == 0 and (is_held or (copy.state in ENDED and not copy.nodes)):
+            turn.begin()
+            try:
+                spec = self._specs.get(order.spec)
+            except LookupError as err:
+                return self._taken_back(number, str(err))
+            if (unlike := self._unlike(turn, number, spec)) is not None:
+                return unlike
+            if is_held:
+                self._slurm.release(number)
+        note = self._repoint(order, number)
+        return turn.there(f"job {number} is {order.new_attempt}{note}", number)
+
+    def _unlike(self, turn: Turn, copy: int, spec: JobSpec) -> Result | None:
+        """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""
+        found = self._slurm.unlike(copy, spec, turn.order)
+        return self._taken_back(copy, f"it is not the same job: {sentence(found)}") if found else None
+
+    def _taken_back(self, copy: int, why: str) -> Result:
+        try:
+            self._slurm.cancel(copy)
+        except SlurmUnavailable:
+            raise
+        except SlurmError:  # it is cancelled already
+            pass
+        return refused(f"job {copy}, the copy, was cancelled before it could start: {why}")
+
+    def exclude(self, turn: Turn) -> Result:
+        order = turn.order
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return refused(f"slurmctld does not know job {order.slurm_job}")
+        if doc.state is not SlurmState.PENDING:
+            return refused(f"job {doc.slurm_job} is {doc.state}: only a pending job's nodes can be excluded")
+        if set(doc.exclude) == set(order.exclude):
+            return turn.there(f"job {doc.slurm_job} has just this list")
+        turn.begin()
+        self._slurm.exclude(doc.slurm_job, order.exclude)
+        return done(f"job {doc.slurm_job} gets none of {len(order.exclude)} nodes" if order.exclude else "lifted")
+
+    # ---- parts
+
+    def _listening(self, order: Order, otherwise: str) -> AttemptDoc | Result:
+        """The running job that a signal is for; a refusal where it would be lost, or kill what does not catch it."""
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return refused(f"slurmctld does not know job {order.slurm_job}")
+        if found.lead or doc.state in ENDED:
+            return stale(order, doc)
+        if doc.state is not SlurmState.RUNNING:
+            return refused(f"job {doc.slurm_job} is {doc.state}: {otherwise}")
+        if doc.is_ready is False:
+            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
+        return doc
+
+    def _let_go(self, turn: Turn, doc: AttemptDoc) -> Result:
+        """The new start is in the queue, or further."""
+        if doc.state is not SlurmState.PENDING:
+            return turn.there(f"{doc.attempt} is {doc.state}")
+        wanted = set(turn.order.exclude) - set(doc.exclude)
+        if not doc.held and not wanted and not turn.was_begun:
+            turn.begin()
+            self._at_once(doc.slurm_job)
+            return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
+        if doc.held and (other := self._other_lives(turn.order, doc.slurm_job)) is not None:
+            return other
+        turn.begin()
+        size = self._start(doc, turn.order)
+        return done(f"job {doc.slurm_job} was let go as {doc.attempt}{size}")
+
+    def _other_lives(self, order: Order, *ours: int) -> Result | None:
+        """The user has submitted the run in the moments since this was ordered: nothing is started beside it. The
+        service looks for it before it orders anything anew.
+        """
+        old = self._slurm.start(order.attempt or "")
+        if old is None:
+            return None
+        other = self._slurm.beside(old, besides={*ours, old.slurm_job})
+        if other is None:
+            return None
+        return Result(outcome=Outcome.FAILED, detail=f"job {other} of the same run is there: nothing was started")
+
+    def _start(self, doc: AttemptDoc, order: Order) -> str:
+        """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""
+        exclude = order.exclude
+        if not set(exclude) <= set(doc.exclude):
+            try:
+                self._slurm.exclude(doc.slurm_job, dict.fromkeys((*doc.exclude, *exclude)))
+            except SlurmRefused as err:
+                held = "; it is left held" if doc.held else ""
+                raise SlurmRefused(f"job {doc.slurm_job} cannot do without those nodes: {err}{held}") from err
+        size = whole_again(self._slurm, order, doc)
+        if doc.held:
+            self._slurm.release(doc.slurm_job)
+        self._at_once(doc.slurm_job)
+        return size
+
+    def _at_once(self, slurm_job: int) -> None:
+        """Without this it starts some seconds later (cred_expire), which is no reason to fail."""
+        try:
+            self._slurm.start_now(slurm_job)
+        except SlurmError:
+            return
+
+    def _ending(self, turn: Turn, doc: AttemptDoc) -> Result:
+        """COMPLETING: over, or on its way back into the queue. A command now would be refused or lost."""
+        if turn.was_begun:
+            return done(f"job {doc.slurm_job} is completing")
+        raise NotYet(f"job {doc.slurm_job} is completing")
+
+    def _ended_meanwhile(self, turn: Turn, err: SlurmRefused) -> Result:
+        """Slurm said no to a stop: fine where the start is over by now."""
+        found = present(self._slurm, turn.order)
+        if isinstance(found, Present):
+            doc = found.doc
+            if doc is None or found.lead or doc.state in ENDED | {SlurmState.COMPLETING}:
+                return Result(outcome=Outcome.ALREADY, detail=f"it ended meanwhile; {err}")
+        return refused(str(err))
+
+    def _still_there(self, turn: Turn) -> Result | None:
+        """A refusal where the attempt that this one takes the place of could still run beside it."""
+        order = turn.order
+        if order.slurm_job is None or order.attempt is None:
+            return None
+        try:
+            found = present(self._slurm, order)
+        except NotProtected:
+            return None  # the id is another's by now
+        if isinstance(found, Result):
+            return None  # the same
+        doc = found.doc
+        if doc is None or doc.state in ENDED or (doc.state is SlurmState.PENDING and doc.held):
+            return None
+        if doc.state is SlurmState.COMPLETING:
+            raise NotYet(f"job {doc.slurm_job} is still completing")
+        if doc.state in ACTIVE or doc.state is SlurmState.PENDING:
+            return turn.failed_or_refused(
+                f"job {doc.slurm_job} is {doc.state} as {doc.attempt}: the run would be there twice"
+            )
+        return None
+
+    def _repoint(self, order: Order, new_job: int) -> str:
+        """The new job runs whether or not this works, so a failure is told, not made the order's."""
+        old = order.slurm_job
+        if old is None or order.attempt is None or old == new_job:
+            return ""
+        try:
+            if isinstance(present(self._slurm, order), Result):
+                return ""  # another job has that number: what waits for it waits for that one
+            moved = self._slurm.repoint(old, new_job)
+        except (UnknownJob, NotProtected, NotYet):
+            return ""
+        except SlurmError as err:
+            return f"; jobs that waited for {old} could not be pointed at it: {err}"
+        return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
+
+
+def sentence(found: tuple[str, ...]) -> str:
+    """What differs, for people."""
+    more = f"; and {len(found) - MAX_TOLD} more" if len(found) > MAX_TOLD else ""
+    return "; ".join(found[:MAX_TOLD]) + more

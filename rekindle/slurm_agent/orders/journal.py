@@ -1,0 +1,239 @@
+"""What became of each order, kept so that nothing is ever run twice.
+
+taken   it is ours to carry out; nothing has been run
+begun   a command was about to run: written before it runs, so a kill in between is seen at the next start
+done    its Answer is kept, and is given again to whoever delivers the order again
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from rekindle.compat import StrEnum, from_iso
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.base.store import Store, count
+
+KEEP: Final = timedelta(days=15)  # Source: SQS, a message is kept at most 14 days: no older one is delivered again
+MAX_QUARANTINED: Final = 200
+MAX_QUARANTINED_CHARS: Final = 4000
+_COLUMNS: Final = "token, body, verb, subject, attempt, new_attempt"
+
+
+class State(StrEnum):
+    TAKEN = "taken"
+    BEGUN = "begun"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An order as the journal has it. `tried_at` is the last time that this agent was at it."""
+
+    order: Order
+    body: str
+    state: State
+    tries: int
+    taken_at: datetime
+    begun_at: datetime | None
+    tried_at: datetime | None
+    due_at: datetime
+    answer: Answer | None
+
+
+class Journal:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, token: str) -> Entry | None:
+        row = self._store.read(lambda db: _rows(db, "WHERE token = ?", (token,)))
+        return row[0] if row else None
+
+    def open(self) -> tuple[Entry, ...]:
+        """All that is not done, oldest first."""
+        return self._store.read(lambda db: _rows(db, "WHERE state != 'done' ORDER BY taken_at, token"))
+
+    def take(self, order: Order, *, now: datetime) -> Entry:
+        """Write it down as taken. Idempotent: an order that is there stays as it is."""
+        if (entry := self.find(order.token)) is not None:
+            return entry
+        at = now.isoformat()
+        values = (*_columns(order), at, at)
+        self._store.write(
+            lambda db: db.execute(
+                f"INSERT OR REPLACE INTO orders({_COLUMNS}, state, taken_at, due_at)"
+                " VALUES(?, ?, ?, ?, ?, ?, 'taken', ?, ?)",
+                values,
+            )
+        )
+        return Entry(
+            order=order,
+            body=body_of(order),
+            state=State.TAKEN,
+            tries=0,
+            taken_at=now,
+            begun_at=None,
+            tried_at=None,
+            due_at=now,
+            answer=None,
+        )
+
+    def begin(self, token: str, *, now: datetime) -> None:
+        """A command is about to run."""
+        self._store.write(
+            lambda db: db.execute(
+                "UPDATE orders SET state = 'begun', begun_at = coalesce(begun_at, ?), tried_at = ? WHERE token = ?",
+                (now.isoformat(), now.isoformat(), token),
+            )
+        )
+
+    def later(self, token: str, *, now: datetime, due_at: datetime, counts: bool) -> None:
+        """It has to be tried again at `due_at`. `counts`: that was a try that failed."""
+        self._store.write(
+            lambda db: db.execute(
+                "UPDATE orders SET due_at = ?, tried_at = ?, tries = tries + ? WHERE token = ? AND state != 'done'",
+                (due_at.isoformat(), now.isoformat(), int(counts), token),
+            )
+        )
+
+    def finish(self, db: sqlite3.Connection, order: Order, answer: Answer) -> None:
+        """Part of the caller's transaction, which also keeps the answer to be sent."""
+        at = answer.at.isoformat()
+        db.execute(
+            f"INSERT INTO orders({_COLUMNS}, state, outcome, answer, taken_at, due_at, done_at)"
+            " VALUES(?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?, ?) ON CONFLICT(token) DO UPDATE SET"
+            " state = 'done', outcome = excluded.outcome, answer = excluded.answer, done_at = excluded.done_at",
+            (*_columns(order), answer.outcome.value, answer.to_json().decode(), at, at, at),
+        )
+        db.execute("DELETE FROM orders WHERE state = 'done' AND done_at < ?", ((answer.at - KEEP).isoformat(),))
+
+    def quarantine(self, body: str, reason: str, *, now: datetime) -> None:
+        """Keep a message that is no order, for a person. Bounded: the oldest go."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "INSERT INTO quarantine(at, reason, body) VALUES(?, ?, ?)",
+                (now.isoformat(), reason[:500], body[:MAX_QUARANTINED_CHARS]),
+            )
+            db.execute(
+                "DELETE FROM quarantine WHERE id <= (SELECT max(id) FROM quarantine) - ?",
+                (MAX_QUARANTINED,),
+            )
+            count(db, "quarantined")
+
+        self._store.write(work)
+
+    def quarantined(self) -> tuple[tuple[str, str], ...]:
+        """(reason, body), oldest first."""
+        return self._store.read(
+            lambda db: tuple(
+                (str(reason), str(body))
+                for reason, body in db.execute("SELECT reason, body FROM quarantine ORDER BY id")
+            )
+        )
+
+    # ---- ports.Deeds
+
+    def has_ended(self, attempt: str) -> bool:
+        return self._has((Verb.CANCEL, Verb.HOLD), "attempt", attempt)
+
+    def has_requeued(self, new_attempt: str) -> bool:
+        try:
+            name = parse_attempt(new_attempt)
+        except MailboxError:
+            return False
+        if self._has((Verb.REQUEUE,), "new_attempt", new_attempt):
+            return True
+        return name.restart > 0 and self._has((Verb.HOLD,), "attempt", name.restarted(name.restart - 1).name)
+
+    def is_unproven(self, new_attempt: str) -> bool:
+        return self._has((Verb.SUBMIT,), "new_attempt", new_attempt, (Outcome.FAILED, Outcome.REFUSED))
+
+    # ---- leaving.Holds
+
+    def holds(self, attempt: str) -> bool | None:
+        """Whether the last order that held this start, or let it go, held it; None: there was none."""
+        try:
+            name = parse_attempt(attempt)
+        except MailboxError:
+            return None
+        held = (attempt, name.restarted(name.restart - 1).name if name.restart > 0 else attempt)
+        row = self._store.read(
+            lambda db: db.execute(
+                "SELECT verb = 'hold' OR state = 'begun' FROM orders"
+                " WHERE (verb = 'hold' AND attempt IN (?, ?) AND (state = 'begun' OR outcome IN ('done', 'failed')))"
+                " OR (verb = 'requeue' AND new_attempt = ? AND (state = 'begun' OR outcome IN ('done', 'already')))"
+                " ORDER BY coalesce(done_at, begun_at, taken_at) DESC, verb = 'requeue' DESC LIMIT 1",
+                (*held, attempt),
+            ).fetchone()
+        )
+        return None if row is None else bool(row[0])
+
+    def _has(
+        self,
+        verbs: tuple[Verb, ...],
+        column: str,
+        value: str,
+        outcomes: tuple[Outcome, Outcome] = (Outcome.DONE, Outcome.FAILED),
+    ) -> bool:
+        """`column` is a constant of ours."""
+        marks = ", ".join("?" for _ in verbs)
+        row = self._store.read(
+            lambda db: db.execute(
+                f"SELECT 1 FROM orders WHERE {column} = ? AND verb IN ({marks})"  # noqa: S608
+                f" AND (state = 'begun' OR outcome IN (?, ?)) LIMIT 1",
+                (value, *(verb.value for verb in verbs), *(outcome.value for outcome in outcomes)),
+            ).fetchone()
+        )
+        return row is not None
+
+
+def subject_of(order: Order) -> str:
+    """What an order is about: two orders about one thing are carried out one after the other."""
+    if order.node is not None:
+        return f"node {order.node}"
+    if order.slurm_job is not None:
+        return f"job {order.slurm_job}"
+    return f"attempt {order.attempt}" if order.attempt else f"order {order.token}"
+
+
+def body_of(order: Order) -> str:
+    """The order in its one form; two deliveries of one order have the same."""
+    return order.to_json().decode()
+
+
+def _columns(order: Order) -> tuple[str | None, ...]:
+    """The values of `_COLUMNS`."""
+    return (order.token, body_of(order), order.verb.value, subject_of(order), order.attempt, order.new_attempt)
+
+
+def _rows(db: sqlite3.Connection, where: str, values: tuple[str, ...] = ()) -> tuple[Entry, ...]:
+    """`where` is a constant of ours. A row that another version wrote and this one cannot read is left out."""
+    found = db.execute(
+        f"SELECT body, state, tries, taken_at, begun_at, tried_at, due_at, answer FROM orders {where}",  # noqa: S608
+        values,
+    ).fetchall()
+    return tuple(entry for row in found if (entry := _entry(*row)) is not None)
+
+
+def _entry(
+    body: str, state: str, tries: int, taken: str, begun: str | None, tried: str | None, due: str, answer: str | None
+) -> Entry | None:
+    try:
+        return Entry(
+            order=Order.from_json(body),
+            body=body,
+            state=State(state),
+            tries=tries,
+            taken_at=from_iso(taken),
+            begun_at=from_iso(begun) if begun else None,
+            tried_at=from_iso(tried) if tried else None,
+            due_at=from_iso(due),
+            answer=Answer.from_json(answer) if answer else None,
+        )
+    except ValueError:  # MailboxError is one
+        return None

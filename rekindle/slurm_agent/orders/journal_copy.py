@@ -1,0 +1,73 @@
+"""The journal when one version of the agent replaces another.
+
+    python -m rekindle.slurm_agent.orders.journal_copy keep | back JOURNAL COPY
+
+keep  copies the journal for the version that ends
+back  puts that copy in the journal's place where the one that is there has another schema (SQLite's user_version), and
+      the newer one aside under `.newer`. One that the older version can read knows more, and stays: it knows the orders
+      that were carried out since, so that nothing is done twice.
+
+No agent may run meanwhile. infra/lifecycle/rekindle_agent.sh calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+USAGE: Final = "usage: python -m rekindle.slurm_agent.orders.journal_copy keep | back JOURNAL COPY"
+_BESIDE: Final = ("-wal", "-shm")  # of SQLite's write-ahead log
+
+
+def keep(journal: Path, copy: Path) -> None:
+    """A whole copy, or the earlier one as it was. Raises: sqlite3.Error, OSError."""
+    beside = copy.with_name(f"{copy.name}.new")
+    beside.unlink(missing_ok=True)
+    os.close(os.open(beside, os.O_CREAT | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(journal)) as old, closing(sqlite3.connect(beside)) as new:
+        old.backup(new)
+    os.replace(beside, copy)
+
+
+def back(journal: Path, copy: Path) -> bool:
+    """True where the copy is in the journal's place now. Raises: sqlite3.Error, OSError."""
+    if not copy.exists() or schema_of(copy) == schema_of(journal):
+        return False
+    keep(journal, journal.with_name(f"{journal.name}.newer"))
+    for suffix in _BESIDE:
+        journal.with_name(f"{journal.name}{suffix}").unlink(missing_ok=True)
+    keep(copy, journal)
+    return True
+
+
+def schema_of(path: Path) -> int:
+    """Raises: sqlite3.Error."""
+    with closing(sqlite3.connect(path)) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 3 or arguments[0] not in ("keep", "back"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    journal, copy = map(Path, arguments[1:])
+    try:
+        if not journal.exists():
+            return 0
+        if arguments[0] == "keep":
+            keep(journal, copy)
+        elif back(journal, copy):
+            print(f"{journal} has another schema: the one of before is used, and this one kept as {journal}.newer")
+    except (OSError, sqlite3.Error) as err:
+        print(f"{journal}: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

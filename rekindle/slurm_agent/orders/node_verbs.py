@@ -1,0 +1,137 @@
+"""Orders about nodes; the table in `verbs` says when each counts as done.
+
+Nobody else's reason is ever undone or written over: not HyperPod's, not an operator's, not a health check's.
+"""
+
+from __future__ import annotations
+
+from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.node_states import (
+    Says,
+    Standing,
+    Writer,
+    held_by,
+    is_ours,
+    mark_in,
+    parts_of,
+    said_by,
+    standing_of,
+    words_of,
+    writer_of,
+)
+from rekindle.protocol.cluster.orders import REASON_PREFIX, Order
+from rekindle.slurm_agent.base.ports import NodeNow, Slurm
+from rekindle.slurm_agent.orders.verbs import NotYet, Result, Turn, done, refused
+
+
+class NodeHands:
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+
+    def drain(self, turn: Turn) -> Result:
+        """Jobs that are on it go on. What slurmctld drained by itself gets our reason, so that it can be given back."""
+        node = self._node(turn.order)
+        if isinstance(node, Result):
+            return node
+        facts = node.facts
+        other = _held_by(facts)
+        if _says(facts, Says.DRAINED, Says.FAILING):
+            if is_ours(facts.reason):
+                return turn.there(f"{facts.name} is out of service, by us: {facts.reason}")
+            if not _is_slurms_alone(facts.reason):
+                return turn.there(f"{facts.name} is out of service, not by us: {facts.reason or 'no reason given'}")
+        elif other is not None:
+            return turn.there(f"{facts.name} is down, and not by us: {other}")
+        turn.begin()
+        self._slurm.drain(facts.name, reason_of(turn.order))
+        return done(f"{facts.name} was taken out of service{_with_jobs(facts)}")
+
+    def resume(self, turn: Turn) -> Result:
+        node = self._node(turn.order)
+        if isinstance(node, Result):
+            return node
+        facts = node.facts
+        if not _says(facts, Says.DRAINED, Says.FAILING, Says.DOWN):
+            return turn.there(f"{facts.name} is in service: {facts.state}")
+        if not is_ours(facts.reason):
+            return refused(f"{facts.name} was not taken out by us: {facts.reason or 'no reason given'}")
+        if _says(facts, Says.INVALID):
+            return refused(f"{facts.name} has less than slurm.conf says, so slurmctld keeps it out: {facts.reason}")
+        turn.begin()
+        self._slurm.resume(facts.name)
+        return done(f"{facts.name} is back in service")
+
+    def mark(self, turn: Turn) -> Result:
+        repair = turn.order.repair
+        assert repair is not None, "orders.NEEDED"  # noqa: S101
+        node = self._node(turn.order)
+        if isinstance(node, Result):
+            return node
+        facts = node.facts
+        marked = mark_in(facts.reason)
+        if marked is repair and _says(facts, Says.FAILING):
+            return turn.there(f"{facts.name} is marked {repair}")
+        if marked is not None:
+            return refused(f"{facts.name} is marked {marked}, which is not undone while it may be under way")
+        not_ours = _not_ours(facts)
+        if not_ours:
+            return refused(not_ours)
+        if facts.jobs:  # HyperPod may act on the mark at once
+            raise NotYet(f"{facts.name} is not marked yet{_with_jobs(facts)}")
+        turn.begin()
+        self._slurm.mark(facts.name, repair)
+        return done(f"{facts.name} was marked {repair}")
+
+    def reboot(self, turn: Turn) -> Result:
+        node = self._node(turn.order)
+        if isinstance(node, Result):
+            return node
+        facts = node.facts
+        if _says(facts, Says.REBOOT):
+            return turn.there(f"{facts.name} is being rebooted")
+        if turn.begun_at and node.booted_at and node.booted_at > turn.begun_at:
+            return done(f"{facts.name} booted at {node.booted_at:%H:%M:%S}")
+        not_ours = _not_ours(facts)
+        if not_ours:
+            return refused(not_ours)
+        turn.begin()
+        self._slurm.reboot(facts.name, reason_of(turn.order))
+        return done(f"{facts.name} reboots as soon as no job is on it")
+
+    def _node(self, order: Order) -> NodeNow | Result:
+        assert order.node is not None, "orders.NEEDED"  # noqa: S101
+        found = self._slurm.node(order.node)
+        return refused(f"Slurm knows no node {order.node}") if found is None else found
+
+
+def reason_of(order: Order) -> str:
+    """From constants and ids of ours only; never free text."""
+    return f"{REASON_PREFIX}{order.incident_id or order.token}"
+
+
+def _held_by(facts: NodeFacts) -> str | None:
+    return held_by(facts.state, facts.flags, facts.reason)
+
+
+def _not_ours(facts: NodeFacts) -> str:
+    """Why the node is not repaired by us; "" where nothing speaks against it."""
+    other = _held_by(facts)
+    if other is not None:
+        return f"{facts.name} was taken out by somebody else: {other}"
+    if standing_of(facts.state, facts.flags, facts.reason) is Standing.AWAY:
+        return f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}"
+    return ""
+
+
+def _is_slurms_alone(reason: str) -> bool:
+    writers = {writer_of(part) for part in parts_of(reason)}
+    return bool(writers) and writers <= {Writer.SLURM, Writer.HARDWARE}
+
+
+def _says(facts: NodeFacts, *says: Says) -> bool:
+    return bool(said_by(words_of(facts.state, facts.flags)) & set(says))
+
+
+def _with_jobs(facts: NodeFacts) -> str:
+    listed = ", ".join(str(job) for job in facts.jobs[:8])
+    return f"; jobs {listed} go on there until they end" if facts.jobs else ""

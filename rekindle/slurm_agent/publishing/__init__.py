@@ -1,0 +1,1 @@
+"""The outbox and the publisher of the cluster state."""

@@ -1,0 +1,142 @@
+"""The loops that look: at Slurm, and at mailboxes on shared paths. What they see goes into the outbox, whole turns."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from rekindle.slurm_agent.base.clock import Clock
+from rekindle.slurm_agent.base.ports import Relay, SlurmUnavailable, Watcher
+from rekindle.slurm_agent.base.problems import Problems
+from rekindle.slurm_agent.publishing.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+HURRY_FOR_S: Final = 15.0  # after an order: a stop takes up to KillWait to show
+HURRY_S: Final = 1.0
+MAX_REST_S: Final = 30.0  # while slurmctld is away; the limit for "Slurm unread" is 180 s
+
+
+class Watch:
+    """Reads Slurm every `poll_s`, at once when asked, and often for a while after an order was carried out."""
+
+    def __init__(
+        self,
+        *,
+        watcher: Watcher,
+        outbox: Outbox,
+        clock: Clock,
+        problems: Problems,
+        poll_s: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._watcher = watcher
+        self._outbox = outbox
+        self._clock = clock
+        self._problems = problems
+        self._poll_s = poll_s
+        self._on_change = on_change
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._finished = 0
+        self._hurries_until = 0.0
+        self._failures = 0
+
+    def ask(self) -> int:
+        """`hands.Reread`"""
+        with self._lock:
+            turn = self._begun + 1
+        self._wake.set()
+        return turn
+
+    def has_finished(self, turn: int) -> bool:
+        """`hands.Reread`: that turn or a later one."""
+        with self._lock:
+            return self._finished >= turn
+
+    def hurry(self) -> None:
+        """An order was carried out: look at once, and again until it has shown."""
+        self._hurries_until = self._clock.monotonic() + HURRY_FOR_S
+        self._wake.set()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self._wake.clear()
+            self._wake.wait(self.turn())
+
+    def turn(self) -> float:
+        """One look. Seconds until the next, if nobody wakes us."""
+        with self._lock:
+            self._begun += 1
+            number = self._begun
+        now = self._clock.now()
+        try:
+            reading = self._watcher.read(now)
+        except SlurmUnavailable as err:
+            self._failures += 1
+            self._problems.set("slurm", [str(err)])
+            return min(MAX_REST_S, self._poll_s * float(2 ** min(self._failures - 1, 8)))
+        except Exception as err:  # a fault of ours in reading must not end the loop: orders go on, and it is told
+            log.exception("part=watcher")
+            self._problems.set("slurm", [f"internal error: {type(err).__name__}: {err}"])
+            return self._poll_s
+        is_back = self._failures > 0 or number == 1
+        self._failures = 0
+        self._problems.set("slurm")
+        self._problems.set("reading", reading.problems)
+        try:
+            self._outbox.keep(reading, read_at=now)
+        except Exception as err:  # as above; it is seen again at the next look
+            log.exception("part=watcher")
+            self._problems.set("slurm", [f"internal error: {type(err).__name__}: {err}"])
+            return self._poll_s
+        with self._lock:
+            self._finished = number
+        if reading.documents or reading.news or is_back:  # when Slurm was read is news after a time without it
+            self._on_change()
+        return HURRY_S if self._clock.monotonic() < self._hurries_until else self._poll_s
+
+
+class Relaying:
+    """Lets the relay have its turns."""
+
+    def __init__(
+        self,
+        *,
+        relay: Relay,
+        outbox: Outbox,
+        clock: Clock,
+        problems: Problems,
+        poll_s: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._relay = relay
+        self._outbox = outbox
+        self._clock = clock
+        self._problems = problems
+        self._poll_s = poll_s
+        self._on_change = on_change
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self.turn(self._clock.now())
+            stop.wait(self._poll_s)
+
+    def turn(self, now: datetime) -> None:
+        try:
+            reading = self._relay.turn(now)
+            self._outbox.keep(reading)
+        except Exception as err:  # a shared path in whatever state must not end the loop
+            log.exception("part=relay")
+            self._problems.set("relay", [f"internal error: {type(err).__name__}: {err}"])
+            return
+        self._problems.set("relay", reading.problems)
+        if reading.documents or reading.news:
+            self._on_change()

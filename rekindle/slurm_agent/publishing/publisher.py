@@ -1,0 +1,237 @@
+"""Empties the outbox onto the whiteboard and the bus, and keeps the heartbeat. The only writer of the whiteboard.
+
+AWS away or throttled: everything waits, in order, and is tried again after one second, two, four, up to a minute. A
+document that is refused for a reason of its own waits by itself; the others go on. Neither ever holds up an order or
+a look at Slurm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from rekindle.protocol.cluster.documents import AgentDoc
+from rekindle.protocol.cluster.names import agent_key
+from rekindle.slurm_agent.base.aws import AwsError, Clients, is_away, is_denied, text_of
+from rekindle.slurm_agent.base.clock import Clock
+from rekindle.slurm_agent.base.problems import Problems
+from rekindle.slurm_agent.publishing.outbox import Document, Lane, Outbox, Waiting
+
+log = logging.getLogger(__name__)
+
+SOURCE: Final = "rekindle.agent"
+HEARTBEAT: Final = timedelta(seconds=30)
+FIRST_BACKOFF_S: Final = 1.0
+MAX_BACKOFF_S: Final = 60.0
+READ_TELL: Final = timedelta(seconds=90)  # half of what the service believes: an older time of reading is told at once
+REFUSED_AGAIN_S: Final = 60.0  # a refusal that only a person can end; cheap enough to see it end
+DOCUMENTS_AT_ONCE: Final = 20  # then the answers' lane is looked at again
+EVENTS_PER_CALL: Final = 10  # Source: botocore events PutEventsRequestEntryList, max 10
+MAX_CALL_BYTES: Final = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB for all entries of a call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where it all goes."""
+
+    cluster: str
+    bucket: str
+    bus: str
+
+
+class _Away(Exception):
+    """AWS does not answer, or not now: nothing else needs to be tried."""
+
+
+class Publisher:
+    """`heartbeat` makes the document at the moment it is written. `on_answered` is called with an answered token."""
+
+    def __init__(
+        self,
+        *,
+        outbox: Outbox,
+        clients: Clients,
+        target: Target,
+        clock: Clock,
+        problems: Problems,
+        heartbeat: Callable[[], AgentDoc],
+        on_answered: Callable[[str], None],
+    ) -> None:
+        self._outbox = outbox
+        self._clients = clients
+        self._target = target
+        self._clock = clock
+        self._problems = problems
+        self._heartbeat = heartbeat
+        self._on_answered = on_answered
+        self._beat_at: float | None = None
+        self._read_at: datetime | None = None  # what the last beat said about when Slurm was read
+        self._wake = threading.Event()
+        self._backoff_s = 0.0
+        self._refused: dict[str, float] = {}  # key -> when it may be tried again
+        self._bus_refused_until = 0.0
+        self._is_singly = False  # one event a call, to find the one that the bus does not bear
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._wake.set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set; the last turn is `flush`."""
+        while not stop.is_set():
+            self._wake.clear()
+            try:
+                rest_s = self.turn()
+            except Exception as err:  # one document that cannot be sent must not end what tells of all others
+                log.exception("part=publisher")
+                self._problems.set("publisher", [f"internal error: {type(err).__name__}: {err}"])
+                rest_s = MAX_BACKOFF_S
+            (stop if self._backoff_s else self._wake).wait(rest_s)  # while AWS is away nobody shortens the wait
+
+    def flush(self, limit_s: float) -> bool:
+        """Try to send all that waits, for so long. True: nothing is left."""
+        end = self._clock.monotonic() + limit_s
+        self._beat_at = None
+        while self._clock.monotonic() < end:
+            self.turn()
+            if self._backoff_s or not self._waits():
+                break
+        return not self._waits()
+
+    def turn(self) -> float:
+        """Send what can be sent. Seconds until there is something to do again, if nobody wakes us."""
+        away: str | None = None
+        try:
+            self._beat()
+            self._send()
+        except _Away as err:
+            away = str(err)
+        self._backoff_s = min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, 2 * self._backoff_s)) if away else 0.0
+        self._tell(away)
+        beat_at = self._beat_at if self._beat_at is not None else self._clock.monotonic()
+        until_beat = max(0.0, beat_at + HEARTBEAT.total_seconds() - self._clock.monotonic())
+        return self._backoff_s or until_beat
+
+    # ---- parts of a turn
+
+    def _beat(self) -> None:
+        now = self._clock.monotonic()
+        is_old = self._read_at is None or self._clock.now() - self._read_at > READ_TELL
+        beat = self._heartbeat() if is_old else None
+        is_read_again = beat is not None and beat.read_at not in (None, self._read_at)
+        if not is_read_again and self._beat_at is not None and now - self._beat_at < HEARTBEAT.total_seconds():
+            return
+        beat = beat or self._heartbeat()
+        self._put(Document(key=agent_key(self._target.cluster), seq=0, body=beat.to_json()))
+        self._beat_at, self._read_at = now, beat.read_at
+
+    def _send(self) -> None:
+        while True:
+            self._documents(Lane.ANSWERS)
+            self._news(Lane.ANSWERS)
+            if not self._documents(Lane.WORLD):
+                break
+        self._beat()  # news of a cluster whose reading looks old would be turned away
+        self._news(Lane.WORLD)
+
+    def _documents(self, lane: Lane) -> bool:
+        """True where more of the lane may be sent at once."""
+        # Those refused lately stand in front; look past them.
+        found = self._outbox.documents(lane, DOCUMENTS_AT_ONCE + len(self._refused))
+        due = [one for one in found if not self._is_refused(one.key)][:DOCUMENTS_AT_ONCE]
+        for one in due:
+            if self._put(one):
+                self._outbox.written(one)
+        return bool(due) and lane is Lane.WORLD
+
+    def _put(self, document: Document) -> bool:
+        """False: refused, for a reason that only a person can end. Raises: _Away."""
+        try:
+            self._clients.s3.put_object(
+                Bucket=self._target.bucket, Key=document.key, Body=document.body, ContentType="application/json"
+            )
+        except AwsError as err:
+            if is_away(err):
+                raise _Away(text_of("PutObject", err)) from err
+            self._refused[document.key] = self._clock.monotonic() + REFUSED_AGAIN_S
+            self._problems.set("whiteboard", [text_of(f"PutObject {document.key}", err)])
+            return False
+        if self._refused.pop(document.key, None) is not None and not self._refused:
+            self._problems.set("whiteboard")
+        return True
+
+    def _is_refused(self, key: str) -> bool:
+        return self._refused.get(key, 0.0) > self._clock.monotonic()
+
+    def _news(self, lane: Lane) -> None:
+        while self._bus_refused_until <= self._clock.monotonic():
+            batch = _fitting(self._outbox.waiting(lane, 1 if self._is_singly else EVENTS_PER_CALL))
+            self._is_singly = self._is_singly and bool(batch)
+            if not batch or not self._put_events(batch):
+                return
+
+    def _put_events(self, batch: Sequence[Waiting]) -> bool:
+        """True where all were taken. Raises: _Away."""
+        try:
+            answer = self._clients.events.put_events(Entries=[self._entry(one) for one in batch])
+        except AwsError as err:
+            if is_away(err):
+                raise _Away(text_of("PutEvents", err)) from err
+            if not is_denied(err):  # of the entries: too large, say
+                if self._is_singly:
+                    self._outbox.drop(batch)
+                self._is_singly = not self._is_singly
+                return True
+            self._bus_refused_until = self._clock.monotonic() + REFUSED_AGAIN_S
+            self._problems.set("bus", [text_of("PutEvents", err)])
+            self._answered(batch)  # the whiteboard has the answer: the order must not come again and again
+            return False
+        codes = [str(entry.get("ErrorCode") or "") for entry in answer["Entries"]]
+        sent = [one for one, code in zip(batch, codes, strict=True) if not code]
+        refused = [one for one, code in zip(batch, codes, strict=True) if code]
+        self._outbox.told(sent, refused)
+        self._answered(sent)
+        self._problems.set("bus", [f"PutEvents: {code}" for code in sorted({code for code in codes if code})])
+        if refused:
+            raise _Away(f"PutEvents: {len(refused)} of {len(batch)} events were not taken")
+        return True
+
+    def _answered(self, told: Sequence[Waiting]) -> None:
+        for one in told:
+            if one.token is not None:
+                self._on_answered(one.token)
+
+    def _entry(self, one: Waiting) -> dict[str, object]:
+        return {
+            "Source": SOURCE,
+            "DetailType": one.type.value,
+            "Detail": one.detail,
+            "EventBusName": self._target.bus,
+            "Time": one.at,
+        }
+
+    def _waits(self) -> bool:
+        sizes = self._outbox.sizes()
+        return sizes["documents"] + sizes["news"] > 0
+
+    def _tell(self, away: str | None) -> None:
+        sizes = self._outbox.sizes()
+        lines = [f"{away}; {sizes['documents']} documents and {sizes['news']} news wait"] if away else []
+        if sizes["dropped"]:
+            lines.append(f"{sizes['dropped']} news were dropped since this agent's state began")
+        self._problems.set("publisher", lines)
+
+
+def _fitting(found: Sequence[Waiting]) -> list[Waiting]:
+    batch: list[Waiting] = []
+    size = 0
+    for one in found:
+        size += len(one.detail.encode()) + 200
+        if batch and size > MAX_CALL_BYTES:
+            break
+        batch.append(one)
+    return batch

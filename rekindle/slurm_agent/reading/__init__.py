@@ -1,0 +1,1 @@
+"""Slurm's commands and output, read. No state."""

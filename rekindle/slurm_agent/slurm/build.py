@@ -1,0 +1,84 @@
+"""Puts the Slurm side together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from rekindle.protocol.cluster.documents import AttemptDoc
+from rekindle.slurm_agent.base.aws import code_of, text_of
+from rekindle.slurm_agent.base.clock import SystemClock
+from rekindle.slurm_agent.base.ports import Ground, Parts
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.files.workers import UserFiles
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.run import Runner, Unreadable
+from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.joining import Joining, Rules
+from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.relay import MailboxRelay
+from rekindle.slurm_agent.watching.roster import Roster
+from rekindle.slurm_agent.watching.watcher import Watch
+
+
+def build(ground: Ground) -> Parts:
+    """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
+    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd)
+    now = SystemClock().now
+    reads = Reads(runner, now)
+    node_map = NodeMap(ground.resource_config)
+    roster = Roster()
+    published = _Published(ground.s3, ground.bucket)
+    owners = Owners(ground.cluster, published.surely)
+    files = UserFiles()
+    rules = Rules(partitions=ground.partitions, accounts=ground.accounts)
+    joining = Joining(reads, rules)
+    watch = Watch(
+        cluster=ground.cluster,
+        reads=reads,
+        node_map=node_map,
+        memory=ground.memory,
+        deeds=ground.deeds,
+        roster=roster,
+        published=published.surely,
+        owners=owners,
+        joining=joining,
+        files=files,
+    )
+    relay = MailboxRelay(
+        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster, files=files
+    )
+    commands = Commands(
+        cluster=ground.cluster,
+        runner=runner,
+        reads=reads,
+        node_map=node_map,
+        settings=watch.current_settings,
+        now=now,
+        owners=owners,
+        joining=joining,
+        followed=watch.followed,
+        start=watch.start,
+        deliver=relay.deliver,
+        files=files,
+    )
+    return Parts(slurm=commands, watcher=watch, relay=relay)
+
+
+class _Published:
+    """What stands on the whiteboard."""
+
+    def __init__(self, s3: Any, bucket: str) -> None:
+        self._s3 = s3
+        self._bucket = bucket
+
+    def surely(self, key: str) -> bytes | None:
+        """None only where nothing is there. Raises: Unreadable."""
+        try:
+            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(AttemptDoc.LIMIT_BYTES + 1)
+        except (ClientError, BotoCoreError) as err:
+            if code_of(err) in ("NoSuchKey", "404"):
+                return None
+            raise Unreadable(text_of(f"GetObject {key}", err)) from err
+        return raw

@@ -1,0 +1,362 @@
+"""Carries out what the agent's core asks of Slurm: `ports.Slurm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, NodeFacts, SlurmState
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.node_states import Says, is_ours, said_by, words_of
+from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
+from rekindle.protocol.cluster.same_job import another
+from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
+from rekindle.slurm_agent.base.ports import (
+    NodeNow,
+    NotProtected,
+    Size,
+    SlurmError,
+    SlurmRefused,
+    SlurmUnavailable,
+    UnknownJob,
+)
+from rekindle.slurm_agent.copies.capture import environment_of
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.spec import ids_of, submit, submitted_from, unlike, user_id
+from rekindle.slurm_agent.files.workers import Hangs, UserFiles
+from rekindle.slurm_agent.reading import comment
+from rekindle.slurm_agent.reading.jobs import Job, repointed
+from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
+from rekindle.slurm_agent.reading.nodes import Node, Settings
+from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.reading.script import read as read_script
+from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, wanted
+from rekindle.slurm_agent.watching import history
+from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of
+from rekindle.slurm_agent.watching.joining import Joining
+from rekindle.slurm_agent.watching.known import remembered
+from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.ready import is_ready
+
+_SEEN_NOTHING: Final = None
+_SETTLES: Final = timedelta(seconds=2)
+
+
+class Commands:
+    """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
+    started again, and raises SlurmUnavailable where it cannot. `followed` tells a job that the watcher follows: one
+    stays protected when its comment is changed."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        runner: Runner,
+        reads: Reads,
+        node_map: NodeMap,
+        settings: Callable[[], Settings],
+        now: Callable[[], datetime],
+        owners: Owners,
+        followed: Callable[[int], AttemptDoc | None],
+        start: Callable[[str], AttemptDoc | None],
+        deliver: Callable[[int], None] = lambda _: None,
+        joining: Joining | None = None,
+        files: UserFiles | None = None,
+    ) -> None:
+        self._files = files or UserFiles()
+        self._deliver = deliver
+        self._joining = joining or Joining(reads)
+        self._cluster = cluster
+        self._runner = runner
+        self._reads = reads
+        self._map = node_map
+        self._settings = settings
+        self._now = now
+        self._owners = owners
+        self._followed = followed
+        self._start = start
+
+    # ---- reads
+
+    def job(self, slurm_job: int) -> AttemptDoc | None:
+        job = self._reads.job(_job(slurm_job))
+        return None if job is None else self._doc(job)
+
+    def _doc(self, job: Job) -> AttemptDoc | None:
+        said = self._said(job)
+        try:
+            detail = self._reads.detail(job)
+        except UnknownJob:
+            return None
+        shown = Shown(job=job, base=base_of(self._cluster, job, said), said=said, detail=detail)
+        if job.state is SlurmState.RUNNING:
+            steps = self._reads.steps().get(job.step_key, 0)
+            shown = replace(shown, is_ready=self._is_ready(shown, steps))
+        return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
+
+    def _is_ready(self, shown: Shown, steps: int) -> bool | None:
+        try:
+            return is_ready(shown, steps, self._files)
+        except Hangs:  # the watcher tells it
+            return None
+
+    def start(self, attempt: str) -> AttemptDoc | None:
+        return self._start(attempt)
+
+    def _said(self, job: Job) -> comment.Comment:
+        """What the job says of itself, as far as that is its user's to say. Raises: NotProtected, SlurmUnavailable."""
+        said = self._joining.said(job)
+        if said is not None:
+            return self._owners.own(said, job)
+        before = self._followed(job.job)
+        if before is None:
+            raise NotProtected(f"job {job.job} is not protected by Rekindle")
+        return remembered(before)
+
+    def steps(self, slurm_job: int) -> int:
+        """A job whose comment says that its batch shell catches the signal has one where it runs: that shell."""
+        job = self._reads.job(_job(slurm_job))
+        if job is None or job.state is not SlurmState.RUNNING:
+            return 0
+        said = self._joining.said(job)
+        return self._reads.steps().get(job.step_key, 0) or int(said is not None and said.signal_batch)
+
+    def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
+        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+            said = self._joining.said(job)
+            if said is None or said.attempt != attempt or job.is_lump:
+                continue
+            if self._owners.own(said, job).attempt == attempt:  # not somebody else's, who only says so
+                return self._doc(job)
+        return None
+
+    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+        job_id, mailbox = old.job_id or parse_attempt(old.attempt).restarted(0).name, old.mailbox.rstrip("/")
+        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+            if job.job in besides or job.is_lump or job.is_held or job.state in OVER or not old.user == job.user != "":
+                continue
+            if job.state is SlurmState.PENDING and job.dependency:
+                continue  # a link of a chain: it waits for the one before it
+            said = self._joining.said(job)
+            if said is None:
+                continue
+            said = self._owners.own(said, job)
+            if said.job == job_id or (mailbox and said.mailbox.rstrip("/") == mailbox):
+                return job.job
+        return None
+
+    def waiting(self) -> tuple[AttemptDoc, ...]:
+        found = []
+        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+            if not job.is_held or job.is_lump:
+                continue
+            try:
+                doc = self._doc(job)
+            except NotProtected:
+                continue
+            if doc is not None:
+                found.append(doc)
+        return tuple(found)
+
+    def taken_out(self) -> tuple[NodeFacts, ...]:
+        ours = [node.name for node in self._reads.nodes() if _is_out_by_us(node)]
+        return tuple(now.facts for name in ours if (now := self.node(name)) is not None)
+
+    def node(self, name: str) -> NodeNow | None:
+        found = self._reads.node(name)
+        if found is None:
+            return None
+        place = self._map.read().place_of(found)
+        return NodeNow(
+            facts=NodeFacts(
+                name=found.name,
+                state=found.state,
+                flags=found.flags,
+                reason=found.reason,
+                instance_id=place.instance_id if place else None,
+                group=place.group if place else None,
+                jobs=self._reads.jobs_on(found.name),
+                gpus=gpus_of(found, place.instance_id if place else None),
+                serial=serial_of(found, place.instance_id if place else None),
+                booted_at=found.booted,
+            ),
+            booted_at=found.booted,
+        )
+
+    # ---- jobs
+
+    def signal(self, slurm_job: int, signal: Signal) -> None:
+        """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
+        shell that passes it on."""
+        more = ["--batch"] if self._is_for_the_shell(_job(slurm_job), signal) else []
+        self._runner.change(["scancel", f"--signal={signal.value}", *more, self._named(slurm_job)])
+
+    def signal_steps(self, slurm_job: int, signal: Signal) -> None:
+        """Never to the batch shell."""
+        self._runner.change(["scancel", f"--signal={signal.value}", self._named(slurm_job)])
+
+    def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
+        job = self._reads.job(slurm_job)
+        said = self._joining.said(job) if job is not None else None
+        if said is not None and said.signal == signal.value:
+            return said.signal_batch
+        try:
+            facts = read_script(self._reads.script(slurm_job))
+        except SlurmError:
+            return False
+        return facts.warned_batch and signal.value in facts.traps
+
+    def _named(self, slurm_job: int) -> str:
+        """As `11_2` for a task of an array: the id of one of its tasks is the array's, and stands for all of them."""
+        job = self._reads.job(_job(slurm_job))
+        return job.step_key if job is not None and job.is_array_task and not job.is_lump else str(slurm_job)
+
+    def cancel(self, slurm_job: int) -> None:
+        self._runner.change(["scancel", self._named(slurm_job)])
+
+    def hold(self, slurm_job: int) -> None:
+        self._runner.change(["scontrol", "hold", self._named(slurm_job)])
+
+    def requeue_hold(self, slurm_job: int) -> None:
+        self._runner.change(["scontrol", "requeuehold", self._named(slurm_job)])
+
+    def release(self, slurm_job: int) -> None:
+        self._deliver(_job(slurm_job))
+        self._runner.change(["scontrol", "release", self._named(slurm_job)])
+
+    def start_now(self, slurm_job: int) -> None:
+        """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
+        fail it (seen on 24.11: "Job credential revoked")."""
+        job = self._reads.job(_job(slurm_job))
+        is_fresh = job is not None and job.submitted is not None and abs(self._now() - job.submitted) < _SETTLES
+        self._update_job(slurm_job, f"starttime=now+{_SETTLES.seconds}" if is_fresh else "starttime=now")
+
+    def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
+        self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes)}")
+
+    def size(self, slurm_job: int) -> Size:
+        job = self._reads.job(_job(slurm_job))
+        if job is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        detail = self._reads.detail(job)
+        environment = environment_of(self._settings().state_location, slurm_job)
+        return Size(low=wanted(detail) or job.node_count, fixed=cannot_shrink(detail, environment.all))
+
+    def resize(self, slurm_job: int, low: int, high: int) -> None:
+        if not 0 < low <= high <= MAX_NODE_COUNT:
+            raise SlurmRefused(f"{low} to {high} is no number of nodes")
+        job = self._reads.job(_job(slurm_job))
+        if job is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        cpus = cpus_for(self._reads.detail(job), low)
+        self._update_job(slurm_job, f"numnodes={low}-{high}", *([f"numcpus={cpus}"] if cpus else []))
+
+    def submit(self, spec: JobSpec, order: Order) -> int:
+        self._check_user(spec, order)
+        try:  # sbatch would hang there as well
+            self._files.is_folder(order.attempt or spec.user, submitted_from(spec), *ids_of(spec))
+        except Hangs as err:
+            raise SlurmUnavailable(f"sbatch: {err}"[:300]) from err
+        except OSError:
+            pass  # what else is wrong with it sbatch says itself
+        return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
+
+    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        copy = self._reads.job(_job(slurm_job))
+        if copy is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        settings = self._settings()
+        environment = environment_of(settings.state_location, slurm_job)
+        return unlike(spec, order, copy, self._reads.detail(copy), environment, settings.version)
+
+    def _old(self, spec: JobSpec, order: Order) -> int | None:
+        """The old job, if slurmctld still knows it: no other's secrets are handed over."""
+        if not spec.left_out or order.slurm_job is None:
+            return None
+        old = self._reads.job(_job(order.slurm_job))
+        if old is None or old.user != spec.user:
+            return None
+        known = self._start(order.attempt) if order.attempt else None
+        is_other = known and another(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
+        return None if is_other else old.job
+
+    def _check_user(self, spec: JobSpec, order: Order) -> None:
+        """Only as the user whose job the Job began with. Whoever could write the whiteboard could write a spec of his
+        own: for root, what the agent has seen with its own eyes counts, and nothing else."""
+        assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
+        is_root = user_id(spec.user) == 0
+        owner = self._owners.seen(order.attempt) if is_root else self._owners.of(order.attempt)
+        if owner is None and is_root:
+            raise SlurmRefused("sbatch: this agent has never seen root's job that it shall submit again")
+        if owner != spec.user:
+            raise SlurmRefused(f"sbatch: the spec is of user {spec.user!r}, the Job of {owner!r}"[:300])
+
+    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+        changed = []
+        for job in self._reads.jobs():
+            if job.state is not SlurmState.PENDING or job.job == new_job:
+                continue
+            expression = repointed(job.dependency, _job(slurm_job), _job(new_job))
+            if expression is not None:
+                self._update_job(job.job, f"dependency={expression}")
+                changed.append(job.job)
+        return tuple(changed)
+
+    def _update_job(self, slurm_job: int, *changes: str) -> None:
+        self._runner.change(["scontrol", "update", f"jobid={self._named(slurm_job)}", *changes])
+
+    # ---- nodes
+
+    def drain(self, node: str, reason: str) -> None:
+        self._update_node(node, "state=drain", f"reason={_reason(reason)}")
+
+    def resume(self, node: str) -> None:
+        """With a blank as its reason: versions before 25 keep one beyond `resume`, and refuse an empty one."""
+        self._update_node(node, "state=resume", "reason= ")
+
+    def mark(self, node: str, repair: Repair) -> None:
+        self._update_node(node, "state=fail", f"reason={repair.value}")
+
+    def reboot(self, node: str, reason: str) -> None:
+        self._runner.change(["scontrol", "reboot", "ASAP", f"reason={_reason(reason)}", _node(node)])
+
+    def _update_node(self, node: str, *changes: str) -> None:
+        self._runner.change(["scontrol", "update", f"nodename={_node(node)}", *changes])
+
+
+class _NoDeeds:
+    """Reads of one job say what Slurm shows; who asked for it is the watcher's to tell."""
+
+    def has_ended(self, attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+    def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+    def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
+        return False
+
+
+def _is_out_by_us(node: Node) -> bool:
+    return is_ours(node.reason) and bool(said_by(words_of(node.state, node.flags)) & {Says.DRAINED, Says.FAILING})
+
+
+def _job(slurm_job: int) -> int:
+    if type(slurm_job) is not int or not 0 < slurm_job <= MAX_SLURM_JOB:
+        raise SlurmRefused(f"{slurm_job!r} is no Slurm job's id")
+    return slurm_job
+
+
+def _node(name: str) -> str:
+    try:
+        return check_node(name)
+    except MailboxError as err:
+        raise SlurmRefused(str(err)) from err
+
+
+def _reason(reason: str) -> str:
+    if not 0 < len(reason) <= MAX_TEXT_CHARS or not reason.isprintable():
+        raise SlurmRefused("a node's reason must be one line of text")
+    return reason

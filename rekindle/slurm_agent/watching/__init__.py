@@ -1,0 +1,1 @@
+"""One look at Slurm and what is remembered between looks."""

@@ -1,0 +1,87 @@
+"""How Slurm is set up, as far as something may go wrong by it one day: for `--check`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from rekindle.slurm_agent.base.ports import Advice
+from rekindle.slurm_agent.reading.nodes import Node, Settings
+
+DEFAULT_FIRST: Final = 1  # Source: slurm.conf(5), FirstJobId
+TRIED: Final = ((22, 5), (26, 5))  # the oldest and the newest release of Slurm that the tests run on
+CLOCKS_APART: Final = timedelta(seconds=60)
+LOCAL_ID: Final = (1 << 26) - 1  # in a federation the bits above are the cluster's. Source: slurm.h, MAX_JOB_ID
+
+
+def numbering(settings: Settings, highest: int) -> str:
+    """What is wrong with the numbers that slurmctld gives to jobs; "" where nothing is. `highest`: of known jobs."""
+    if have_begun_anew(settings, highest):
+        return (
+            f"Slurm's next job is number {settings.next_job}, and job {highest} is known: numbers have begun anew. Set"
+            " FirstJobId in slurm.conf above every number that was ever given, and restart slurmctld"
+        )
+    if settings.first_job == DEFAULT_FIRST:
+        return (
+            "FirstJobId is 1: should StateSaveLocation be lost, new jobs get the numbers of known ones and are not"
+            " protected. Then set FirstJobId above every number that was ever given before slurmctld starts again"
+        )
+    return ""
+
+
+def have_begun_anew(settings: Settings, highest: int) -> bool:
+    """highest: of the jobs that were known before the settings were read."""
+    return settings.next_job is not None and 0 < settings.next_job & LOCAL_ID <= highest & LOCAL_ID
+
+
+def advice(
+    settings: Settings, nodes: Iterable[Node], *, highest: int, now: datetime, reads_state: bool, is_hyperpod: bool
+) -> Iterator[Advice]:
+    """reads_state: whether the agent's user may read StateSaveLocation."""
+    said = numbering(settings, highest)
+    yield _told("job numbers", said, f"FirstJobId is {settings.first_job}")
+    yield _told("versions", _versions(settings, nodes), f"Slurm {settings.version} everywhere")
+    if not is_hyperpod:  # which reboots by itself
+        said = "" if settings.reboot_program else "RebootProgram is not set: no node can be rebooted through Slurm"
+        yield _told("reboot", said, settings.reboot_program)
+    where = settings.state_location or "StateSaveLocation"
+    said = f"{where} cannot be read: jobs whose arguments or environment are not known are not submitted again"
+    yield _told("state of jobs", "" if reads_state else said, f"{where} can be read")
+    yield _told("accounting", _accounting(settings), settings.accounting)
+    yield _told("Slurm's clock", _clock(settings, now), "the same as this host's")
+
+
+def _told(what: str, problem: str, fine: str) -> Advice:
+    return Advice(what=what, text=problem or fine, is_ok=None if problem else True)
+
+
+def _versions(settings: Settings, nodes: Iterable[Node]) -> str:
+    match = re.match(r"(\d+)\.(\d+)", settings.version)
+    if match is None:
+        return f"slurmctld does not tell its version: {settings.version!r}"
+    low, high = TRIED
+    found = (int(match[1]), int(match[2]))
+    tried = f"tried from {low[0]}.{low[1]:02} to {high[0]}.{high[1]:02}"
+    if not low <= found <= high:
+        return f"Slurm {settings.version} is {'older' if found < low else 'newer'} than what was {tried}"
+    others = Counter(node.version for node in nodes if node.version and node.version != settings.version)
+    listed = ", ".join(f"{version} on {count}" for version, count in others.most_common(4))
+    return f"slurmctld is {settings.version}; nodes run other versions: {listed}" if others else ""
+
+
+def _accounting(settings: Settings) -> str:
+    if settings.has_accounting:
+        return ""
+    if settings.has_history:
+        return f"no accounting; how forgotten jobs ended is read from {settings.job_comp}"
+    return "no accounting: once slurmctld has forgotten a job (MinJobAge), nothing tells how it ended"
+
+
+def _clock(settings: Settings, now: datetime) -> str:
+    if settings.asked_at is None or abs(settings.asked_at - now) < CLOCKS_APART:
+        return ""
+    apart = abs(settings.asked_at - now).total_seconds()
+    return f"slurmctld's clock and this host's are {apart:.0f} s apart: set both by chrony"

@@ -1,0 +1,187 @@
+"""What became of a start that is over: who ended it, what took its place, which node was down. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
+from rekindle.protocol.cluster.names import SlurmAttempt
+from rekindle.protocol.cluster.node_states import Says, that_say
+from rekindle.slurm_agent.base.ports import Deeds
+from rekindle.slurm_agent.reading import text
+from rekindle.slurm_agent.reading.jobs import ENDED, state_of
+from rekindle.slurm_agent.reading.nodes import Node
+from rekindle.slurm_agent.watching.attempt_docs import STARTED, clip, doc_of
+from rekindle.slurm_agent.watching.attempt_docs import Shown as Shown
+
+MAX_FORERUNNERS: Final = 50  # starts before the first look that get a document each
+_LOST: Final = that_say(Says.DOWN, Says.SILENT, Says.FAILING, Says.INVALID) | {"reboot_issued", "powering_down"}
+# States whose end is worth reading the output for.
+FAILED: Final = frozenset(
+    {SlurmState.FAILED, SlurmState.NODE_FAIL, SlurmState.OUT_OF_MEMORY, SlurmState.BOOT_FAIL, SlurmState.TIMEOUT}
+)
+_STARTS_LATER: Final = frozenset({SlurmState.PENDING, SlurmState.CONFIGURING})
+
+
+def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: Deeds, now: datetime) -> AttemptDoc:
+    """The start as it is, with what an earlier look saw of it and Slurm no longer shows. Raises: Unreadable."""
+    doc = doc_of(cluster, shown, now)
+    if shown.job.is_taken_down:  # the record speaks of the next start already; this one is ending
+        doc = replace(doc, state=SlurmState.COMPLETING, started_at=None, submitted_at=None, held=False, reason="")
+    if before is None:
+        return _by_us(doc, deeds)
+    if before.started_at is not None and doc.state is SlurmState.PENDING:
+        doc = replace(doc, state=SlurmState.COMPLETING, held=False)  # it ran: it does not wait again under its own name
+    if doc.state in ENDED or doc.state is SlurmState.COMPLETING:
+        doc = replace(
+            doc,
+            nodes=before.nodes if len(before.nodes) > len(doc.nodes) else doc.nodes,  # a node that is down is taken out
+            started_at=before.started_at or doc.started_at,
+            submitted_at=before.submitted_at or doc.submitted_at,
+            detail=doc.detail or before.detail,
+        )
+    return _by_us(doc, deeds)
+
+
+def _by_us(doc: AttemptDoc, deeds: Deeds) -> AttemptDoc:
+    if doc.state is SlurmState.CANCELLED and deeds.has_ended(doc.attempt):
+        return replace(doc, ended_by=EndedBy.AGENT)
+    return doc
+
+
+def replaced(
+    before: AttemptDoc, successor: SlurmAttempt, *, at: datetime | None, by: EndedBy, why: str, now: datetime
+) -> AttemptDoc:
+    """The document of a start whose job went back into the queue."""
+    is_ours = by is EndedBy.AGENT
+    kept = before.state in ENDED and before.state is not SlurmState.REQUEUED
+    return replace(
+        before,
+        state=SlurmState.REQUEUED,
+        seen_at=now,
+        ended_at=(before.ended_at if kept else None) or at or now,
+        ended_by=before.ended_by if kept else (EndedBy.AGENT if is_ours else by),
+        requeued_by=by,
+        successor=successor.name,
+        held=False,
+        is_ready=None,
+        dependents=(),
+        detail=clip(" ".join(part for part in (before.detail, why) if part)),
+    )
+
+
+def forerunner(shown: Shown, restart: int, doc: AttemptDoc) -> AttemptDoc:
+    """A start that was over before anybody looked: nothing is known of it but that it was."""
+    return replace(
+        doc,
+        attempt=shown.base.restarted(restart).name,
+        restart=restart,
+        state=SlurmState.REQUEUED,
+        nodes=(),
+        started_at=None,
+        ended_at=None,
+        submitted_at=None,
+        reason="",
+        held=False,
+        is_ready=None,
+        exit_code=None,
+        exit_signal=None,
+        ended_by=EndedBy.UNKNOWN,
+        detail="This start was over before the agent first looked.",
+    )
+
+
+def requeued_by(
+    before: AttemptDoc, successor: SlurmAttempt, deeds: Deeds, lost: Sequence[str], past: Sequence[tuple[str, str, str]]
+) -> EndedBy:
+    """Who put the job back. `past`: its starts as sacct tells them, in order; empty where there is no history."""
+    if deeds.has_requeued(successor.name) or deeds.has_ended(before.attempt):
+        return EndedBy.AGENT
+    if before.state in ENDED:  # it had ended: only a person puts such a job back into the queue
+        return EndedBy.USER
+    word = past[before.restart][0].upper() if before.restart < len(past) else ""
+    if word.startswith(("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")):
+        return EndedBy.SLURM
+    if word.startswith(("REQUEUED", "PENDING", "CANCELLED")):
+        return EndedBy.USER
+    if lost:
+        return EndedBy.SLURM
+    if before.state in _STARTS_LATER or before.state not in STARTED:
+        return EndedBy.UNKNOWN
+    return EndedBy.USER
+
+
+def lost_nodes(doc: AttemptDoc, nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    """Which of a start's nodes are down or do not answer now."""
+    found = (nodes.get(name) for name in doc.nodes)
+    return tuple(node.name for node in found if node is not None and _LOST & {node.state, *node.flags})
+
+
+def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:
+    """`Down: node3 (Not responding).`"""
+    if not names:
+        return ""
+    said = [f"{name} ({nodes[name].reason or nodes[name].state})" for name in names[:8]]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"Down: {', '.join(said)}{more}."
+
+
+def taken_over(doc: AttemptDoc, why: str, deeds: Deeds, now: datetime) -> AttemptDoc:
+    """A start whose number another job has now. Nothing tells how it ended."""
+    closed = gone(doc, (), deeds, now)
+    return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
+
+
+def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
+    """A start whose owner wants no protection any more. It goes on; for the service it has ended, by its user."""
+    if doc.state in ENDED:
+        return doc
+    return replace(
+        doc,
+        state=SlurmState.CANCELLED,
+        ended_by=EndedBy.USER,
+        seen_at=now,
+        ended_at=now,
+        held=False,
+        is_ready=None,
+        detail="Its owner took it out of Rekindle's care (norekindle); the job itself goes on.",
+    )
+
+
+def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: Deeds, now: datetime) -> AttemptDoc:
+    """A start that slurmctld has forgotten. How it ended is told by what was seen, else by sacct, else by nothing."""
+    if doc.state in ENDED:
+        return replace(doc, is_known=False, seen_at=now)
+    code: int | None = None
+    number: int | None = None
+    state = SlurmState.GONE
+    detail = "slurmctld no longer knows the job, and nothing tells how it ended."
+    if doc.restart < len(past):
+        word, status, _ = past[doc.restart]
+        told = state_of(word)
+        if told in ENDED:
+            state, (code, number) = told, text.exit_status(status)
+            detail = f"slurmctld no longer knows the job; sacct says {word} {status}."
+    by = EndedBy.AGENT if deeds.has_ended(doc.attempt) else EndedBy.UNKNOWN
+    if by is EndedBy.UNKNOWN and state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.OUT_OF_MEMORY):
+        by = EndedBy.ITSELF
+    elif by is EndedBy.UNKNOWN and state is SlurmState.CANCELLED:
+        by = EndedBy.USER
+    elif by is EndedBy.UNKNOWN and state is not SlurmState.GONE:
+        by = EndedBy.SLURM
+    return replace(
+        doc,
+        state=state,
+        is_known=False,
+        seen_at=now,
+        held=False,
+        is_ready=None,
+        ended_at=doc.ended_at or now,
+        exit_code=code,
+        exit_signal=number,
+        ended_by=by,
+        detail=clip(" ".join(part for part in (doc.detail, detail) if part)),
+    )

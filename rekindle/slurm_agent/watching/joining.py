@@ -1,0 +1,137 @@
+"""Which jobs are protected: those that say so in one of several places, or are of a partition or account that is named.
+
+The job's comment comes first. Of a batch job whose comment says nothing to us what an administrator wrote into its
+AdminComment counts, its Extra, `REKINDLE_PROTECT` of its submission's environment, and `--comment` of its submission's
+line (25.11 and newer show it) and of its script, which are there when another tool has overwritten the comment; then
+the settings. `norekindle` in any of these is the way out, and beats what the others say.
+
+Which attempt of which Job a submission of ours is, is never taken from an environment: what a job submits inherits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.copies.capture import environment_of, script_of
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.files.time_spent import Spent
+from rekindle.slurm_agent.reading import comment, text
+from rekindle.slurm_agent.reading.jobs import ENDED, Job
+from rekindle.slurm_agent.reading.line import of_line, of_script
+from rekindle.slurm_agent.reading.run import TooMuch
+
+ENV_PROTECT: Final = "REKINDLE_PROTECT"
+OUT: Final = "norekindle"
+# What an administrator or another tool writes later is seen by then; what a job's own comment says, at the next look.
+AGAIN: Final = timedelta(minutes=5)
+USER_S: Final = 1.0  # what the environments and scripts of one user may cost in one look; they may be megabytes each
+MAX_SCRIPT_CHARS: Final = 64 * 1024
+_SHOWN: Final = ("AdminComment", "Extra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The partitions and accounts whose batch jobs are protected, under the policy `default`."""
+
+    partitions: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """`words`: of its environment and script, which do not change."""
+
+    said: comment.Comment | None
+    is_out: bool
+    words: tuple[str, ...] | None = None
+
+
+_NOTHING: Final = _Found(said=None, is_out=False)
+
+
+class Joining:
+    """Read by two threads, written by the look's alone. What was found of a job is kept while it is there."""
+
+    def __init__(self, reads: Reads, rules: Rules | None = None) -> None:
+        self._reads = reads
+        self._rules = rules or Rules()
+        self._found: dict[tuple[int, datetime | None], _Found] = {}
+        self._asked_at: datetime | None = None
+
+    def said(self, job: Job) -> comment.Comment | None:
+        """What the job says, wherever it says it; None where it is not to be protected."""
+        if self.is_out(job):
+            return None
+        return comment.parse(job.comment) or self._found.get(_key(job), _NOTHING).said
+
+    def is_out(self, job: Job) -> bool:
+        """Its owner, or an administrator, wants no protection for it."""
+        return _is_out(job.comment) or self._found.get(_key(job), _NOTHING).is_out
+
+    def learn(self, jobs: Iterable[Job], state_location: str, now: datetime) -> Mapping[int, Mapping[str, str]]:
+        """Look at the jobs that are new, and at all again from time to time: one command where there are some.
+
+        Returns the details that were read by the way. Raises: SlurmUnavailable.
+        """
+        is_due = self._asked_at is None or not timedelta(0) <= now - self._asked_at < AGAIN
+        alive = {_key(job): job for job in jobs if job.is_batch and not job.is_lump and job.state not in ENDED}
+        kept = {key: found for key, found in self._found.items() if key in alive}
+        silent = {key: job for key, job in alive.items() if comment.parse(job.comment) is None}
+        wanted = [job for key, job in silent.items() if is_due or key not in kept]
+        details = self._details(wanted)
+        if is_due:
+            self._asked_at = now
+        spent = Spent(USER_S)
+        for job in wanted:
+            shown, before = details.get(job.job), kept.get(_key(job))
+            if (shown is not None or before is None) and not spent.is_over(job.user):  # else at the next look
+                with spent.by(job.user):
+                    words = (before.words if before else None) or _own_words(job, state_location)
+                    kept[_key(job)] = self._of(job, shown or {}, words)
+        self._found = kept
+        return details
+
+    def _details(self, jobs: list[Job]) -> Mapping[int, Mapping[str, str]]:
+        if not jobs:
+            return {}
+        try:
+            return self._reads.details(jobs)
+        except TooMuch:
+            return {}  # the other places count all the same
+        except SlurmUnavailable:
+            raise
+        except SlurmError:
+            return {}
+
+    def _of(self, job: Job, shown: Mapping[str, str], own: tuple[str, ...]) -> _Found:
+        # Joined by blanks: what stands behind one may be the script's own already.
+        line = (of_line(shown.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
+        words = [*(text.value(shown.get(name)) for name in _SHOWN), line, *own]
+        if any(_is_out(one) for one in words):
+            return _Found(said=None, is_out=True, words=own)
+        found = next((one for one in map(comment.parse, words) if one is not None), None)
+        return _Found(said=found or self._by_rule(job, shown), is_out=False, words=own)
+
+    def _by_rule(self, job: Job, shown: Mapping[str, str]) -> comment.Comment | None:
+        is_named = job.partition in self._rules.partitions or text.value(shown.get("Account")) in self._rules.accounts
+        return comment.Comment() if is_named else None
+
+
+def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
+    """What its submission's environment and its script say; the options of a script stand at its beginning."""
+    environment = environment_of(state_location, job.job).all or {}
+    script = (script_of(state_location, job.job) or "")[:MAX_SCRIPT_CHARS]
+    return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
+
+
+def _is_out(said: str) -> bool:
+    return said.strip().strip("\"'").strip().split(",")[0].strip() == OUT
+
+
+def _key(job: Job) -> tuple[int, datetime | None]:
+    """A requeued job has another time of submission, and is asked again."""
+    return job.job, job.submitted

@@ -1,0 +1,147 @@
+"""What the watcher remembers of a job between looks, and across restarts of the agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from rekindle.protocol.cluster.documents import AttemptDoc
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.orders import Signal
+from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
+from rekindle.slurm_agent.copies.spec import MAY_COME, Taken
+from rekindle.slurm_agent.reading import comment
+from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
+from rekindle.slurm_agent.reading.sizes import MIN_NODES
+
+VERSION: Final = 2
+# slurmctld writes its state some seconds after a submission; until then a script's arguments cannot be told.
+SETTLES: Final = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A job's capture, without the spec itself. `asked_for` changes when the job's own options do.
+
+    `signal` is what the script wants to be sent before its time limit (`#SBATCH --signal`): it saves on that.
+    """
+
+    sha256: str | None
+    cannot: tuple[str, ...]
+    has_auto_resume: bool | None
+    exclude: str
+    asked_for: str
+    mailbox: str
+    checkpoints: str
+    signal: str | None
+    signal_batch: bool
+    is_final: bool
+
+    @classmethod
+    def of(cls, taken: Taken, asked_for: str, exclude: str, *, is_old: bool) -> Known:
+        """`is_old`: what is missing now will not come any more, and is said."""
+        is_final = taken.is_final or is_old
+        facts = taken.facts
+        warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
+        environment = taken.spec.environment if taken.spec is not None else {}
+        return cls(
+            sha256=taken.sha256 if is_final else None,
+            cannot=tuple(one for one in taken.cannot if is_final or one not in MAY_COME),
+            has_auto_resume=facts.has_auto_resume if facts is not None else None,
+            exclude=exclude,
+            asked_for=asked_for,
+            mailbox=_place(environment.get(ENV_MAILBOX)),
+            checkpoints=_place(environment.get(ENV_CHECKPOINT_URI) or environment.get(ENV_CHECKPOINT_DIR)),
+            signal=warned,
+            signal_batch=warned is not None and facts is not None and facts.warned_batch,
+            is_final=is_final,
+        )
+
+    def to_json(self) -> bytes:
+        return json.dumps({"v": VERSION} | asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Known | None:
+        """None for what another version of this agent kept: it is captured again."""
+        try:
+            found: Any = json.loads(raw)
+            if not isinstance(found, dict) or found.pop("v", None) != VERSION:
+                return None
+            return cls(**{**found, "cannot": tuple(found["cannot"])})
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+
+def _place(given: str | None) -> str:
+    return given if given and len(given) <= 2048 and given.isprintable() else ""
+
+
+def asked_for(job: Job, detail: Mapping[str, str]) -> str:
+    """What a user or operator may change of a job that matters to a resubmission. Excluded nodes are not in it: those
+    that we add must not become part of what the user asked for."""
+    keys = ("Account", "QOS", "Reservation", "Features", "Licenses", "Nice", "OverSubscribe", "ReqNodeList")
+    own = (job.name, job.partition, job.limit_s, job.may_requeue, job.comment, plain_dependency(job.dependency))
+    return json.dumps([*own, *(detail.get(key) for key in keys)])
+
+
+def is_old(job: Job, now: datetime) -> bool:
+    """Whether slurmctld has written down all that it will about the job's submission."""
+    return job.submitted is None or now - job.submitted > SETTLES
+
+
+def with_exclude(taken: Taken, exclude: str) -> Taken:
+    """The same capture with the nodes that the user excluded, as they were when the job was first seen."""
+    if taken.spec is None or (taken.spec.options.get("exclude") or "") == exclude:
+        return taken
+    options = {name: given for name, given in taken.spec.options.items() if name != "exclude"}
+    if exclude:
+        options["exclude"] = exclude
+    return replace(taken, spec=replace(taken.spec, options=options))
+
+
+def print_of(job: Job) -> tuple[object, ...]:
+    """What must change before a job is looked at more closely. A pending job's expected start and priority are left
+    out: the scheduler moves them at every pass."""
+    return (
+        job.restart,
+        job.word,
+        job.reason,
+        job.node_list,
+        job.ends if job.state in ENDED else None,
+        job.limit_s,
+        job.may_requeue,
+        job.partition,
+        job.dependency,
+        job.comment,
+        job.name,
+        job.is_held,
+        job.is_taken_down,
+    )
+
+
+def completed(said: comment.Comment, known: Known) -> comment.Comment:
+    """What the comment leaves open, as the submission's environment and the script say it."""
+    is_silent = said.signal is None
+    return replace(
+        said,
+        mailbox=said.mailbox or known.mailbox,
+        checkpoints=said.checkpoints or known.checkpoints,
+        signal=known.signal if is_silent else said.signal,
+        signal_batch=known.signal_batch if is_silent else said.signal_batch,
+    )
+
+
+def remembered(doc: AttemptDoc) -> comment.Comment:
+    """A job stays protected when somebody changes its comment: the Job is registered."""
+    return comment.Comment(
+        policy=doc.policy,
+        job=doc.job_id,
+        attempt=parse_attempt(doc.attempt).restarted(0).name,
+        mailbox=doc.mailbox,
+        checkpoints=doc.checkpoints,
+        signal=doc.signal,
+        others=() if doc.min_nodes is None else ((MIN_NODES, str(doc.min_nodes)),),
+    )

@@ -1,0 +1,212 @@
+"""Reads Slurm and says what changed: `ports.Watcher`.
+
+A look is one squeue and one scontrol show node. Beyond that: one squeue of steps while a protected job runs that is not
+known to be ready, one scontrol show job for each protected job that changed, its script once, and what a job that
+vanished needs. Nothing is remembered of a look that was not whole.
+
+slurmctld being away, or back for a moment only, is never "all jobs are gone": a job counts as gone when slurmctld, up
+for `SETTLED_S` at least, says "Invalid job id" to its very number.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts, NodesDoc
+from rekindle.protocol.cluster.names import attempt_key
+from rekindle.protocol.wire import WIRE_VERSION, MailboxError
+from rekindle.slurm_agent.base.ports import Advice, Deeds, Memory, News, Reading, SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.files.workers import UserFiles
+from rekindle.slurm_agent.reading import text
+from rekindle.slurm_agent.reading.jobs import ENDED
+from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.nodes import Settings
+from rekindle.slurm_agent.reading.run import Unreadable
+from rekindle.slurm_agent.watching.advice import advice, have_begun_anew, numbering
+from rekindle.slurm_agent.watching.attempt_docs import job_news
+from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, Held, Ways
+from rekindle.slurm_agent.watching.joining import Joining
+from rekindle.slurm_agent.watching.known import Known
+from rekindle.slurm_agent.watching.look import Turn
+from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.recall import Back, read_back
+from rekindle.slurm_agent.watching.roster import Roster
+
+log = logging.getLogger(__name__)
+
+SETTINGS_EVERY: Final = timedelta(minutes=5)
+# A job joins by the first news of it. Should that be lost on its way, it joins by this: a lost event costs time only.
+TELL_AGAIN_EVERY: Final = timedelta(minutes=10)
+
+
+class Watch:
+    """`published` gives what stands on the whiteboard under a key, None for nothing; raises SlurmUnavailable where that
+    cannot be told now."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        reads: Reads,
+        node_map: NodeMap,
+        memory: Memory,
+        deeds: Deeds,
+        roster: Roster,
+        published: Callable[[str], bytes | None],
+        owners: Owners,
+        joining: Joining | None = None,
+        files: UserFiles | None = None,
+    ) -> None:
+        self.slurm_version = ""
+        self.cluster_arn = ""
+        self._told_at: datetime | None = None
+        self._highest = 0  # number of a job that was ever followed
+        self._known_then = 0  # the same, when the settings were read
+        self._reads = reads
+        self._published = published
+        self._ways = Ways(
+            cluster=cluster,
+            reads=reads,
+            node_map=node_map,
+            deeds=deeds,
+            start=self._written,
+            owners=owners,
+            joining=joining or Joining(reads),
+            files=files or UserFiles(),
+        )
+        self._roster = roster
+        self._settings: tuple[datetime, Settings] | None = None
+        self._held = Held(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
+        self._has_memory = bool(memory.items(MEMORY))
+        self._back: Back | None = None
+        owners.learn(self._held.docs.values())
+
+    def current_settings(self) -> Settings:
+        """As last read, else read now. Raises: SlurmError."""
+        return self._settings[1] if self._settings is not None else self._reads.settings()
+
+    def start(self, attempt: str) -> AttemptDoc | None:
+        """See `ports.Slurm`."""
+        return self._held.docs.get(attempt) or self._written(attempt)
+
+    def _written(self, attempt: str) -> AttemptDoc | None:
+        """A start's document on the whiteboard; None also for one that cannot be read."""
+        raw = self._published(attempt_key(attempt))
+        try:
+            return AttemptDoc.from_json(raw) if raw is not None else None
+        except MailboxError:
+            return None
+
+    @property
+    def commands(self) -> int:
+        """See `ports.Watcher`."""
+        return self._reads.commands
+
+    def advice(self, now: datetime) -> tuple[Advice, ...]:
+        """See `ports.Watcher`."""
+        settings = self._reads.settings()
+        return tuple(
+            advice(
+                settings,
+                self._reads.nodes(),
+                highest=self._highest,
+                now=now,
+                reads_state=os.access(Path(settings.state_location or "/nonexistent") / "job_state", os.R_OK),
+                is_hyperpod=bool(self.cluster_arn),
+            )
+        )
+
+    def followed(self, slurm_job: int) -> AttemptDoc | None:
+        """The newest start of a job that is protected, as of the last look; None for one that is not."""
+        found = [doc for doc in self._held.docs.values() if doc.slurm_job == slurm_job]
+        return max(found, key=lambda doc: doc.restart, default=None)
+
+    def read(self, now: datetime) -> Reading:
+        """One look. Raises: SlurmUnavailable."""
+        settings = self._read_settings(now)
+        if not self._has_memory and self._back is None:
+            self._back = read_back(self._ways.cluster, self._published, self._written, now)
+            self._held.docs = {doc.attempt: doc for doc in self._back.docs}
+            self._ways.owners.learn(self._back.docs)
+            self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._back.docs)])
+        turn = Turn(self._ways, self._held, now, settings)
+        try:
+            reading = turn.look()
+        except SlurmUnavailable:
+            raise
+        except SlurmError as err:  # a refused read tells nothing about any job
+            raise Unreadable(str(err)) from err
+        if self._back is not None:
+            reading = self._back.told_in(reading, turn.held.docs, now)
+            self._has_memory = True
+        self._held = turn.held
+        self._highest = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
+        if have_begun_anew(settings, self._known_then):
+            reading = replace(reading, problems=(numbering(settings, self._known_then), *reading.problems))
+        self._roster.put(turn.members)
+        self.slurm_version, self.cluster_arn = settings.version, turn.arn
+        return replace(reading, news=reading.news + self._again(now)) if self._is_due(now) else reading
+
+    def _is_due(self, now: datetime) -> bool:
+        """Also after the clock was set back."""
+        is_due = self._told_at is not None and not timedelta(0) <= now - self._told_at < TELL_AGAIN_EVERY
+        if is_due or self._told_at is None:
+            self._told_at = now
+        return is_due
+
+    def _again(self, now: datetime) -> tuple[News, ...]:
+        """How every start stands that goes on."""
+        return tuple(job_news(doc, now) for doc in self._held.docs.values() if doc.state not in ENDED)
+
+    def _read_settings(self, now: datetime) -> Settings:
+        if self._settings is None or not timedelta(0) <= now - self._settings[0] < SETTINGS_EVERY:
+            try:
+                self._known_then = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
+                self._settings = (now, self._reads.settings())
+            except SlurmUnavailable:
+                raise
+            except SlurmError as err:
+                raise Unreadable(str(err)) from err
+        return self._settings[1]
+
+
+def _docs(memory: Memory) -> dict[str, AttemptDoc]:
+    found = {}
+    for key, raw in memory.items(ATTEMPT).items():
+        try:
+            doc = AttemptDoc.from_json(raw)
+        except MailboxError:
+            log.warning("part=watcher %s is of another version and is read again", key)
+            continue
+        found[doc.attempt] = doc
+    return found
+
+
+def _known(memory: Memory) -> dict[int, Known]:
+    found = {}
+    for key, raw in memory.items(KNOWN).items():
+        number, known = key[len(KNOWN) :], Known.from_json(raw)
+        if text.is_number(number) and known is not None:
+            found[int(number)] = known
+    return found
+
+
+def _nodes(memory: Memory) -> dict[str, NodeFacts] | None:
+    raw = memory.items(NODES).get(NODES)
+    if raw is None:
+        return None
+    try:
+        doc = NodesDoc.from_wire(
+            {"v": WIRE_VERSION, "cluster": "x", "seen_at": "2026-01-01T00:00:00Z", "nodes": json.loads(raw)}
+        )
+    except (ValueError, MailboxError):
+        return None
+    return {one.name: one for one in doc.nodes}
