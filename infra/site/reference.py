@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from infra.site import reference_alarms, reference_api, reference_cli, reference_iam, reference_metrics
+from infra.site import (
+    reference_alarms,
+    reference_api,
+    reference_cli,
+    reference_doctor,
+    reference_iam,
+    reference_metrics,
+    reference_signatures,
+)
 
 # The page's path in the repository -> what makes its text.
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     module.PAGE: module.made
-    for module in (reference_alarms, reference_api, reference_cli, reference_iam, reference_metrics)
+    for module in (
+        reference_alarms,
+        reference_api,
+        reference_cli,
+        reference_doctor,
+        reference_iam,
+        reference_metrics,
+        reference_signatures,
+    )
 }

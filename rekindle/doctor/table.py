@@ -1,4 +1,4 @@
-"""Every check: what it looks at, why, and where that is from. docs/doctor.md is made of this table.
+"""Every check: what it looks at, why, and where that is from. docs/reference/doctor.md is generated from this table.
 
 `twin` names the check of AWS's validate-config.py (1.architectures/5.sagemaker-hyperpod) that a row stands for.
 """
@@ -48,7 +48,9 @@ _SCALE = "SageMaker guide, sagemaker-hyperpod-scaling-slurm"
 _OURS = "this repository"
 
 CHECKS: Final = (
-    Check(Id.FILE, _F, "the file is there, regular, not larger than 4 MiB", "nothing can be said without it", _SBATCH),
+    Check(
+        Id.FILE, _F, "the file is there, regular, not larger than 4 MiB", "no other check can run without it", _SBATCH
+    ),
     Check(
         Id.JSON,
         _F,
@@ -60,7 +62,7 @@ CHECKS: Final = (
     Check(
         Id.REQUEST_SHAPE,
         _R,
-        "members, types, lengths, patterns, words",
+        "members, types, lengths, patterns, enum values",
         "the service checks most of them only after the call",
         _BOTO,
         "schema",
@@ -69,7 +71,7 @@ CHECKS: Final = (
         Id.REQUEST_ONE_OF,
         _R,
         "one orchestrator; InstanceType or InstanceRequirements; Spot or OnDemand; one thing per storage entry",
-        "the model does not say it, the service refuses it",
+        "the model does not state it, but the service refuses it",
         _BOTO,
     ),
     Check(
@@ -83,14 +85,14 @@ CHECKS: Final = (
         Id.REQUEST_RECOVERY,
         _R,
         "NodeRecovery, of the request and of the live cluster: set, and what it means",
-        "None: nobody repairs a node but Rekindle; not set: Automatic, HyperPod acts too",
+        "None: only Rekindle repairs nodes; not set means Automatic: HyperPod repairs too",
         "SageMaker guide, sagemaker-hyperpod-resiliency-slurm",
     ),
     Check(
         Id.REQUEST_HEALTH_CHECKS,
         _R,
         "deep health checks on groups with GPUs or Trainium",
-        "a bad device is found by the first run, not before it",
+        "otherwise the first run finds a bad device",
         "SageMaker guide, sagemaker-hyperpod-resiliency-slurm-deep-health-checks",
     ),
     Check(Id.REQUEST_VPC, _R, "VpcConfig is there", "file systems are in a VPC", _PRE),
@@ -139,7 +141,7 @@ CHECKS: Final = (
         Id.PROVISIONING_MODE,
         _R,
         "Continuous has SlurmConfig, no SlurmConfigStrategy and no provisioning_parameters.json",
-        "the two ways of setting Slurm up exclude each other",
+        "the two ways to configure Slurm exclude each other",
         _SCALE,
     ),
     Check(
@@ -265,14 +267,14 @@ CHECKS: Final = (
         Id.PLAN_STATUS,
         _A,
         "the training plan is active, and has no gap",
-        "a plan that rests has no capacity",
+        "an inactive plan has no capacity",
         "SageMaker guide, reserve-capacity-with-training-plans",
     ),
     Check(
         Id.PLAN_END,
         _A,
         "its end, less the hour by which HyperPod takes nodes earlier; against the script's time limit too",
-        "plans end at 11:30 UTC, and no event tells",
+        "plans end at 11:30 UTC, and no event is sent",
         "SageMaker guide, reserve-capacity-with-training-plans",
     ),
     Check(
@@ -296,7 +298,7 @@ CHECKS: Final = (
         "creation stops half-way",
         "Service Quotas",
     ),
-    Check(Id.CLUSTER_EXISTS, _L, "the cluster exists", "a name is soon mistyped", "botocore, DescribeCluster"),
+    Check(Id.CLUSTER_EXISTS, _L, "the cluster exists", "the name may be mistyped", "botocore, DescribeCluster"),
     Check(
         Id.CLUSTER_STATUS,
         _L,
@@ -311,7 +313,7 @@ CHECKS: Final = (
         "InService does not say so under Continuous",
         _SCALE,
     ),
-    Check(Id.CLUSTER_NODES, _L, "every node runs", "a failed node is a smaller job", "botocore, ListClusterNodes"),
+    Check(Id.CLUSTER_NODES, _L, "every node runs", "a failed node reduces capacity", "botocore, ListClusterNodes"),
     Check(
         Id.CLUSTER_SOFTWARE,
         _L,
@@ -323,14 +325,14 @@ CHECKS: Final = (
         Id.CLUSTER_MATCHES,
         _L,
         "groups, counts, types, roles and plans are those of `--config`",
-        "the next update would undo what was done by hand",
+        "the next update would revert manual changes",
         _OURS,
     ),
     Check(
         Id.AGENT_HEARTBEAT,
         _L,
         "Rekindle's agent on the head node lives and reads Slurm",
-        "without it Rekindle sees and does nothing there",
+        "without it Rekindle cannot observe or act there",
         _OURS,
     ),
     Check(Id.AGENT_QUEUE, _L, "the queue of its orders exists", "orders cannot reach it", _OURS),
@@ -363,7 +365,7 @@ CHECKS: Final = (
     Check(
         Id.BATCH_SIGNAL,
         _S,
-        "somebody takes a signal: a trap, --signal, the monitor",
+        "the script handles a signal: a trap, --signal, the monitor",
         "no emergency checkpoint otherwise",
         "sbatch(1), --signal",
     ),
@@ -437,21 +439,21 @@ CHECKS: Final = (
         Id.STACK,
         _T,
         "the stack is there, and its last change ended well",
-        "a half-made stack protects nothing, and says nothing",
+        "an incomplete stack does not protect Jobs, and reports no error",
         "CloudFormation user guide, stack status codes",
     ),
     Check(
         Id.STACK_API,
         _T,
         "the API answers you, with your credentials",
-        "who cannot reach it at night cannot stop anything",
+        "without the API you cannot pause, cancel or approve",
         _OURS,
     ),
     Check(
         Id.STACK_RULES,
         _T,
         "every rule of the stack is there, ENABLED, and has its target",
-        "a rule that somebody has switched off loses every event without a word",
+        "a disabled rule drops every event silently",
         "EventBridge API, DescribeRule, ListTargetsByRule",
     ),
     Check(
@@ -465,63 +467,63 @@ CHECKS: Final = (
         Id.STACK_MAPPINGS,
         _T,
         "every queue that feeds a function is Enabled",
-        "what waits there is delivered to nobody",
+        "messages behind a disabled mapping are not processed",
         "Lambda API, GetEventSourceMapping",
     ),
     Check(
         Id.STACK_SWEEP,
         _T,
         "the sweep has run in the last 15 minutes",
-        "it alone finds what lost events and lost wakes leave behind",
+        "only the sweep finds faults whose events were lost",
         "CloudWatch, AWS/Lambda Invocations",
     ),
     Check(
         Id.STACK_EVENTS,
         _T,
         "what each rule has matched, and failed to deliver, in 7 days",
-        "an event that never came proves nothing; one that could not be delivered is lost after a day",
+        "an event that could not be delivered is lost after a day",
         "EventBridge user guide, eb-monitoring",
     ),
     Check(
         Id.STACK_QUEUES,
         _T,
         "queues of what could not be read, delivered or sent are empty",
-        "each message in them is something that did not happen",
+        "each message is an event or a notification that was not processed",
         "SQS API, GetQueueAttributes",
     ),
     Check(
         Id.STACK_ALARMS,
         _T,
-        "every alarm on Rekindle itself is there, may act, tells somebody, and is not in ALARM",
-        "nobody notices a watchman who has fallen asleep",
+        "every alarm on Rekindle itself exists, is enabled, has a subscriber, and is not in ALARM",
+        "otherwise a failure of Rekindle itself goes unnoticed",
         "CloudWatch API, DescribeAlarms",
     ),
     Check(
         Id.STACK_PEOPLE,
         _T,
-        "somebody is told: a confirmed subscription, or a channel whose secrets exist",
-        "a page that reaches nobody is none",
+        "notifications have a receiver: a confirmed subscription, or a channel whose secrets exist",
+        "a page without a receiver is lost",
         "SNS API, ListSubscriptionsByTopic; docs/notifications.md",
     ),
     Check(
         Id.STACK_NOTIFICATIONS,
         _T,
         "buckets of mailboxes send their events to EventBridge",
-        "without them a reply is seen only at the next look",
+        "without them a reply is noticed only at the next observation",
         "S3 API, GetBucketNotificationConfiguration",
     ),
     Check(
         Id.STACK_PERMISSIONS,
         _T,
-        "nothing takes away what the functions' own policies grant: a boundary, an organization's policy, a Deny",
-        "it is found out in the middle of a recovery otherwise",
+        "no boundary, organization policy or Deny removes what the functions' own policies grant",
+        "otherwise a recovery fails halfway",
         "IAM API, SimulatePrincipalPolicy",
     ),
     Check(
         Id.STACK_SWITCHES,
         _T,
         "no global pause, no shadow mode everywhere",
-        "a pause that somebody forgot protects nothing",
+        "Rekindle takes no action while a pause is left on",
         _OURS,
     ),
     Check(
@@ -535,7 +537,7 @@ CHECKS: Final = (
         Id.RUN_HEARTBEAT,
         _J,
         "its current attempt has a heartbeat of the last ten minutes",
-        "a monitor that is silent sees no hang and no NaN",
+        "a silent monitor detects no hang and no NaN",
         _OURS,
     ),
     Check(
@@ -549,21 +551,21 @@ CHECKS: Final = (
         Id.RUN_POLICY,
         _J,
         "its policy exists and can be used",
-        "an Incident with an unusable policy is only watched (shadow mode)",
+        "an Incident with an unusable policy runs in shadow mode",
         _OURS,
     ),
     Check(
         Id.RUN_PLAN,
         _J,
         "a training job's training plan is active and does not end within two days",
-        "instances are taken half an hour before a plan's end, and no event tells",
+        "instances are removed half an hour before a plan's end, and no event is sent",
         "SageMaker guide, reserve-capacity-with-training-plans",
     ),
 )
 
 
 def markdown() -> str:
-    """The tables of docs/doctor.md."""
+    """The tables of docs/reference/doctor.md."""
     parts = []
     for area in Area:
         rows = [check for check in CHECKS if check.area is area]
@@ -572,6 +574,14 @@ def markdown() -> str:
         parts.append("\n".join(lines))
     twins = [f"| {row.twin} | `{row.id}` |" for row in CHECKS if row.twin]
     parts.append(
-        "\n".join(["### What stands for AWS's validate-config.py", "", "| there | here |", "|---|---|", *twins])
+        "\n".join(
+            [
+                "### Equivalents of AWS's validate-config.py",
+                "",
+                "| validate-config.py | Rekindle |",
+                "|---|---|",
+                *twins,
+            ]
+        )
     )
     return "\n\n".join(parts)

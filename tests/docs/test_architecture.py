@@ -1,0 +1,41 @@
+"""docs/architecture.md shows every folder, and the index of the decisions has their titles."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def _folders() -> set[str]:
+    """Tracked or new folders at the top, and below `chalicelib` and `rekindle`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    parts = [path.split("/") for path in listed if (ROOT / path).is_file()]
+    top = {one[0] for one in parts if len(one) > 1}
+    return top | {f"{one[0]}/{one[1]}" for one in parts if len(one) > 2 and one[0] in ("chalicelib", "rekindle")}
+
+
+def test_the_page_shows_every_folder_and_no_other() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("## Folders\n")[2].partition("\n## ")[0]
+    first_cells = re.findall(r"^\| (`[^|]+) \|", table, flags=re.MULTILINE)
+    shown = {name for cell in first_cells for name in re.findall(r"`([\w./-]+)/`", cell)}
+    assert shown == _folders()
+
+
+def test_the_index_of_the_decisions_has_their_titles() -> None:
+    folder = ROOT / "docs" / "adr"
+    rows = re.findall(r"^\| \[(\d{4})\]\(([\w-]+\.md)\) \| (.+) \|$", (folder / "README.md").read_text("utf-8"), re.M)
+    titles = [(path.name[:4], path.name, path) for path in sorted(folder.glob("0*.md"))]
+    assert [
+        (number, name, path.read_text("utf-8").splitlines()[0].removeprefix(f"# {number} · "))
+        for number, name, path in titles
+    ] == rows
