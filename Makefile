@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAGE ?= prod
 PYTEST_WORKERS ?= 2
 # Suites whose tests mostly wait, for heartbeats, daemons and time limits of real processes.
-WAITING_WORKERS ?= 4
+WAITING_WORKERS ?= 3
 SLURM ?= 26.05 24.11 22.05
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
