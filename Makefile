@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAGE ?= prod
 PYTEST_WORKERS ?= 2
 # Suites whose tests mostly wait, for heartbeats, daemons and time limits of real processes.
-WAITING_WORKERS ?= 4
+WAITING_WORKERS ?= 3
 SLURM ?= 26.05 24.11 22.05
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -57,10 +57,10 @@ test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores
 	$(BIN)/python -m pytest -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-long: $(VENV)/.ready  ## those that take longer: whole recoveries disturbed everywhere, exhaustive tables, real processes
-	$(BIN)/python -m pytest -m long -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -m long -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
 
 test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
-	$(BIN)/python -m pytest tests/frameworks -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/frameworks -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
 
 test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
 	$(BIN)/python -m pytest tests/train -n $(WAITING_WORKERS) --dist worksteal $(ARGS)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from localcloud.aws.roles import DENIED
 from localcloud.aws.wire import TOO_LARGE
+from tests import one_loader
 from tests.canary import FORMS
 from tests.sizes import DEEP, examples
 
@@ -23,6 +24,8 @@ BUSY = [HealthCheck.too_slow]
 settings.register_profile("ci", deadline=None, suppress_health_check=BUSY)
 settings.register_profile(DEEP, deadline=None, suppress_health_check=BUSY, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+one_loader.install()
 
 pytest_plugins = ["pytester", "tests.unused_permissions"]
 

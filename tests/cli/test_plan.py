@@ -19,12 +19,17 @@ pytestmark = pytest.mark.long
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+PLANS: dict[tuple[str, ...], dict[str, Any]] = {}  # each takes a second
+
+
 def _json(run: Run, *argv: str) -> dict[str, Any]:
-    ended = run("plan", *argv, "--json")
-    assert (ended.code, ended.err) == (0, "")
-    made = json.loads(ended.out)
-    assert isinstance(made, dict)
-    return made
+    if argv not in PLANS:
+        ended = run("plan", *argv, "--json")
+        assert (ended.code, ended.err) == (0, "")
+        made = json.loads(ended.out)
+        assert isinstance(made, dict)
+        PLANS[argv] = made
+    return PLANS[argv]
 
 
 def test_the_command_is_an_entry_point_of_the_package() -> None:
@@ -94,10 +99,10 @@ def test_an_instance_without_a_price_has_unknown_dollars_and_says_how_to_set_one
 
 def test_more_failures_longer_saves_longer_starts_and_more_days_never_cost_less(run: Run) -> None:
     for option, values in (
-        ("--mtbf", ("400", "100", "25", "6")),
-        ("--checkpoint-s", ("1", "30", "120", "600")),
-        ("--restart-s", ("0", "60", "300", "1800")),
-        ("--days", ("1", "30", "365")),
+        ("--mtbf", ("400", "25", "6")),
+        ("--checkpoint-s", ("1", "600")),
+        ("--restart-s", ("0", "1800")),
+        ("--days", ("1", "60")),
     ):
         made = [_json(run, "--gpus", "512", option, value) for value in values]
         for name in ("without", "rekindle"):

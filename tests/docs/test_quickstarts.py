@@ -15,7 +15,7 @@ import pytest
 
 from localcloud.cloud import STACK
 from rekindle.cli.main import build_parser
-from rekindle.protocol.cluster.names import queue_name
+from rekindle.protocol.cluster.names import nodes_key, queue_name
 from tests.agent.slurm_commands import lay_out
 from tests.docs.pages import ROOT, Page, clean_environ
 
@@ -137,7 +137,19 @@ def head_node(folder: Path, environ: dict[str, str]) -> Iterator[None]:
             [sys.executable, "-m", "rekindle.agent"], cwd=ROOT, env=environ | more, stdout=log, stderr=log
         )
         try:
+            _wait_reported(environ)
             yield
         finally:
             agent.terminate()
             agent.wait(60)
+
+
+def _wait_reported(environ: dict[str, str]) -> None:
+    """Until the agent has told of its nodes, which the page has its reader wait a minute for."""
+    code = f"""
+import boto3, os
+boto3.client("s3").get_waiter("object_exists").wait(
+    Bucket=os.environ["REKINDLE_BUCKET"], Key={nodes_key(CLUSTER)!r}, WaiterConfig={{"Delay": 1, "MaxAttempts": 150}}
+)
+"""
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)

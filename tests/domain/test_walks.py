@@ -31,6 +31,7 @@ from tests.domain.looks import NOW, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import NODE, OLD, facts, instance, node_view, observed, told
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import NODES, R0, R1, case, node, node_signal, start
+from tests.sizes import examples
 
 Last = tuple[Observation, Decision] | None
 LOOKS = 25
@@ -235,5 +236,5 @@ def test_a_few_walks() -> None:
 
 
 @pytest.mark.long
-def test_thousands_of_walks() -> None:
-    walks(range(1000, 7000))
+def test_many_walks() -> None:
+    walks(range(1000, 1000 + examples(1500)))
