@@ -13,7 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import Asked, Check, Finding, Weight, code_of, existing_stack, findings, problem
+from infra.asking import (
+    Asked,
+    Check,
+    DeploymentError,
+    Finding,
+    Weight,
+    code_of,
+    existing_stack,
+    findings,
+    problem,
+    stack_name,
+)
 from infra.package import BUNDLE, TEMPLATE
 from infra.preflight_names import earlier_life
 from infra.preflight_template import TEMPLATE_CHECKS
@@ -124,7 +135,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line. 0 where nothing stops a deployment, 1 with one line for each thing that does."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from infra.deploy import DeploymentError, stack_name
     from infra.session import SessionError, open_session
 
     parser = argparse.ArgumentParser(prog="python -m infra.preflight", description="What would stop a deployment.")

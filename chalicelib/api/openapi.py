@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from chalicelib.api.links import link_objects
-from chalicelib.api.operation import Operation
+from chalicelib.api.operation import Link, Operation
 from chalicelib.api.problems import JSON, PROBLEM_JSON, TITLES
-from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY
-from chalicelib.api.routes import OPERATIONS, REPLAYED
-from chalicelib.api.schema import Schema, any_text, ref
-from chalicelib.api.shapes import COMPONENTS
+from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY, REPLAYED
+from chalicelib.api.schema import Schema, any_text, or_null, record, ref, whole
 
 VERSION: Final = "1"
+PROBLEMS: Final[Mapping[str, Schema]] = {
+    "Problem": record(
+        {
+            "type": any_text(),
+            "title": any_text("the kind of problem"),
+            "status": whole("the HTTP status", low=400, high=599),
+            "detail": any_text("what is wrong, for people"),
+            "field": any_text("dotted path of the offending field, where there is one"),
+        },
+        "RFC 9457",
+        may=("field",),
+    ),
+    "GatewayMessage": {
+        "type": "object",
+        "description": "what API Gateway says by itself: no signature, throttled, its own limits",
+        "properties": {"message": or_null(any_text())},
+        "additionalProperties": True,
+    },
+}
 # What API Gateway answers by itself, before or instead of us. Source: API Gateway developer guide, gateway responses:
 # 403 (signature, unknown path or method), 413, 429 (throttled), 500, 502, 503 and 504 (the function failed, was late).
 GATEWAY_STATUSES: Final = (403, 413, 429, 500, 503)
@@ -27,15 +42,10 @@ _ABOUT: Final = (
 _KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": KEY_PATTERN}
 
 
-def document(*, base: str = "/") -> dict[str, Any]:
-    """The whole document; `base` is the path under which the API lies."""
-    return {**_document(), "servers": [{"url": base}]}
-
-
-@cache
-def _document() -> dict[str, Any]:
+def document(operations: Sequence[Operation], answers: Mapping[str, Schema], *, base: str) -> dict[str, Any]:
+    """The whole document. `answers`: the named schemas that rows refer to. `base`: the path below which the API is."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
+    for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
@@ -44,12 +54,12 @@ def _document() -> dict[str, Any]:
             "version": VERSION,
             "description": _ABOUT,
         },
-        "servers": [{"url": "/"}],
+        "servers": [{"url": base}],
         "security": [{"sigv4": []}],
-        "tags": [{"name": name} for name in sorted({operation.tag for operation in OPERATIONS})],
+        "tags": [{"name": name} for name in sorted({operation.tag for operation in operations})],
         "paths": paths,
         "components": {
-            "schemas": dict(COMPONENTS),
+            "schemas": {**PROBLEMS, **answers},
             "securitySchemes": {
                 "sigv4": {
                     "type": "apiKey",
@@ -97,7 +107,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     if operation.is_order:
         said = "the same key with the same body is one order, and is answered alike"
         found.append({"name": KEY_HEADER, "in": "header", "required": False, "description": said, "schema": dict(_KEY)})
-    if 412 in operation.refuses:
+    if operation.is_versioned and operation.is_order:
         etag = {"type": "string", "pattern": '^"[0-9]{1,15}"$'}
         said = "the version that is replaced, in quotes; the same as the body's"
         found.append({"name": "If-Match", "in": "header", "required": False, "description": said, "schema": etag})
@@ -116,8 +126,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         headers = dict(_headers(operation))
         if headers:
             good["headers"] = headers
-        if links := link_objects(operation.name):
-            good["links"] = links
+        if operation.links:
+            good["links"] = {target: _link(target, link) for target, link in operation.links.items()}
         made[str(status)] = good
     for status in operation.problems:
         content: dict[str, Any] = {PROBLEM_JSON: {"schema": ref("Problem")}}
@@ -129,7 +139,12 @@ def _responses(operation: Operation) -> dict[str, Any]:
     return dict(sorted(made.items()))
 
 
-_VERSIONED: Final = ("/policies/{name}", "/prices")  # documents that a PUT replaces by their version
+def _link(target: str, link: Link) -> dict[str, Any]:
+    """Source of its form: spec.openapis.org/oas/v3.1.1, Link Object and Runtime Expressions."""
+    return {
+        "operationId": target,
+        "parameters": {name: f"$response.body#{pointer}" for name, pointer in link.items()},
+    }
 
 
 def _headers(operation: Operation) -> dict[str, Any]:
@@ -137,6 +152,6 @@ def _headers(operation: Operation) -> dict[str, Any]:
     if operation.is_order:
         said = "true: the order was given before with this key; this is what it was answered"
         found[REPLAYED] = {"description": said, "schema": any_text()}
-    if operation.path in _VERSIONED and operation.method in ("GET", "PUT"):
+    if operation.is_versioned:
         found["ETag"] = {"description": "the version, in quotes", "schema": any_text()}
     return found

@@ -13,7 +13,7 @@ import pytest
 
 from chalicelib.adapters.alarms_cloudwatch import AlarmKind, CloudWatchAlarms
 from chalicelib.api.check import check
-from chalicelib.api.routes_jobs import TRAINING_JOB, read_watch
+from chalicelib.api.operations.jobs import TRAINING_JOB, read_watch
 from chalicelib.bootstrap import install
 from chalicelib.domain.errors import CapacityUnavailable, InvalidRequest, Noise, NotAuthorized, NotOurs, Throttled
 from chalicelib.domain.faults import FaultClass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from chalicelib.api.operation import EMPTY, LIMIT, Operation
+from collections.abc import Mapping
+from typing import Final
+
+from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import EMPTY, FIRST_INCIDENT_LINK, LIMIT, incident_brief, null_at
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import DEFAULT_LIMIT, Request
-from chalicelib.api.schema import ref
-from chalicelib.api.wires import incident_brief
+from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, record, ref, whole
 from chalicelib.ports import Wanted
 
 MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
@@ -53,6 +56,43 @@ def redrive_undelivered(parts: Parts, _: Request) -> Answer:
     return ok(parts.undelivered.send_again(limit=MAX_REDRIVEN))
 
 
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Health": record({"status": {"const": "ok"}, "stage": any_text(), "at": at("now")}),
+    "Status": record(
+        {
+            "paused": flag("the global pause"),
+            "jobs_active": whole("Jobs under protection"),
+            "incidents_open": whole("open Incidents"),
+            "incidents": listing(ref("IncidentBrief"), "the newest 50 of them"),
+            "at": at("now"),
+        }
+    ),
+    "QuarantinedEvent": free("an event that could not be read, with what is wrong with it"),
+    "Quarantine": record({"events": listing(ref("QuarantinedEvent"))}),
+    "Redriven": record(
+        {"taken": whole("events fed in again"), "quarantined_again": whole("of them, still not readable")}
+    ),
+    "UndeliveredNotice": record(
+        {
+            "id": any_text("the queue's own id of it"),
+            "channel": any_text("by its name in the channels document; empty: nobody can read the message"),
+            "why": any_text("what the channel answered, or what is wrong"),
+            "given_up_at": null_at("when it was given up; null: not told"),
+            "notice_id": any_text("equal for the same notice on other channels"),
+            "said_at": null_at("when it was said; null: not told"),
+            "severity": any_text(),
+            "kind": any_text(),
+            "title": any_text(),
+            "incident_id": any_text("empty: about none"),
+            "job_id": any_text("empty: about none"),
+        }
+    ),
+    "Undelivered": record({"notices": listing(ref("UndeliveredNotice"))}),
+    "SentAgain": record(
+        {"sent_again": whole("notices on their way again"), "unreadable": whole("messages that are no notice; left")}
+    ),
+}
+
 OPERATIONS = (
     Operation(
         name="health",
@@ -70,6 +110,7 @@ OPERATIONS = (
         tag="service",
         summary="How many Jobs and open Incidents, and whether all is paused",
         run=status,
+        links={"get_incident": FIRST_INCIDENT_LINK},
         answers={200: ref("Status")},
     ),
     Operation(

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.api.operation import EMPTY, PAGED, Operation
+from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import (
+    APPROVAL_FIELDS,
+    EMPTY,
+    FIRST_INCIDENT_LINK,
+    INCIDENT_LINK,
+    JOB_LINK,
+    MAYBE_TEXT,
+    MOMENT,
+    NEXT_PAGE,
+    PAGED,
+    STEP,
+    TAKEN_LINKS,
+    incident_brief,
+    moment_of,
+    null_at,
+    taken,
+)
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.routes_jobs import taken
-from chalicelib.api.schema import ref, text, word
-from chalicelib.api.wires import incident_brief
-from chalicelib.domain.errors import InvalidRequest, UnknownEntity
+from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, or_null, record, ref, text, whole, word
+from chalicelib.domain.approvals import Guard
+from chalicelib.domain.errors import UnknownEntity
 from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Phase
+from chalicelib.domain.signals import SignalKind, SignalSource
 from chalicelib.ports import Wanted
 
 LINES_SHOWN: Final = 1000
 LINK: Final = timedelta(hours=1)  # it is opened at once, by whoever has asked for it
 _STATES: Final = {"open": True, "closed": False, "all": None}
-MOMENT: Final = {
-    **text(
-        "opened then or later: ISO-8601, UTC where it has no offset",
-        high=40,
-        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
-        r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$",
-    ),
-    "examples": ["2026-11-20T10:00:00Z"],
-}
 
 
 def list_incidents(parts: Parts, request: Request) -> Answer:
@@ -86,21 +96,6 @@ def cancel_incident(parts: Parts, request: Request) -> Answer:
     return taken(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
 
 
-def moment_of(given: str | None, name: str) -> datetime | None:
-    """A moment in a query.
-
-    Raises:
-        InvalidRequest: there is no such day or hour.
-    """
-    if given is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(given)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(name, "is no moment in time") from None
-
-
 def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     for line in reversed(timeline[-LINES_SHOWN:]):
@@ -110,6 +105,97 @@ def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str
         shown.append(line)
     return shown[::-1]
 
+
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Incidents": record({"incidents": listing(ref("IncidentBrief")), "cursor": NEXT_PAGE}),
+    "Line": record(
+        {
+            "at": at("when"),
+            "phase": word("the phase after it", Phase),
+            "rule": any_text("the rule that decided"),
+            "text": any_text("for people"),
+            "actions": listing(any_text(), "what was ordered"),
+            "facts": free("what the look saw, what each action answered"),
+        },
+        "one line of an Incident's story",
+    ),
+    "Timeline": record({"timeline": listing(ref("Line")), "cursor": NEXT_PAGE}),
+    "Signal": record(
+        {
+            "kind": word("what was observed", SignalKind),
+            "source": word("by whom", SignalSource),
+            "occurred_at": at("by the source's own clock"),
+            "dedupe_key": any_text("equal for each delivery of the same fact"),
+            "summary": any_text("for people"),
+            "job_id": MAYBE_TEXT,
+            "attempt": MAYBE_TEXT,
+            "cluster": MAYBE_TEXT,
+            "node": MAYBE_TEXT,
+            "fault": or_null(word("what it suggests", FaultClass)),
+            "triggers": flag("it may open an Incident"),
+            "evidence": free("small facts of the source"),
+        }
+    ),
+    "Approval": record(APPROVAL_FIELDS),
+    "Hold": record(
+        {
+            "guard": word("what held", Guard),
+            "since": at("since when"),
+            "said": any_text("why, for people"),
+            "actions": listing(any_text(), "what was not done"),
+            "until": null_at("until when; null: it still holds"),
+        }
+    ),
+    "Incident": record(
+        {
+            "incident_id": any_text(),
+            "job_id": MAYBE_TEXT,
+            "cluster": MAYBE_TEXT,
+            "node": MAYBE_TEXT,
+            "opened_at": at("when the first Signal was taken in"),
+            "closed_at": null_at("when it ended"),
+            "phase": word("where the recovery stands", Phase),
+            "phase_entered_at": at("since when"),
+            "fault": word("what is wrong", FaultClass),
+            "fault_rule": any_text("the rule that says so"),
+            "outcome": any_text("how it ended"),
+            "policy_name": any_text(),
+            "policy_version": any_text(),
+            "policy_document": or_null(free("the policy that counts for it, whole")),
+            "version": whole("counts its changes"),
+            "generation": whole("which durable execution works on it"),
+            "attempt": or_null(any_text("the attempt under care")),
+            "attempt_number": whole("its number"),
+            "target_step": STEP,
+            "onset_step": STEP,
+            "watch_step": STEP,
+            "signals": listing(ref("Signal"), "the newest that were taken in"),
+            "signals_seen": whole("all that were"),
+            "tries": listing(free("one resubmission"), "resubmissions so far"),
+            "failures": listing(free("how one attempt ended")),
+            "rollbacks": whole("roll-backs so far"),
+            "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),
+            "suspicions": listing(free("who is suspected of what")),
+            "conclusion": any_text("what came out of the evidence"),
+            "repair": or_null(free("what a node's own Incident remembers")),
+            "approvals": listing(ref("Approval")),
+            "holds": listing(ref("Hold"), "what has held something back"),
+            "timeline": listing(ref("Line"), "the newest lines, in order"),
+            "timeline_left_out": whole("older lines that did not fit: see /incidents/{id}/timeline"),
+            "inbox": listing(ref("Signal"), "taken in by its next look"),
+        },
+        "an Incident with everything that its decisions rest on; members beside these are the workflow's own",
+        is_open=True,
+    ),
+    "IncidentReport": record(
+        {
+            "incident_id": any_text(),
+            "url": any_text("the page, for a browser; a signed link, to be kept from others while it lasts"),
+            "until": at("when it ends at the latest"),
+            "written_at": at("when the page was written"),
+        }
+    ),
+}
 
 OPERATIONS = (
     Operation(
@@ -128,6 +214,13 @@ OPERATIONS = (
             "since": MOMENT,
             **PAGED,
         },
+        links={
+            "get_incident": FIRST_INCIDENT_LINK,
+            "get_timeline": FIRST_INCIDENT_LINK,
+            "incident_ledger": FIRST_INCIDENT_LINK,
+            "postmortem": FIRST_INCIDENT_LINK,
+            "list_incidents": {"cursor": "/cursor"},
+        },
         answers={200: ref("Incidents")},
     ),
     Operation(
@@ -137,6 +230,13 @@ OPERATIONS = (
         tag="incidents",
         summary="One Incident with everything that its decisions rest on",
         run=get_incident,
+        links={
+            "get_timeline": INCIDENT_LINK,
+            "incident_report": INCIDENT_LINK,
+            "cancel_incident": INCIDENT_LINK,
+            "get_job": JOB_LINK,
+            "answer_approval": {**INCIDENT_LINK, "approval_id": "/approvals/0/approval_id"},
+        },
         answers={200: ref("Incident")},
     ),
     Operation(
@@ -168,6 +268,7 @@ OPERATIONS = (
         summary="End an Incident at its next look; what has been done stays done",
         run=cancel_incident,
         forms={"": EMPTY},
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
     ),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, taken
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.routes_jobs import taken
-from chalicelib.api.schema import Schema, flag, record, ref, text, word
+from chalicelib.api.schema import Schema, any_text, at, flag, listing, record, ref, text, word
+from chalicelib.domain.faults import FaultClass
+from chalicelib.domain.incidents import Phase
 from chalicelib.domain.switches import ShadowScope
 from chalicelib.services.approvals import MAX_COMMENT_CHARS
 from chalicelib.services.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
@@ -66,6 +69,53 @@ def answer_approval(parts: Parts, request: Request) -> Answer:
     )
     return taken(parts, outcome)
 
+
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Switches": record(
+        {
+            "paused": flag("the global pause"),
+            "paused_by": any_text(),
+            "paused_at": null_at("since when"),
+            "paused_why": any_text(),
+            "shadow": record(
+                {
+                    "everywhere": flag("nothing is done, for nobody"),
+                    "jobs": listing(any_text()),
+                    "clusters": listing(any_text()),
+                    "changed_by": any_text(),
+                    "changed_at": null_at("when"),
+                }
+            ),
+            "breaker": record(
+                {
+                    "open": flag("it holds everything"),
+                    "tripped_at": null_at("when it tripped last"),
+                    "incident_id": any_text("whose action would have been one too many"),
+                    "said": any_text("what was counted"),
+                    "lifted_at": null_at("when it was lifted last"),
+                    "lifted_by": any_text(),
+                }
+            ),
+        }
+    ),
+    "PendingApproval": record(
+        {
+            **APPROVAL_FIELDS,
+            "incident": record(
+                {
+                    "incident_id": any_text(),
+                    "job_id": MAYBE_TEXT,
+                    "cluster": MAYBE_TEXT,
+                    "node": MAYBE_TEXT,
+                    "fault": word("what is wrong", FaultClass),
+                    "phase": word("where the recovery stands", Phase),
+                    "opened_at": at("since when"),
+                }
+            ),
+        }
+    ),
+    "Approvals": record({"approvals": listing(ref("PendingApproval"))}),
+}
 
 OPERATIONS = (
     Operation(
@@ -129,6 +179,13 @@ OPERATIONS = (
         tag="approvals",
         summary="Every open question, the one that runs out first at the top",
         run=list_approvals,
+        links={
+            "get_incident": {"incident_id": "/approvals/0/incident/incident_id"},
+            "answer_approval": {
+                "incident_id": "/approvals/0/incident/incident_id",
+                "approval_id": "/approvals/0/approval_id",
+            },
+        },
         answers={200: ref("Approvals")},
     ),
     Operation(
@@ -147,6 +204,7 @@ OPERATIONS = (
                 may=("comment",),
             )
         },
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"answer": "approve"},
