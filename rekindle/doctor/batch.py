@@ -9,8 +9,9 @@ from typing import Final
 
 from rekindle.agent.slurm.comment import Comment
 from rekindle.agent.slurm.comment import parse as parse_comment
-from rekindle.doctor.options import MAGIC, Option, Trouble, arguments, minutes_of, parse
-from rekindle.doctor.shell import Command, Shell, read_shell
+from rekindle.doctor.options import Option, Trouble, minutes_of, parse
+from rekindle.sbatch.options import MAGIC, arguments
+from rekindle.sbatch.shell import Command, Shell, read_shell
 
 MAX_SHELL_BYTES: Final = 256 * 1024  # of a larger script only the options are read
 MAX_COMMANDS: Final = 5000  # likewise; people's scripts have fifty

@@ -15,7 +15,7 @@ from rekindle.doctor.batch import Batch
 from rekindle.doctor.batch_run import has_auto_resume
 from rekindle.doctor.findings import Finding, error, quoted, warning
 from rekindle.doctor.ids import Id
-from rekindle.doctor.shell import LATER, Command, flags
+from rekindle.sbatch.shell import LATER, Command, flags
 
 _TORCHRUN: Final = re.compile(r"(?:.*/)?torchrun")
 _MODULE: Final = ("torch.distributed.run", "torch.distributed.launch")

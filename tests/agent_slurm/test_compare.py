@@ -8,9 +8,10 @@ import pytest
 from rekindle.agent.slurm import spec
 from rekindle.agent.slurm.capture import Captured, find_line
 from rekindle.agent.slurm.compare import ROWS, Rule, differences, hosts_of, shown_of
-from rekindle.agent.slurm.line import of_line, of_script
+from rekindle.agent.slurm.line import of_line
 from rekindle.headnode.documents import JobSpec
 from rekindle.headnode.orders import Order
+from rekindle.sbatch.options import of_script
 from tests.agent_slurm.asked import ASKED, job_in, recorded
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.test_submit import ME, job_of, order_of, packed, spec_of

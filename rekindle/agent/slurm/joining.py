@@ -19,10 +19,11 @@ from rekindle.agent.ports import SlurmError, SlurmUnavailable
 from rekindle.agent.slurm import comment, text
 from rekindle.agent.slurm.capture import environment_of, script_of
 from rekindle.agent.slurm.jobs import ENDED, Job
-from rekindle.agent.slurm.line import of_line, of_script
+from rekindle.agent.slurm.line import of_line
 from rekindle.agent.slurm.reads import Reads
 from rekindle.agent.slurm.run import TooMuch
 from rekindle.agent.slurm.spent import Spent
+from rekindle.sbatch.options import of_script
 
 ENV_PROTECT: Final = "REKINDLE_PROTECT"
 OUT: Final = "norekindle"

@@ -29,7 +29,7 @@ from rekindle.agent.slurm.capture import (
 )
 from rekindle.agent.slurm.compare import differences, hosts_of, shown_of
 from rekindle.agent.slurm.jobs import Job, plain_dependency
-from rekindle.agent.slurm.line import lost, of_line, of_script
+from rekindle.agent.slurm.line import lost, of_line
 from rekindle.agent.slurm.nodes import Settings
 from rekindle.agent.slurm.options import expand, options_of
 from rekindle.agent.slurm.reads import Reads
@@ -48,6 +48,7 @@ from rekindle.mailbox import (
     ENV_RESUME_URI,
     ENV_SKIP,
 )
+from rekindle.sbatch.options import of_script
 from rekindle.wire import MailboxError
 
 # Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
