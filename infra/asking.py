@@ -123,7 +123,7 @@ Check = Callable[[Asked], Iterable[Finding]]
 
 
 def findings(asked: Asked, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
-    """What the checks find. What AWS does not answer is a note: not knowing stops nobody.
+    """What the checks find. What AWS does not answer is a note: what is not known stops no deployment.
 
     checks: (what it is about, the check).
     """
@@ -140,7 +140,7 @@ def _why(err: Exception) -> str:
     response = getattr(err, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     if code in _DENIED:
-        return "deploy as somebody who may ask, or look yourself"
+        return "deploy with credentials that may ask, or check it yourself"
     return "look yourself; the deployment goes on"
 
 

@@ -1,7 +1,7 @@
 """What would stop a deployment, found before anything is created: `python -m infra.preflight --stage STAGE`.
 
-Each finding is one line with its remedy. A problem stops `make deploy`; a note does not. What AWS refuses to tell is a
-note as well.
+Each finding is one line with its remedy. A problem stops `make deploy`; a note does not. What AWS refuses to
+answer is a note as well.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def state(asked: Asked) -> Iterator[Finding]:
             f"aws cloudformation continue-update-rollback --stack-name {stack}, then deploy again",
         )
     elif asked.is_busy:
-        yield problem(f"{stack} is {status}: somebody else is at it", "wait until that has ended, then deploy again")
+        yield problem(
+            f"{stack} is {status}: another operation is running", "wait until that has ended, then deploy again"
+        )
 
 
 def local_tools(_: Asked) -> Iterator[Finding]:

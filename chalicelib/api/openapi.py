@@ -25,12 +25,12 @@ PROBLEMS: Final[Mapping[str, Schema]] = {
     ),
     "GatewayMessage": {
         "type": "object",
-        "description": "what API Gateway says by itself: no signature, throttled, its own limits",
+        "description": "API Gateway's own answer: no signature, throttled, its own limits",
         "properties": {"message": or_null(any_text())},
         "additionalProperties": True,
     },
 }
-# What API Gateway answers by itself, before or instead of us. Source: API Gateway developer guide, gateway responses:
+# What API Gateway answers before or instead of the function. Source: API Gateway developer guide, gateway responses:
 # 403 (signature, unknown path or method), 413, 429 (throttled), 500, 502, 503 and 504 (the function failed, was late).
 GATEWAY_STATUSES: Final = (403, 413, 429, 500, 503)
 GATEWAY_ONLY: Final[Mapping[int, str]] = {502: "The function answered nothing usable", 504: "The function was late"}
@@ -80,8 +80,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "responses": _responses(operation),
     }
-    if operation.said:
-        made["description"] = operation.said
+    if operation.details:
+        made["description"] = operation.details
     if parameters := list(_parameters(operation)):
         made["parameters"] = parameters
     body = operation.body
@@ -105,13 +105,15 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     for name, schema in operation.query.items():
         found.append({"name": name, "in": "query", "required": False, **_described(schema)})
     if operation.is_order:
-        said = "the same key with the same body is one order, and is answered alike"
-        found.append({"name": KEY_HEADER, "in": "header", "required": False, "description": said, "schema": dict(_KEY)})
+        found.append(_header(KEY_HEADER, "the same key with the same body is one order, with one answer", dict(_KEY)))
     if operation.is_versioned and operation.is_order:
         etag = {"type": "string", "pattern": '^"[0-9]{1,15}"$'}
-        said = "the version that is replaced, in quotes; the same as the body's"
-        found.append({"name": "If-Match", "in": "header", "required": False, "description": said, "schema": etag})
+        found.append(_header("If-Match", "the version that is replaced, in quotes; the same as the body's", etag))
     return found
+
+
+def _header(name: str, description: str, schema: Schema) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
 def _described(schema: Schema) -> dict[str, Any]:
@@ -134,8 +136,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         if status in GATEWAY_STATUSES:
             content[JSON] = {"schema": ref("GatewayMessage")}
         made[str(status)] = {"description": TITLES[status], "content": content}
-    for status, said in GATEWAY_ONLY.items():
-        made[str(status)] = {"description": said, "content": {JSON: {"schema": ref("GatewayMessage")}}}
+    for status, description in GATEWAY_ONLY.items():
+        made[str(status)] = {"description": description, "content": {JSON: {"schema": ref("GatewayMessage")}}}
     return dict(sorted(made.items()))
 
 
@@ -150,8 +152,8 @@ def _link(target: str, link: Link) -> dict[str, Any]:
 def _headers(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if operation.is_order:
-        said = "true: the order was given before with this key; this is what it was answered"
-        found[REPLAYED] = {"description": said, "schema": any_text()}
+        description = "true: an order with this key was answered before; this is that answer"
+        found[REPLAYED] = {"description": description, "schema": any_text()}
     if operation.is_versioned:
         found["ETag"] = {"description": "the version, in quotes", "schema": any_text()}
     return found

@@ -23,7 +23,7 @@ NAMES: Final[Mapping[str, Schema]] = {
     "job_id": text("the Job's id", pattern=r"^[^\x00-\x1f\x7f/]*$"),
     "incident_id": text("the Incident's id", high=64, pattern=r"^[a-z0-9-]+$"),
     "approval_id": text("the question's id", high=128, pattern=r"^[A-Za-z0-9._:-]+$"),
-    "cluster": text("its name, as its agent was told", high=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"),
+    "cluster": text("its name in its agent's settings", high=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"),
     "node": text("the node's name in Slurm", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
     "name": text("the policy's name", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
     "drill_id": text("the drill's id", high=64, pattern=r"^[a-z0-9-]+$"),
@@ -36,9 +36,9 @@ class Operation:
 
     Every caller needs IAM's execute-api:Invoke on the method and path.
 
-    `run`: the handler. `summary` and `said`: one line, and what else a caller must know.
+    `run`: the handler. `summary` and `details`: one line, and what else a caller must know.
     `query`: the schemas of its query parameters, by name. `names`: those of its path (NAMES).
-    `forms`: the schemas of its body, by the member that tells them apart; the first applies where none is present.
+    `forms`: the schemas of its body, by the member that distinguishes them; the first applies where none is present.
     `answers`: the schemas of its successful answers, by status. `refuses`: statuses of problems besides those that
     follow from the rest of the row (`problems`).
     `links`: where its successful answer leads (OpenAPI links), by operation. A pointer to nothing leads nowhere.
@@ -53,7 +53,7 @@ class Operation:
     summary: str
     run: Callable[[Parts, Request], Answer]
     answers: Mapping[int, Schema]
-    said: str = ""
+    details: str = ""
     query: Mapping[str, Schema] = field(default_factory=dict)
     forms: Mapping[str, Schema] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)

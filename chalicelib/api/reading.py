@@ -99,7 +99,7 @@ def _key(operation: Operation, headers: Mapping[str, str]) -> str | None:
 
 
 def _body(operation: Operation, headers: Mapping[str, str], raw: bytes) -> Mapping[str, Any]:
-    if operation.body is None:  # a body that nobody asked for is not looked at (RFC 9110 §9.3.1 for GET)
+    if operation.body is None:  # a body that the operation does not have is not read (RFC 9110 §9.3.1 for GET)
         return {}
     if len(raw) > MAX_BODY_BYTES:
         raise TooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")

@@ -36,8 +36,8 @@ class Request:
     def key(self) -> str:
         """What makes an order idempotent: the caller's Idempotency-Key, else the request itself.
 
-        A key is its signer's own: under somebody else's signature the same characters are another key, so that nobody
-        is given an answer, or robbed of an order, by a key that they happen to share.
+        A key belongs to its signer: the same characters under another signature are another key. Two signers who use
+        one key each get their own order and their own answer.
         """
         return self.request_id if self.given_key is None else f"{principal(self.who)}\n{self.given_key}"
 

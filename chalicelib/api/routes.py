@@ -18,7 +18,7 @@ from chalicelib.domain.errors import RecoveryError
 
 
 def describe(_: Parts, request: Request) -> Answer:
-    """This API's OpenAPI document, with the address under which it was asked for."""
+    """This API's OpenAPI document, with the address of this request."""
     return ok(description(base=request.path.removesuffix("/openapi.json") or PREFIX))
 
 
@@ -55,7 +55,7 @@ def description(*, base: str = PREFIX) -> dict[str, Any]:
 
 @cache
 def _description() -> dict[str, Any]:
-    from chalicelib.api.openapi import document  # only where it is asked for
+    from chalicelib.api.openapi import document  # only this operation needs it
 
     return document(OPERATIONS, answers(), base=PREFIX)
 
@@ -68,7 +68,7 @@ def answers() -> dict[str, Schema]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The routes, over whatever has the parts that they use."""
+    """The operations, over the parts that they use."""
 
     parts: Parts
 
@@ -89,10 +89,10 @@ class Api:
         return answer
 
     def _remembered(self, chosen: Operation, request: Request) -> Answer:
-        """An order with a key: the same one again is given the same answer, another one under its key is refused.
+        """An order with a key: repeated, it gets its first answer; another order with the same key is refused.
 
-        Where the first answer was never stored (the function died, the order is still at work, it was refused), the
-        order is carried out again, which is safe: what it does is made idempotent by the same key.
+        If no answer was stored (the function died, the order still runs, it was refused), the order runs again. That is
+        safe: its effects are idempotent by the same key.
         """
         key = "\n".join((chosen.name, *request.names.values(), request.key))
         fingerprint = request.fingerprint()

@@ -130,7 +130,7 @@ OPERATIONS = (
         path="/clusters/{cluster}/nodes/{node}/repair",
         tag="clusters",
         summary="Reboot or replace a node; no job on it is ever killed",
-        said="`node` is its name in Slurm, or its instance id. `force` passes over the policy's budgets, nothing else.",
+        details="`node` is its name in Slurm, or its instance id. `force` passes over the policy's budgets only.",
         run=repair_node,
         forms={
             "": record(

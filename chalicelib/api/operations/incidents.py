@@ -37,7 +37,7 @@ from chalicelib.domain.signals import SignalKind, SignalSource
 from chalicelib.ports import Wanted
 
 LINES_SHOWN: Final = 1000
-LINK: Final = timedelta(hours=1)  # it is opened at once, by whoever has asked for it
+LINK: Final = timedelta(hours=1)  # a caller opens it at once
 _STATES: Final = {"open": True, "closed": False, "all": None}
 
 
@@ -78,8 +78,8 @@ def incident_report(parts: Parts, request: Request) -> Answer:
     if link is None:
         parts.store.load(incident_id)  # no page, or no such Incident?
         raise UnknownEntity(
-            f"incident {incident_id!r} has no page: it is written when people are told of a change, and kept for 90 "
-            f"days; `rekindle show {incident_id}` and `rekindle postmortem {incident_id}` tell the same"
+            f"incident {incident_id!r} has no page: it is written with the notice of a change, and kept for 90 "
+            f"days; `rekindle show {incident_id}` and `rekindle postmortem {incident_id}` show the same"
         )
     return ok(
         {
@@ -204,7 +204,7 @@ OPERATIONS = (
         path="/incidents",
         tag="incidents",
         summary="Incidents, newest first, a page at a time",
-        said="A page may hold fewer rows than `limit`, even none, and yet have a cursor: go on until it is null.",
+        details="A page may hold fewer rows than `limit`, even none, and yet have a cursor: go on until it is null.",
         run=list_incidents,
         query={
             "state": {**word("open, closed, or all: the open ones first", _STATES), "default": "open"},
@@ -255,7 +255,7 @@ OPERATIONS = (
         path="/incidents/{incident_id}/report",
         tag="incidents",
         summary="A fresh signed link to an Incident's page",
-        said="The page is one HTML document that needs nothing beside itself. The link opens it for whoever has the "
+        details="The page is one HTML document that loads nothing else. The link opens it for everyone who has the "
         "link, until `until` at the latest: it ends with the credentials that signed it, which may be sooner.",
         run=incident_report,
         answers={200: ref("IncidentReport")},

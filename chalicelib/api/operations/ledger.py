@@ -118,7 +118,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "closed_at": or_null(at("when it ended")),
             "until": at("until when is counted"),
             "onset_at": {"oneOf": [at("when it began"), record({"unknown": any_text()})]},
-            "onset_from": any_text("who told that"),
+            "onset_from": any_text("where that time comes from"),
             "mttd_s": _QUANTITY,
             "mttr_s": _QUANTITY,
             "elapsed_s": _QUANTITY,

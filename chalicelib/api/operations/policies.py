@@ -129,7 +129,7 @@ OPERATIONS = (
         path="/policies/{name}",
         tag="policies",
         summary="Store a policy in place of the version that was read",
-        said=(
+        details=(
             "Refused with 412 where another version is stored by now, with 428 where none is named. Open Incidents "
             "keep the policy with which they began."
         ),

@@ -42,7 +42,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     {
                         "instance": any_text("EC2's name of the type"),
                         "usd_per_hour": number("US dollars"),
-                        "as_of": any_text("the source's own date; empty: not said"),
+                        "as_of": any_text("the source's own date; empty: not known"),
                         "source": any_text("where the figure comes from"),
                     }
                 )
@@ -70,7 +70,7 @@ OPERATIONS = (
         path="/prices",
         tag="ledger",
         summary="Store the price table in place of the version that was read",
-        said=(
+        details=(
             "The document counts whole: a type that it does not name has no price. Refused with 412 where another "
             "version is stored by now, with 428 where none is named."
         ),

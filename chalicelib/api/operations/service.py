@@ -75,11 +75,11 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "UndeliveredNotice": record(
         {
             "id": any_text("the queue's own id of it"),
-            "channel": any_text("by its name in the channels document; empty: nobody can read the message"),
+            "channel": any_text("by its name in the channels document; empty: the message cannot be read"),
             "why": any_text("what the channel answered, or what is wrong"),
-            "given_up_at": null_at("when it was given up; null: not told"),
+            "given_up_at": null_at("when it was given up; null: not known"),
             "notice_id": any_text("equal for the same notice on other channels"),
-            "said_at": null_at("when it was said; null: not told"),
+            "said_at": null_at("when it was written; null: not known"),
             "severity": any_text(),
             "kind": any_text(),
             "title": any_text(),
@@ -120,7 +120,7 @@ OPERATIONS = (
         tag="service",
         summary="Events that could not be read",
         run=list_quarantine,
-        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown, whatever is asked for"}},
+        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown"}},
         answers={200: ref("Quarantine")},
     ),
     Operation(
@@ -141,7 +141,7 @@ OPERATIONS = (
         tag="service",
         summary="Notices that did not reach a channel, and why",
         run=list_undelivered,
-        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown, whatever is asked for"}},
+        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown"}},
         answers={200: ref("Undelivered")},
     ),
     Operation(
@@ -150,7 +150,7 @@ OPERATIONS = (
         path="/undelivered/redrive",
         tag="service",
         summary="Send notices that were given up again, at most 100",
-        said="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
+        details="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
         run=redrive_undelivered,
         forms={"": EMPTY},
         answers={200: ref("SentAgain")},

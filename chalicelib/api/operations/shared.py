@@ -106,9 +106,9 @@ def _held_by(incident: Incident) -> list[str]:
     return sorted({hold.guard.value for hold in incident.holds if hold.until is None})
 
 
-def null_at(said: str) -> Schema:
+def null_at(description: str) -> Schema:
     """A moment of an answer, or null."""
-    return or_null(at(said))
+    return or_null(at(description))
 
 
 BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
@@ -135,13 +135,13 @@ APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
     "why": any_text("which rule asks"),
     "asked_at": at("when it was asked"),
     "deadline_at": at("when the default counts"),
-    "default": word("what counts if nobody answers", ApprovalAnswer),
+    "default": word("what counts without an answer by the deadline", ApprovalAnswer),
     "answer": or_null(word("null until then", ApprovalAnswer)),
     "by": any_text("who answered"),
     "answered_at": null_at("when"),
     "comment": any_text(),
     "phase": any_text("the phase in which it was asked"),
-    "told": flag("the answer was told"),
+    "told": flag("people were told of the answer"),
     "lapsed_at": null_at("when it was no longer asked, because things had changed"),
 }
 ANSWERS: Final[Mapping[str, Schema]] = {

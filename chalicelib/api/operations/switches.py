@@ -21,7 +21,7 @@ _SHADOW: Final[Schema] = record(
     {
         "scope": word("for what", ShadowScope),
         "name": text("the Job's id or the cluster's name; left out for everywhere", high=MAX_NAME_CHARS),
-        "on": flag("true: decide and tell, do nothing"),
+        "on": flag("true: decide and notify, do nothing"),
     },
     may=("name",),
 )
@@ -79,7 +79,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "paused_why": any_text(),
             "shadow": record(
                 {
-                    "everywhere": flag("nothing is done, for nobody"),
+                    "everywhere": flag("nothing is done for any Job or cluster"),
                     "jobs": listing(any_text()),
                     "clusters": listing(any_text()),
                     "changed_by": any_text(),
@@ -133,7 +133,7 @@ OPERATIONS = (
         path="/pause",
         tag="switches",
         summary="Set or lift the global pause",
-        said="While it is set, Incidents are opened and watched, and nothing is done. It counts within one look.",
+        details="While it is set, Incidents are opened and watched, and nothing is done. It counts within one look.",
         run=set_pause,
         forms={
             "": record(
@@ -153,7 +153,7 @@ OPERATIONS = (
         method="PUT",
         path="/shadow",
         tag="switches",
-        summary="Shadow mode for a Job, a cluster or everything: decide and tell, do nothing",
+        summary="Shadow mode for a Job, a cluster or everything: decide and notify, do nothing",
         run=set_shadow,
         forms={"": _SHADOW},
         answers={200: ref("Switches")},
@@ -198,7 +198,7 @@ OPERATIONS = (
         forms={
             "": record(
                 {
-                    "answer": word("what is said", ("approve", "deny")),
+                    "answer": word("the answer", ("approve", "deny")),
                     "comment": text("for the record", high=MAX_COMMENT_CHARS),
                 },
                 may=("comment",),
