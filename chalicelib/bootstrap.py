@@ -20,6 +20,7 @@ from chalicelib.domain.guards.stages import stage_of
 
 if TYPE_CHECKING:
     from chalicelib.api.hooks import Hooks
+    from chalicelib.api.operation import Operation
     from chalicelib.api.routes import Api
     from chalicelib.api.slack import SlackHooks
     from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
@@ -909,6 +910,15 @@ def service() -> Service:
         install(build(os.environ))
     assert _installed is not None  # noqa: S101  install() has just set it; this tells the type checker
     return _installed
+
+
+def operations() -> tuple[Operation, ...]:
+    """The API's operations; none in a Lambda function that is not the API's, which need not load them."""
+    if _function(os.environ) not in ("", "app"):
+        return ()
+    from chalicelib.api.routes import OPERATIONS
+
+    return OPERATIONS
 
 
 def warm_up() -> None:

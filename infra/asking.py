@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
 
+NAME: Final = "rekindle"
+STAGES: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
 _DENIED: Final = frozenset(
     {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "NotAuthorized"}
 )
+
+
+class DeploymentError(Exception):
+    """The deployment stopped; the message says why and what to do."""
+
+
+def stack_name(stage: str) -> str:
+    """`rekindle` for prod, `rekindle-<stage>` for every other: several stages can live in one account.
+
+    Raises:
+        DeploymentError: the stage cannot be part of an AWS name.
+    """
+    if not STAGES.fullmatch(stage):
+        raise DeploymentError(f"stage {stage!r} must be lower-case letters, digits and dashes, 20 at most")
+    return NAME if stage == "prod" else f"{NAME}-{stage}"
 
 
 class Weight(StrEnum):
@@ -105,7 +123,7 @@ Check = Callable[[Asked], Iterable[Finding]]
 
 
 def findings(asked: Asked, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
-    """What the checks find. What AWS does not answer is a note: not knowing stops nobody.
+    """What the checks find. What AWS does not answer is a note: what is not known stops no deployment.
 
     checks: (what it is about, the check).
     """
@@ -122,7 +140,7 @@ def _why(err: Exception) -> str:
     response = getattr(err, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     if code in _DENIED:
-        return "deploy as somebody who may ask, or look yourself"
+        return "deploy with credentials that may ask, or check it yourself"
     return "look yourself; the deployment goes on"
 
 

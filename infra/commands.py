@@ -95,7 +95,7 @@ def _undeploy(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """What is wrong is told before a package is built."""
-    from infra.deploy import DeploymentError, stack_name
+    from infra.asking import DeploymentError, stack_name
     from infra.session import SessionError, open_session
 
     try:
@@ -118,7 +118,8 @@ def _build(out: Path) -> None:
 
 
 def _run(args: argparse.Namespace, package: Path) -> int:
-    from infra.deploy import DeploymentError, run
+    from infra.asking import DeploymentError
+    from infra.deploy import run
 
     try:
         run(args, package=package)

@@ -18,35 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import Asked, Finding, existing_stack
+from infra.asking import NAME, Asked, DeploymentError, Finding, existing_stack, stack_name
 from infra.leftovers import forbids, left
 from infra.package import BUNDLE, ROOT, TEMPLATE
 from infra.preflight import STILLBORN, ask, look, tell
 from infra.session import SessionError, open_session
 
-NAME: Final = "rekindle"
-STAGES: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
 _NO_CHANGES: Final = ("didn't contain changes", "No updates are to be performed")
 _BEGINNINGS: Final = frozenset({"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS"})
 # What CloudFormation writes beside every resource that another one's failure has ended.
 _CONSEQUENCES: Final = frozenset({"Resource creation cancelled", "Resource update cancelled"})
 _WAIT: Final = {"Delay": 5, "MaxAttempts": 360}  # half an hour
-
-
-class DeploymentError(Exception):
-    """The deployment stopped; the message says why and what to do."""
-
-
-def stack_name(stage: str) -> str:
-    """`rekindle` for prod, `rekindle-<stage>` for every other: several stages can live in one account.
-
-    Raises:
-        DeploymentError: the stage cannot be part of an AWS name.
-    """
-    if not STAGES.fullmatch(stage):
-        raise DeploymentError(f"stage {stage!r} must be lower-case letters, digits and dashes, 20 at most")
-    return NAME if stage == "prod" else f"{NAME}-{stage}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What would stop a deployment, found before anything is created: `python -m infra.preflight --stage STAGE`.
 
-Each finding is one line with its remedy. A problem stops `make deploy`; a note does not. What AWS refuses to tell is a
-note as well.
+Each finding is one line with its remedy. A problem stops `make deploy`; a note does not. What AWS refuses to
+answer is a note as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import Asked, Check, Finding, Weight, code_of, existing_stack, findings, problem
+from infra.asking import (
+    Asked,
+    Check,
+    DeploymentError,
+    Finding,
+    Weight,
+    code_of,
+    existing_stack,
+    findings,
+    problem,
+    stack_name,
+)
 from infra.package import BUNDLE, TEMPLATE
 from infra.preflight_names import earlier_life
 from infra.preflight_template import TEMPLATE_CHECKS
@@ -62,7 +73,9 @@ def state(asked: Asked) -> Iterator[Finding]:
             f"aws cloudformation continue-update-rollback --stack-name {stack}, then deploy again",
         )
     elif asked.is_busy:
-        yield problem(f"{stack} is {status}: somebody else is at it", "wait until that has ended, then deploy again")
+        yield problem(
+            f"{stack} is {status}: another operation is running", "wait until that has ended, then deploy again"
+        )
 
 
 def local_tools(_: Asked) -> Iterator[Finding]:
@@ -124,7 +137,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line. 0 where nothing stops a deployment, 1 with one line for each thing that does."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from infra.deploy import DeploymentError, stack_name
     from infra.session import SessionError, open_session
 
     parser = argparse.ArgumentParser(prog="python -m infra.preflight", description="What would stop a deployment.")

@@ -16,15 +16,13 @@ from contextlib import closing
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 from moto.sqs.models import sqs_backends
 
-from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob
-
-if TYPE_CHECKING:
-    from localcloud.cloud import Cloud
+from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob, TrainingJobs
+from localcloud.engine.clock import Clock
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (tbl TEXT, item TEXT);
@@ -37,6 +35,24 @@ CREATE TABLE IF NOT EXISTS metrics (namespace TEXT, datum TEXT);
 _METRICS_KEPT = timedelta(hours=3)  # as long as CloudWatch keeps seconds apart
 _DATA_PER_CALL = 500
 _TIMES = ("created_at", "modified_at", "started_at", "ended_at", "stop_requested_at")
+
+
+class Cloud(Protocol):
+    """What is saved and restored: the embedded cloud (localcloud/cloud.py)."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def training(self) -> TrainingJobs: ...
+
+    def client(self, service: str) -> Any:
+        """A boto3 client."""
+        ...
+
+    def create_bucket(self, name: str) -> None:
+        """A bucket of training runs."""
+        ...
 
 
 class Snapshot:

@@ -6,16 +6,17 @@ goes to one stage's bus. What it does to a run goes through the same platform, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from chalicelib.domain.guards.stages import TAG_STAGE
 from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.policy.document import Policy
+from localcloud.engine.clock import Clock
 from localcloud.replay.books import Books, MemoryJobs
+from simulation.lies import Lies
 from simulation.memory import Incidents, Tables
 from simulation.service import STAGE, RealService
-
-if TYPE_CHECKING:
-    from simulation.world import World
 
 DEV: Final = "dev"
 DEV_STACK: Final = f"{STAGE}-{DEV}"
@@ -38,20 +39,27 @@ def other_tags(kinds: frozenset[str]) -> dict[str, str]:
 
 
 class StageBeside(RealService):
-    """`world` is the one in which it stands."""
+    """`kinds`: the story's lies about stages. `recorded` is called with an Incident before and after each write."""
 
-    def __init__(self, world: World, kinds: frozenset[str]) -> None:
+    def __init__(
+        self,
+        kinds: frozenset[str],
+        *,
+        clock: Clock,
+        lies: Lies,
+        clients: Mapping[str, Any],
+        people: Any,
+        policy: Policy,
+        recorded: Callable[[Incident | None, Incident], None],
+    ) -> None:
         books = Books()
-        self._world = world
         super().__init__(
-            clock=world.sim,
-            lies=world.lies,
-            clients=world.aws_clients(),
-            tables=Tables(
-                Incidents(books, check=world.lies.check_tables, moved=self._incident_moves), MemoryJobs(books)
-            ),
-            people=world.people,
-            policy=world.policy,
+            clock=clock,
+            lies=lies,
+            clients=clients,
+            tables=Tables(Incidents(books, check=lies.check_tables, moved=recorded), MemoryJobs(books)),
+            people=people,
+            policy=policy,
             stage=STAGE if "prod_beside" in kinds else DEV_STACK,
             bucket=BESIDE_BUCKET,
         )
@@ -60,6 +68,3 @@ class StageBeside(RealService):
         """An event of AWS's. May raise what `ingress` raises."""
         if str(event["source"]).startswith("aws."):
             self.ingress.take("event", event)
-
-    def _incident_moves(self, before: Incident | None, after: Incident) -> None:
-        self._world.watcher.recorded(before, after)

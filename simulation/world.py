@@ -89,12 +89,23 @@ class World(RealService):
             policy=Policy.from_wire({"name": "default", **story.policy}),
             stage=own_stage(kinds),
         )
-        self.beside = StageBeside(self, kinds) if kinds else None
+        self.beside = self._second_stage(kinds) if kinds else None
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
+
+    def _second_stage(self, kinds: frozenset[str]) -> StageBeside:
+        return StageBeside(
+            kinds,
+            clock=self.sim,
+            lies=self.lies,
+            clients=self.aws_clients(),
+            people=self.people,
+            policy=self.policy,
+            recorded=lambda before, after: self.watcher.recorded(before, after),
+        )
 
     def aws_clients(self) -> dict[str, Any]:
         """A service's clients of AWS."""

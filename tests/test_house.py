@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from chalicelib.ingest.hyperpod_catalogue import CATALOGUE
 from rekindle.signatures.xids import XID_FAULTS
 
 ROOT: Final = Path(__file__).parents[1]
+HOUSES: Final = ("benchmarks", "chalicelib", "fleets", "infra", "localcloud", "rekindle", "simulation")
 APP: Final = ast.parse((ROOT / "app.py").read_text())
 TRIGGERS: Final = [node for node in APP.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
 # Written in parts, so that this file does not hold what it looks for.
@@ -24,6 +26,8 @@ HOSTS: Final = "|".join(
     (r"py" + r"pi\.org", r"files\.python" + "hosted", r"registry\.npm" + "js", r"index\.crates" + r"\.io")
 )
 FOLDERS: Final = r"(?<![\w.}$-])/(?:" + "|".join(("ho" + "me", "Us" + "ers", "wo" + "rk", "ro" + "ot")) + r")/[\w.-]+"
+# Anywhere in a file, for types or at run time; read as text, because to parse every file takes ten times as long.
+IMPORT: Final = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n#(]+)|import ([\w.]+))", re.MULTILINE)
 OF_A_MACHINE: Final = re.compile(f"{HOSTS}|{FOLDERS}")
 
 
@@ -66,6 +70,31 @@ def test_every_row_of_a_table_names_its_source(name: str, sources: list[str]) ->
 def test_every_xid_is_backed_by_an_authority() -> None:
     for row in XID_FAULTS.values():
         assert {row.nvidia, row.eks, row.kit, row.health_check} != {"-"}, row.xid
+
+
+def _imports() -> dict[str, set[str]]:
+    """By module of ours: the modules of ours that it imports, anywhere in its text, for types or at run time."""
+    paths: dict[str, Path] = {}
+    for house in HOUSES:
+        for path in (ROOT / house).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    found: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        named: set[str] = set()
+        for base, names, whole in IMPORT.findall(path.read_text(encoding="utf-8")):
+            inner = {f"{base}.{name.split()[0]}" for name in names.strip("()").split(",") if name.split()}
+            named |= (inner & paths.keys()) or {base or whole}
+        found[module] = (named & paths.keys()) - {module}
+    return found
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    sorter = graphlib.TopologicalSorter(_imports())
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as err:
+        pytest.fail(f"an import circle: {' -> '.join(err.args[1])}")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Requests held against their schemas; what is wrong is named by its dotted path.
+"""Checks values against their schemas; an error names the dotted path of the field.
 
 Each schema is compiled once, at its first use: fastjsonschema makes a Python function of it (about a millisecond).
 """
@@ -30,7 +30,7 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 def check(schema: Schema, value: Any, *, at: str = "") -> None:
-    """Hold `value` against `schema`. `at` is the path of the value itself, "" for the body.
+    """Check `value` against `schema`. `at` is the path of the value itself, "" for the body.
 
     Raises:
         InvalidRequest: names the first field that does not fit.
@@ -59,31 +59,31 @@ def _refusal(path: str, err: JsonSchemaValueException) -> InvalidRequest:
     if err.rule == "required" and isinstance(err.value, Mapping):
         missing = [name for name in definition.get("required", ()) if name not in err.value]
         return InvalidRequest(_below(path, missing[0]), "is needed")
-    return InvalidRequest((path or "body")[:MAX_PATH], _said(str(err.rule), definition))
+    return InvalidRequest((path or "body")[:MAX_PATH], _message(str(err.rule), definition))
 
 
 def _below(path: str, name: str) -> str:
     return f"{path}.{name}"[:MAX_PATH] if path else name[:MAX_PATH]
 
 
-def _said(rule: str, definition: Mapping[str, Any]) -> str:
-    """What the field must be, whole: somebody who mends a lower bound wants to know the upper one, too."""
+def _message(rule: str, definition: Mapping[str, Any]) -> str:
+    """What the field must be, with all of its limits: the next mistake is avoided too."""
     if rule == "enum":
         return f"must be one of {', '.join(str(one) for one in definition['enum'] if one is not None)}"
     kinds = definition.get("type", "value")
     named = [_KINDS.get(kind, str(kind)) for kind in (kinds if isinstance(kinds, Sequence) else [])]
     named = [_KINDS.get(kinds, str(kinds))] if isinstance(kinds, str) else named
-    said = f"must be {' or '.join(named)}" if named else "does not fit"
+    message = f"must be {' or '.join(named)}" if named else "does not fit"
     low, high = definition.get("minimum"), definition.get("maximum")
     if low is not None and high is not None:
-        said += f" from {low} to {high}"
+        message += f" from {low} to {high}"
     if "minLength" in definition:
-        said += f" of {definition['minLength']} to {definition.get('maxLength', 'any number of')} characters"
+        message += f" of {definition['minLength']} to {definition.get('maxLength', 'any number of')} characters"
     if rule == "pattern":
-        said += _shaped(definition)
+        message += _shaped(definition)
     if "minItems" in definition or "maxItems" in definition:
-        said += f" of {definition.get('minItems', 0)} to {definition.get('maxItems', 'any number of')} entries"
-    return said
+        message += f" of {definition.get('minItems', 0)} to {definition.get('maxItems', 'any number of')} entries"
+    return message
 
 
 def _shaped(definition: Mapping[str, Any]) -> str:

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from chalicelib.api.links import link_objects
-from chalicelib.api.operation import Operation
+from chalicelib.api.operation import Link, Operation
 from chalicelib.api.problems import JSON, PROBLEM_JSON, TITLES
-from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY
-from chalicelib.api.routes import OPERATIONS, REPLAYED
-from chalicelib.api.schema import Schema, any_text, ref
-from chalicelib.api.shapes import COMPONENTS
+from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY, REPLAYED
+from chalicelib.api.schema import Schema, any_text, or_null, record, ref, whole
 
 VERSION: Final = "1"
-# What API Gateway answers by itself, before or instead of us. Source: API Gateway developer guide, gateway responses:
+PROBLEMS: Final[Mapping[str, Schema]] = {
+    "Problem": record(
+        {
+            "type": any_text(),
+            "title": any_text("the kind of problem"),
+            "status": whole("the HTTP status", low=400, high=599),
+            "detail": any_text("what is wrong, for people"),
+            "field": any_text("dotted path of the offending field, where there is one"),
+        },
+        "RFC 9457",
+        may=("field",),
+    ),
+    "GatewayMessage": {
+        "type": "object",
+        "description": "API Gateway's own answer: no signature, throttled, its own limits",
+        "properties": {"message": or_null(any_text())},
+        "additionalProperties": True,
+    },
+}
+# What API Gateway answers before or instead of the function. Source: API Gateway developer guide, gateway responses:
 # 403 (signature, unknown path or method), 413, 429 (throttled), 500, 502, 503 and 504 (the function failed, was late).
 GATEWAY_STATUSES: Final = (403, 413, 429, 500, 503)
 GATEWAY_ONLY: Final[Mapping[int, str]] = {502: "The function answered nothing usable", 504: "The function was late"}
@@ -27,15 +42,10 @@ _ABOUT: Final = (
 _KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": KEY_PATTERN}
 
 
-def document(*, base: str = "/") -> dict[str, Any]:
-    """The whole document; `base` is the path under which the API lies."""
-    return {**_document(), "servers": [{"url": base}]}
-
-
-@cache
-def _document() -> dict[str, Any]:
+def document(operations: Sequence[Operation], answers: Mapping[str, Schema], *, base: str) -> dict[str, Any]:
+    """The whole document. `answers`: the named schemas that rows refer to. `base`: the path below which the API is."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
+    for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
@@ -44,12 +54,12 @@ def _document() -> dict[str, Any]:
             "version": VERSION,
             "description": _ABOUT,
         },
-        "servers": [{"url": "/"}],
+        "servers": [{"url": base}],
         "security": [{"sigv4": []}],
-        "tags": [{"name": name} for name in sorted({operation.tag for operation in OPERATIONS})],
+        "tags": [{"name": name} for name in sorted({operation.tag for operation in operations})],
         "paths": paths,
         "components": {
-            "schemas": dict(COMPONENTS),
+            "schemas": {**PROBLEMS, **answers},
             "securitySchemes": {
                 "sigv4": {
                     "type": "apiKey",
@@ -70,8 +80,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "responses": _responses(operation),
     }
-    if operation.said:
-        made["description"] = operation.said
+    if operation.details:
+        made["description"] = operation.details
     if parameters := list(_parameters(operation)):
         made["parameters"] = parameters
     body = operation.body
@@ -95,13 +105,15 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     for name, schema in operation.query.items():
         found.append({"name": name, "in": "query", "required": False, **_described(schema)})
     if operation.is_order:
-        said = "the same key with the same body is one order, and is answered alike"
-        found.append({"name": KEY_HEADER, "in": "header", "required": False, "description": said, "schema": dict(_KEY)})
-    if 412 in operation.refuses:
+        found.append(_header(KEY_HEADER, "the same key with the same body is one order, with one answer", dict(_KEY)))
+    if operation.is_versioned and operation.is_order:
         etag = {"type": "string", "pattern": '^"[0-9]{1,15}"$'}
-        said = "the version that is replaced, in quotes; the same as the body's"
-        found.append({"name": "If-Match", "in": "header", "required": False, "description": said, "schema": etag})
+        found.append(_header("If-Match", "the version that is replaced, in quotes; the same as the body's", etag))
     return found
+
+
+def _header(name: str, description: str, schema: Schema) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
 def _described(schema: Schema) -> dict[str, Any]:
@@ -116,27 +128,32 @@ def _responses(operation: Operation) -> dict[str, Any]:
         headers = dict(_headers(operation))
         if headers:
             good["headers"] = headers
-        if links := link_objects(operation.name):
-            good["links"] = links
+        if operation.links:
+            good["links"] = {target: _link(target, link) for target, link in operation.links.items()}
         made[str(status)] = good
     for status in operation.problems:
         content: dict[str, Any] = {PROBLEM_JSON: {"schema": ref("Problem")}}
         if status in GATEWAY_STATUSES:
             content[JSON] = {"schema": ref("GatewayMessage")}
         made[str(status)] = {"description": TITLES[status], "content": content}
-    for status, said in GATEWAY_ONLY.items():
-        made[str(status)] = {"description": said, "content": {JSON: {"schema": ref("GatewayMessage")}}}
+    for status, description in GATEWAY_ONLY.items():
+        made[str(status)] = {"description": description, "content": {JSON: {"schema": ref("GatewayMessage")}}}
     return dict(sorted(made.items()))
 
 
-_VERSIONED: Final = ("/policies/{name}", "/prices")  # documents that a PUT replaces by their version
+def _link(target: str, link: Link) -> dict[str, Any]:
+    """Source of its form: spec.openapis.org/oas/v3.1.1, Link Object and Runtime Expressions."""
+    return {
+        "operationId": target,
+        "parameters": {name: f"$response.body#{pointer}" for name, pointer in link.items()},
+    }
 
 
 def _headers(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if operation.is_order:
-        said = "true: the order was given before with this key; this is what it was answered"
-        found[REPLAYED] = {"description": said, "schema": any_text()}
-    if operation.path in _VERSIONED and operation.method in ("GET", "PUT"):
+        description = "true: an order with this key was answered before; this is that answer"
+        found[REPLAYED] = {"description": description, "schema": any_text()}
+    if operation.is_versioned:
         found["ETag"] = {"description": "the version, in quotes", "schema": any_text()}
     return found

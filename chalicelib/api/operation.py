@@ -1,4 +1,4 @@
-"""What one route is: its address, what it takes, what it answers, and what runs. The table of them is in routes.py."""
+"""One operation of the REST API as a row: address, models, answers, handler. The table of them is in routes.py."""
 
 from __future__ import annotations
 
@@ -8,29 +8,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.api.problems import Answer
-from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT, Request
-from chalicelib.api.schema import Schema, text, whole
+from chalicelib.api.request import Request
+from chalicelib.api.schema import Schema, text
 
 if TYPE_CHECKING:
     from chalicelib.api.parts import Parts
 
-PATH_NAME: Final = re.compile(r"\{([a-z_]+)\}")
-LIMIT: Final = {**whole("rows of one page", low=1, high=MAX_LIMIT), "default": DEFAULT_LIMIT}
-CURSOR: Final = text("`cursor` of the page before; only this API makes any", high=1024, pattern=r"^[A-Za-z0-9_=-]+$")
-PAGED: Final[Mapping[str, Schema]] = {"limit": LIMIT, "cursor": CURSOR}
-EMPTY: Final[Schema] = {
-    "type": "object",
-    "properties": {},
-    "additionalProperties": False,
-    "description": "nothing; the body may be left out",
-}
+Link = Mapping[str, str]  # the target's parameter -> JSON pointer into the answer's body
 
+PREFIX: Final = "/v1"  # the contract's version, in every path; a change that breaks callers gets another one
+PATH_NAME: Final = re.compile(r"\{([a-z_]+)\}")
 # Names in paths. Ids of ours and of the platforms are far shorter; a slash would be another path.
 NAMES: Final[Mapping[str, Schema]] = {
     "job_id": text("the Job's id", pattern=r"^[^\x00-\x1f\x7f/]*$"),
     "incident_id": text("the Incident's id", high=64, pattern=r"^[a-z0-9-]+$"),
     "approval_id": text("the question's id", high=128, pattern=r"^[A-Za-z0-9._:-]+$"),
-    "cluster": text("its name, as its agent was told", high=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"),
+    "cluster": text("its name in its agent's settings", high=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"),
     "node": text("the node's name in Slurm", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
     "name": text("the policy's name", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
     "drill_id": text("the drill's id", high=64, pattern=r"^[a-z0-9-]+$"),
@@ -39,11 +32,18 @@ NAMES: Final[Mapping[str, Schema]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One route. `name` is its function in app.py and its operationId.
+    """One operation. `name` is its operationId; `path` is below PREFIX.
 
-    `answers` are the good answers by status, `refuses` the problems besides those that every operation may have.
-    `forms` are what the body can be, by the member that tells them apart; the first is meant where none is there.
+    Every caller needs IAM's execute-api:Invoke on the method and path.
+
+    `run`: the handler. `summary` and `details`: one line, and what else a caller must know.
+    `query`: the schemas of its query parameters, by name. `names`: those of its path (NAMES).
+    `forms`: the schemas of its body, by the member that distinguishes them; the first applies where none is present.
+    `answers`: the schemas of its successful answers, by status. `refuses`: statuses of problems besides those that
+    follow from the rest of the row (`problems`).
+    `links`: where its successful answer leads (OpenAPI links), by operation. A pointer to nothing leads nowhere.
     `is_order`: it changes something, and takes an Idempotency-Key.
+    `is_versioned`: its document is replaced by version (versions.py), and its answer has an ETag.
     """
 
     name: str
@@ -53,12 +53,19 @@ class Operation:
     summary: str
     run: Callable[[Parts, Request], Answer]
     answers: Mapping[int, Schema]
-    said: str = ""
+    details: str = ""
     query: Mapping[str, Schema] = field(default_factory=dict)
     forms: Mapping[str, Schema] = field(default_factory=dict)
+    links: Mapping[str, Link] = field(default_factory=dict)
     is_order: bool = False
+    is_versioned: bool = False
     refuses: tuple[int, ...] = ()
     example: Mapping[str, Any] | None = None
+
+    @property
+    def address(self) -> str:
+        """The whole path."""
+        return PREFIX + self.path
 
     @property
     def names(self) -> dict[str, Schema]:

@@ -109,13 +109,13 @@ def from_error(err: RecoveryError) -> Answer:
 
 
 def of_framework(status: int, body: Any, headers: Mapping[str, Any]) -> Answer | None:
-    """The problem document for what Chalice refuses by itself; None for an answer that is not its own refusal."""
+    """The problem document for one of Chalice's own refusals; None for any other answer."""
     if not isinstance(body, Mapping) or set(body) != {"Code", "Message"} or status not in TITLES:
         return None
-    said = "this service failed; its log says how" if status == 500 else str(body["Message"])
-    told = problem(status, said, at="Content-Type" if status == 415 else None)
+    message = "this service failed; its log says how" if status == 500 else str(body["Message"])
+    answer = problem(status, message, at="Content-Type" if status == 415 else None)
     kept = {name: str(value) for name, value in headers.items() if name.lower() == "allow"}
-    return Answer(status=status, body=told.body, headers={**told.headers, **kept})
+    return Answer(status=status, body=answer.body, headers={**answer.headers, **kept})
 
 
 def _finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One request: read from API Gateway's proxy event and held against the schemas of its operation."""
+"""One request to the REST API, as its operation gets it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from typing import Any, Final
 
-from chalicelib.api.check import check, read_json
-from chalicelib.api.schema import MAX_TEXT, Schema
-from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity
-
-if TYPE_CHECKING:
-    from chalicelib.api.operation import Operation
-
-MAX_BODY_BYTES: Final = 64 * 1024
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 100
 KEY_HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotency-Replayed"  # header of an answer that an order has been given before
 # Printable ASCII without a blank at either end: what every HTTP library sends as it was given.
 KEY_PATTERN: Final = r"^[!-~]([ -~]*[!-~])?$"
 MAX_KEY: Final = 256
-_JSON_TYPES: Final = ("application/json",)
-_WHOLE: Final = re.compile(r"-?[0-9]{1,18}\Z")  # Python refuses to read a number of thousands of digits
 _SESSION: Final = re.compile(r"^(arn:[^:]+:sts::[0-9]*:assumed-role/[^/]+)/.+$", re.DOTALL)
-_KEY: Final = re.compile(KEY_PATTERN.replace("$", r"\Z"))
-
-
-class TooLarge(Permanent):
-    """The body is larger than any order needs to be."""
-
-
-class WrongMediaType(Permanent):
-    """The body says that it is something else than JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +36,8 @@ class Request:
     def key(self) -> str:
         """What makes an order idempotent: the caller's Idempotency-Key, else the request itself.
 
-        A key is its signer's own: under somebody else's signature the same characters are another key, so that nobody
-        is given an answer, or robbed of an order, by a key that they happen to share.
+        A key belongs to its signer: the same characters under another signature are another key. Two signers who use
+        one key each get their own order and their own answer.
         """
         return self.request_id if self.given_key is None else f"{principal(self.who)}\n{self.given_key}"
 
@@ -82,87 +63,3 @@ def principal(who: str) -> str:
     Source: IAM user guide, IAM identifiers, ARNs of assumed-role sessions.
     """
     return _SESSION.sub(r"\1", who)
-
-
-def read(operation: Operation, names: Mapping[str, str], event: Mapping[str, Any], raw_body: bytes) -> Request:
-    """The request out of API Gateway's proxy event (payload format 1.0, as Chalice's REST API uses it).
-
-    Raises:
-        InvalidRequest: names what is wrong.
-        UnknownEntity: a name in the path that nothing can have.
-        TooLarge, WrongMediaType: about the body.
-    """
-    context = event.get("requestContext") or {}
-    identity = context.get("identity") or {}
-    headers = {str(name).lower(): str(value) for name, value in (event.get("headers") or {}).items()}
-    whole_path = str(context.get("path") or "")
-    return Request(
-        names=_names(operation, names),
-        query=_query(operation, event),
-        headers=headers,
-        body=_body(operation, headers, raw_body),
-        who=str(identity.get("userArn") or identity.get("caller") or "an operator"),
-        request_id=str(context.get("requestId") or ""),
-        given_key=_key(operation, headers),
-        path=whole_path,
-    )
-
-
-def _names(operation: Operation, given: Mapping[str, str]) -> dict[str, str]:
-    """API Gateway may or may not have decoded a name; none that exists has a percent sign, so twice does no harm."""
-    names: dict[str, str] = {}
-    for name, value in given.items():
-        try:
-            names[name] = unquote(value, errors="strict")
-            check(operation.names[name], names[name], at=name)
-        except (InvalidRequest, UnicodeError):
-            raise UnknownEntity(f"there is no such {name.removesuffix('_id').replace('_', ' ')}") from None
-    return names
-
-
-def _query(operation: Operation, event: Mapping[str, Any]) -> dict[str, Any]:
-    """The query, typed. API Gateway gives both members, Chalice's local one only lists; of several the last counts."""
-    single = event.get("queryStringParameters")
-    if single is not None:
-        given = {str(name): str(value) for name, value in single.items()}
-    else:
-        lists = event.get("multiValueQueryStringParameters") or {}
-        given = {str(name): str(values[-1]) for name, values in lists.items() if values}
-    query: dict[str, Any] = {}
-    for name, value in given.items():
-        schema = operation.query.get(name)
-        if schema is None:
-            raise InvalidRequest(name[:MAX_TEXT], "is not a parameter of this request")
-        query[name] = _typed(schema, value)
-        check(schema, query[name], at=name)
-    return query
-
-
-def _typed(schema: Schema, value: str) -> Any:
-    if schema["type"] == "integer" and _WHOLE.match(value):
-        return int(value)
-    if schema["type"] == "boolean" and value in ("true", "false"):
-        return value == "true"
-    return value
-
-
-def _key(operation: Operation, headers: Mapping[str, str]) -> str | None:
-    key = headers.get(KEY_HEADER.lower())
-    if key is None or not operation.is_order:
-        return None
-    if not (1 <= len(key) <= MAX_KEY and _KEY.match(key)):
-        raise InvalidRequest(KEY_HEADER, f"must be 1 to {MAX_KEY} printable ASCII characters")
-    return key
-
-
-def _body(operation: Operation, headers: Mapping[str, str], raw: bytes) -> Mapping[str, Any]:
-    if operation.body is None:  # a body that nobody asked for is not looked at (RFC 9110 §9.3.1 for GET)
-        return {}
-    if len(raw) > MAX_BODY_BYTES:
-        raise TooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")
-    media_type = headers.get("content-type", "").split(";")[0].strip().lower()
-    if raw and media_type and media_type not in _JSON_TYPES:
-        raise WrongMediaType(f"a body must be application/json, not {media_type[:80]!r}")
-    body = read_json(raw) if raw.strip() else {}
-    check(operation.body_form(body), body)
-    return body if isinstance(body, dict) else {}

@@ -4,43 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
-from chalicelib.api import (
-    routes_about,
-    routes_clusters,
-    routes_description,
-    routes_incidents,
-    routes_jobs,
-    routes_ledger,
-    routes_policies,
-    routes_prices,
-    routes_switches,
-)
-from chalicelib.api.operation import Operation
+from chalicelib.api.operation import PREFIX, Operation
+from chalicelib.api.operations import clusters, incidents, jobs, ledger, policies, prices, service, shared, switches
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, from_error, problem
-from chalicelib.api.request import KEY_HEADER, Request, TooLarge, WrongMediaType, read
+from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, from_error, ok, problem
+from chalicelib.api.reading import TooLarge, WrongMediaType, read
+from chalicelib.api.request import KEY_HEADER, REPLAYED, Request
+from chalicelib.api.schema import Schema, any_text, free, record
 from chalicelib.domain.model.errors import RecoveryError
 
+
+def describe(_: Parts, request: Request) -> Answer:
+    """This API's OpenAPI document, with the address of this request."""
+    return ok(description(base=request.path.removesuffix("/openapi.json") or PREFIX))
+
+
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    *routes_about.OPERATIONS,
-    *routes_jobs.OPERATIONS,
-    *routes_incidents.OPERATIONS,
-    *routes_ledger.OPERATIONS,
-    *routes_switches.OPERATIONS,
-    *routes_policies.OPERATIONS,
-    *routes_prices.OPERATIONS,
-    *routes_clusters.OPERATIONS,
-    *routes_description.OPERATIONS,
+    *service.OPERATIONS,
+    *jobs.OPERATIONS,
+    *incidents.OPERATIONS,
+    *ledger.OPERATIONS,
+    *switches.OPERATIONS,
+    *policies.OPERATIONS,
+    *prices.OPERATIONS,
+    *clusters.OPERATIONS,
+    Operation(
+        name="openapi",
+        method="GET",
+        path="/openapi.json",
+        tag="service",
+        summary="This document",
+        run=describe,
+        answers={
+            200: record(
+                {"openapi": any_text(), "info": free("what this is"), "paths": free("every operation")}, is_open=True
+            )
+        },
+    ),
 )
 BY_NAME: Final[Mapping[str, Operation]] = {operation.name: operation for operation in OPERATIONS}
-REPLAYED: Final = "Idempotency-Replayed"
+
+
+def description(*, base: str = PREFIX) -> dict[str, Any]:
+    """The OpenAPI document; `base` is the path below which the operations are."""
+    return {**_description(), "servers": [{"url": base}]}
+
+
+@cache
+def _description() -> dict[str, Any]:
+    from chalicelib.api.openapi import document  # only this operation needs it
+
+    return document(OPERATIONS, answers(), base=PREFIX)
+
+
+def answers() -> dict[str, Schema]:
+    """The named schemas of all answers."""
+    subjects = (shared, jobs, incidents, service, switches, policies, clusters, ledger, prices)
+    return {name: schema for subject in subjects for name, schema in subject.ANSWERS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The routes, over whatever has the parts that they use."""
+    """The operations, over the parts that they use."""
 
     parts: Parts
 
@@ -61,10 +89,10 @@ class Api:
         return answer
 
     def _remembered(self, chosen: Operation, request: Request) -> Answer:
-        """An order with a key: the same one again is given the same answer, another one under its key is refused.
+        """An order with a key: repeated, it gets its first answer; another order with the same key is refused.
 
-        Where the first answer was never stored (the function died, the order is still at work, it was refused), the
-        order is carried out again, which is safe: what it does is made idempotent by the same key.
+        If no answer was stored (the function died, the order still runs, it was refused), the order runs again. That is
+        safe: its effects are idempotent by the same key.
         """
         key = "\n".join((chosen.name, *request.names.values(), request.key))
         fingerprint = request.fingerprint()

@@ -16,52 +16,54 @@ MAX_STEP: Final = 2**53 - 1  # beyond this a number of JavaScript is no longer e
 NO_CONTROL: Final = r"^[^\x00-\x1f\x7f]*$"
 
 
-def text(said: str, *, low: int = 1, high: int = MAX_TEXT, pattern: str = NO_CONTROL) -> Schema:
+def text(description: str, *, low: int = 1, high: int = MAX_TEXT, pattern: str = NO_CONTROL) -> Schema:
     """A short text of one line."""
-    return {"type": "string", "minLength": low, "maxLength": high, "pattern": pattern, "description": said}
+    return {"type": "string", "minLength": low, "maxLength": high, "pattern": pattern, "description": description}
 
 
-def any_text(said: str = "") -> Schema:
+def any_text(description: str = "") -> Schema:
     """A text of an answer, of any length."""
-    return {"type": "string", "description": said} if said else {"type": "string"}
+    return {"type": "string", "description": description} if description else {"type": "string"}
 
 
-def at(said: str) -> Schema:
+def at(description: str) -> Schema:
     """A moment of an answer: ISO-8601 with its offset, which is UTC."""
-    return {"type": "string", "format": "date-time", "description": said}
+    return {"type": "string", "format": "date-time", "description": description}
 
 
-def whole(said: str, *, low: int = 0, high: int = MAX_STEP) -> Schema:
+def whole(description: str, *, low: int = 0, high: int = MAX_STEP) -> Schema:
     """A whole number."""
-    return {"type": "integer", "minimum": low, "maximum": high, "description": said}
+    return {"type": "integer", "minimum": low, "maximum": high, "description": description}
 
 
-def number(said: str = "") -> Schema:
+def number(description: str = "") -> Schema:
     """Any number."""
-    return {"type": "number", "description": said} if said else {"type": "number"}
+    return {"type": "number", "description": description} if description else {"type": "number"}
 
 
-def flag(said: str) -> Schema:
+def flag(description: str) -> Schema:
     """True or false."""
-    return {"type": "boolean", "description": said}
+    return {"type": "boolean", "description": description}
 
 
-def word(said: str, words: Iterable[str]) -> Schema:
+def word(description: str, words: Iterable[str]) -> Schema:
     """One of a few words."""
-    return {"type": "string", "enum": [str(one) for one in words], "description": said}
+    return {"type": "string", "enum": [str(one) for one in words], "description": description}
 
 
-def listing(of: Schema, said: str = "", *, high: int | None = None) -> Schema:
+def listing(of: Schema, description: str = "", *, high: int | None = None) -> Schema:
     """A list."""
     schema: Schema = {"type": "array", "items": of}
-    if said:
-        schema["description"] = said
+    if description:
+        schema["description"] = description
     if high is not None:
         schema["maxItems"] = high
     return schema
 
 
-def record(fields: Mapping[str, Schema], said: str = "", *, may: Iterable[str] = (), is_open: bool = False) -> Schema:
+def record(
+    fields: Mapping[str, Schema], description: str = "", *, may: Iterable[str] = (), is_open: bool = False
+) -> Schema:
     """An object with these fields; `may` are those that can be absent. `is_open`: it can have others besides."""
     optional = set(may)
     schema: Schema = {
@@ -72,19 +74,19 @@ def record(fields: Mapping[str, Schema], said: str = "", *, may: Iterable[str] =
     }
     if not schema["required"]:
         del schema["required"]
-    if said:
-        schema["description"] = said
+    if description:
+        schema["description"] = description
     return schema
 
 
-def free(said: str) -> Schema:
+def free(description: str) -> Schema:
     """An object that is described elsewhere."""
-    return {"type": "object", "description": said}
+    return {"type": "object", "description": description}
 
 
-def table(of: Schema, said: str) -> Schema:
+def table(of: Schema, description: str) -> Schema:
     """An object whose names are data."""
-    return {"type": "object", "additionalProperties": of, "description": said}
+    return {"type": "object", "additionalProperties": of, "description": description}
 
 
 def or_null(schema: Schema) -> Schema:

@@ -40,7 +40,7 @@ from chalicelib.services.reporting.outcome import Outcome, What
 
 _LOG = logging.getLogger(__name__)
 
-ANSWER_S: Final = 1.0  # for telling whoever pressed; the press itself has been taken in by then
+ANSWER_S: Final = 1.0  # for the reply to a press; the press itself is recorded by then
 SHOWN: Final = 10
 
 _LABELS: Final = {
@@ -155,12 +155,12 @@ class SlackHooks:
             return _taken()
         try:
             self.report(self._order(pressed, mark))
-            said = words(_DONE[pressed.press])
+            reply = words(_DONE[pressed.press])
         except Skip as skipped:
-            said = words(f"Nothing was done: {skipped.reason}.")
+            reply = words(f"Nothing was done: {skipped.reason}.")
         except Permanent as err:
-            said = words(f"Nothing was done: {err}")
-        self._tell(pressed, settings, said)
+            reply = words(f"Nothing was done: {err}")
+        self._tell(pressed, settings, reply)
         return _taken()
 
     def _order(self, pressed: Pressed, mark: str) -> Outcome:
@@ -194,7 +194,7 @@ class SlackHooks:
                 pressed.response_url, body, {"Content-Type": "application/json"}, private=is_here, total_s=self.answer_s
             )
         except RecoveryError as err:
-            _LOG.warning("whoever pressed could not be told", extra={"error": str(err)})
+            _LOG.warning("the reply to a press was not delivered", extra={"error": str(err)})
 
     # --- commands ---
 
@@ -202,23 +202,23 @@ class SlackHooks:
         sender = command.sender
         is_home = any(sender.conversation == settings.conversation for settings in channels)
         if command.word == "help":
-            return _said(help_message())
+            return _reply(help_message())
         if command.word in ("status", "incidents") and is_home:
-            return _said(self._read(command.word))
+            return _reply(self._read(command.word))
         if self._who_allows(sender, channels) is None:
             self._refused(sender, command.word)
-            return _said(words(f"You may not do that: {_NOT_ALLOWED}"))
+            return _reply(words(f"You may not do that: {_NOT_ALLOWED}"))
         match command.word:
             case "status" | "incidents":
-                return _said(self._read(command.word))
+                return _reply(self._read(command.word))
             case "pause":
                 self.report(self.switches.set_pause(True, who=sender.who, why=command.rest or "ordered in Slack"))
-                return _said(words(_DONE[Press.PAUSE]))
+                return _reply(words(_DONE[Press.PAUSE]))
             case "resume" | "unpause":
                 self.report(self.switches.set_pause(False, who=sender.who, why=command.rest))
-                return _said(words(_DONE[Press.RESUME]))
+                return _reply(words(_DONE[Press.RESUME]))
             case _:
-                return _said(help_message())
+                return _reply(help_message())
 
     def _read(self, word: str) -> Message:
         wanted = Wanted(is_open=True)
@@ -242,5 +242,5 @@ def _taken() -> Answer:
     return Answer(status=200, body={})
 
 
-def _said(message: Message) -> Answer:
+def _reply(message: Message) -> Answer:
     return Answer(status=200, body=ephemeral(message))

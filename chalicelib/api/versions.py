@@ -1,4 +1,4 @@
-"""Which version of a document is replaced: a caller says which one it has read, by the body or by If-Match.
+"""Documents that are replaced by version: a caller names the version that it has read, in the body or in If-Match.
 
 Source: RFC 9110, section 13.1.1 (If-Match), RFC 6585, section 3 (428).
 """
@@ -20,8 +20,8 @@ _ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
 
 def replacement(document: Schema) -> Schema:
     """The body of a PUT that stores `document`."""
-    said = "the version that is replaced, 0: none is stored yet"
-    return record({"document": document, "version": whole(said, high=MAX_VERSION)}, may=("version",))
+    message = "the version that is replaced, 0: none is stored yet"
+    return record({"document": document, "version": whole(message, high=MAX_VERSION)}, may=("version",))
 
 
 def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> Answer:
@@ -32,8 +32,8 @@ def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> Answer:
     """
     version = _named(request)
     if version is None:
-        said = "say which version is replaced: `version` (0: none is stored yet), or the header If-Match"
-        return problem(428, said, at="version")
+        message = "name the version that is replaced: `version` (0: none is stored yet), or the header If-Match"
+        return problem(428, message, at="version")
     return versioned(put(version))
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from chalicelib.api.openapi import document
+from chalicelib.api.routes import description
 from infra.site.markdown import slug
 from infra.site.tables import cell, code, page, table
 
@@ -16,12 +16,13 @@ _SCHEMAS: Final = "#/components/schemas/"
 
 def made() -> str:
     """The page."""
-    whole = document()
+    whole = description()
     operations = [
         (method.upper(), path, one) for path, methods in whole["paths"].items() for method, one in methods.items()
     ]
     about = [
-        "How requests are signed, paged and repeated: [api.md](../api.md). The document itself: `GET /openapi.json`.",
+        "Paths are below the API's address and its version: `GET /jobs` is `GET <ApiUrl>v1/jobs`. How requests are "
+        "signed, paged and repeated: [api.md](../api.md). The document itself: `GET /openapi.json`.",
         "",
         *table(
             ("operation", "what it does"),

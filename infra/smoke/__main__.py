@@ -12,8 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from infra.asking import Asked
-from infra.deploy import DeploymentError, stack_name
+from infra.asking import Asked, DeploymentError, stack_name
 from infra.preflight import ask
 from infra.session import SessionError, open_session
 from infra.smoke.run import HOURLY, Place, Smoke

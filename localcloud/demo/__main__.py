@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from localcloud.demo.command import main  # seconds of imports, during which Ctrl-C may come, too
+        from localcloud.demo.options import main  # its seconds of imports may be interrupted, too
 
         sys.exit(main())
     except KeyboardInterrupt:

@@ -19,7 +19,6 @@ from typing import TextIO
 
 from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.director import Director
-from localcloud.demo.options import parser
 from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
 from localcloud.demo.stage import (
@@ -44,11 +43,6 @@ MARK = ".rekindle-demo"  # in every folder that a demo has made, so that no othe
 LARGE_PARTS = ("data", "jobs", "trace")  # what nothing needs afterwards
 # The folder itself is the cloud's store, where `rekindle` looks when no other service is named.
 PARTS = (*LARGE_PARTS, "report.json", "recovery.svg", "service.log")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; returns the exit status."""
-    return play(parser().parse_args(arguments))
 
 
 def play(options: argparse.Namespace) -> int:

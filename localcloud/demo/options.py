@@ -27,11 +27,11 @@ def register(subparsers: Any) -> None:
     demo.set_defaults(run=_run, extra="local")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `python -m localcloud.demo`."""
-    made = argparse.ArgumentParser(prog="python -m localcloud.demo", description=_DESCRIPTION)
-    add_options(made)
-    return made
+def main(arguments: list[str] | None = None) -> int:
+    """Run `python -m localcloud.demo`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m localcloud.demo", description=_DESCRIPTION)
+    add_options(parser)
+    return _run(parser.parse_args(arguments))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from html import escape
+from collections.abc import Sequence
 
 from localcloud.demo.report import Result
 from localcloud.demo.story import TITLES, Fault, Recovery, StepSeen
+from rekindle.drawing.scales import Scale
+from rekindle.drawing.svg import Svg
 
-Place = Callable[[float], float]  # from a value to a coordinate
 WIDTH, HEIGHT = 1120, 460
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 128, 44
-# Readable on white and on dark: GitHub shows the same file on both.
 # Past participles for the title: what was done to this run, in the order in which it was done.
 _DONE = {
     Fault.KILL: "killed",
@@ -21,37 +20,30 @@ _DONE = {
     Fault.SPIKE: "led astray",
     Fault.CHECKPOINT: "restarted",
 }
+# Readable on white and on dark: GitHub shows the same file on both.
 INK, FAINT, FAULT, BACK, PATHS = "#57606a", "#8c959f", "#cf222e", "#1a7f37", ("#0969da", "#8250df")
 
 
 def draw(steps: Sequence[StepSeen], result: Result) -> str:
     """The picture of one demo run."""
+    svg = Svg(WIDTH, HEIGHT, title="Loss over time of a run that was disturbed and recovered")
     finite = [step for step in steps if math.isfinite(step.loss)]
     if not finite:
-        return _svg('<text x="20" y="40">no step was taken</text>')
+        svg.text(20, 40, "no step was taken", INK)
+        return str(svg)
     began = min(step.at for step in steps)
     end_s = max((step.at - began).total_seconds() for step in steps) or 1.0
-    low, high = min(step.loss for step in finite), max(step.loss for step in finite)
-
-    def x(at_s: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * at_s / end_s
-
-    def y(loss: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / ((high - low) or 1.0)
-
-    parts = [f'<text x="{LEFT}" y="24" font-size="17" fill="{INK}" font-weight="600">{escape(_title(result))}</text>']
-    parts += _axes(end_s, low, high, x, y)
+    x = Scale(0, end_s, LEFT, WIDTH - RIGHT)
+    y = Scale(min(step.loss for step in finite), max(step.loss for step in finite), HEIGHT - BOTTOM, TOP)
+    svg.text(LEFT, 24, _title(result), INK, size=17, bold=True)
+    _axes(svg, x, y)
     for index, name in enumerate(dict.fromkeys(step.attempt for step in sorted(steps, key=lambda step: step.at))):
-        own = [step for step in finite if step.attempt == name]
-        points = " ".join(f"{x((s.at - began).total_seconds()):.1f},{y(s.loss):.1f}" for s in own)
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{PATHS[index % 2]}" stroke-width="1.6">'
-            f"<title>{escape(name)}</title></polyline>"
-        )
+        own = [(x((one.at - began).total_seconds()), y(one.loss)) for one in finite if one.attempt == name]
+        svg.polyline(own, PATHS[index % 2], width=1.6, title=name)
     for index, recovery in enumerate(result.recoveries):
         # Labels of neighbours stand in turn on two levels, because the next fault may come soon.
-        parts += _recovery(recovery, (recovery.injection.at - began).total_seconds(), x, level=index % 2)
-    return _svg("\n".join(parts))
+        _recovery(svg, recovery, (recovery.injection.at - began).total_seconds(), x, level=index % 2)
+    return str(svg)
 
 
 def _title(result: Result) -> str:
@@ -61,52 +53,30 @@ def _title(result: Result) -> str:
     return f"One training run, two workers: {done}.{' It comes back by itself.' if has_recovered else ''}"
 
 
-def _axes(end_s: float, low: float, high: float, x: Place, y: Place) -> list[str]:
+def _axes(svg: Svg, x: Scale, y: Scale) -> None:
     floor = HEIGHT - BOTTOM
-    parts = [
-        f'<line x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}" stroke="{FAINT}"/>',
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="{INK}">seconds</text>',
-        f'<text x="12" y="{TOP - 6}" fill="{INK}">loss</text>',
-    ]
-    parts += [
-        f'<text x="{x(second):.0f}" y="{floor + 18}" text-anchor="middle" fill="{INK}">{second}</text>'
-        for second in range(0, int(end_s) + 1, 10)
-    ]
-    parts += [
-        f'<text x="{LEFT - 6}" y="{y(loss) + 4:.0f}" text-anchor="end" fill="{INK}">{loss:.1f}</text>'
-        for loss in (low, (low + high) / 2, high)
-    ]
-    return parts
+    svg.line(LEFT, floor, WIDTH - RIGHT, floor, FAINT)
+    svg.text(WIDTH - RIGHT, HEIGHT - 8, "seconds", INK, anchor="end")
+    svg.text(12, TOP - 6, "loss", INK)
+    for second in range(0, int(x.high) + 1, 10):
+        svg.text(x(second), floor + 18, str(second), INK, anchor="middle")
+    for loss in (y.low, (y.low + y.high) / 2, y.high):
+        svg.text(LEFT - 6, y(loss) + 4, f"{loss:.1f}", INK, anchor="end")
 
 
-def _recovery(recovery: Recovery, at_s: float, x: Place, *, level: int) -> list[str]:
-    floor, left, title = HEIGHT - BOTTOM, x(at_s), escape(TITLES[recovery.fault])
-    said_at = TOP - 26 - 36 * level
+def _recovery(svg: Svg, recovery: Recovery, at_s: float, x: Scale, *, level: int) -> None:
+    floor, left = HEIGHT - BOTTOM, x(at_s)
+    label_y = TOP - 26 - 36 * level
     # Near the right border a label stands left of its line.
     at, anchor = (left + 4, "start") if left < WIDTH - 220 else (left - 4, "end")
-    parts = [
-        f'<line x1="{left:.1f}" y1="{said_at - 28}" x2="{left:.1f}" y2="{floor}" stroke="{FAULT}" '
-        'stroke-dasharray="4 3"/>',
-        f'<text x="{at:.1f}" y="{said_at - 18}" text-anchor="{anchor}" fill="{FAULT}" font-weight="600">{title}</text>',
-    ]
+    svg.line(left, label_y - 28, left, floor, FAULT, dash="4 3")
+    svg.text(at, label_y - 18, TITLES[recovery.fault], FAULT, anchor=anchor, bold=True)
     if recovery.mttr_s is None:
-        return parts
+        return
     right = x(at_s + recovery.mttr_s)
-    said = f"recovered in {recovery.mttr_s:.0f} s"
+    label = f"recovered in {recovery.mttr_s:.0f} s"
     if recovery.resumed_at_step is not None:
-        said += f", from step {recovery.resumed_at_step}"
-    parts += [
-        f'<rect x="{left:.1f}" y="{TOP - 16}" width="{right - left:.1f}" height="{floor - TOP + 16}" '
-        f'fill="{BACK}" fill-opacity="0.10"/>',
-        f'<line x1="{right:.1f}" y1="{TOP - 16}" x2="{right:.1f}" y2="{floor}" stroke="{BACK}"/>',
-        f'<text x="{at:.1f}" y="{said_at}" text-anchor="{anchor}" fill="{BACK}" font-size="12">{escape(said)}</text>',
-    ]
-    return parts
-
-
-def _svg(body: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'font-family="system-ui, sans-serif" font-size="13" role="img" '
-        f'aria-label="Loss over time of a run that was disturbed and recovered">\n{body}\n</svg>\n'
-    )
+        label += f", from step {recovery.resumed_at_step}"
+    svg.rect(left, TOP - 16, right - left, floor - TOP + 16, BACK, opacity=0.1)
+    svg.line(right, TOP - 16, right, floor, BACK)
+    svg.text(at, label_y, label, BACK, size=12, anchor=anchor)

@@ -21,6 +21,7 @@ from localcloud.demo.trace import Trace
 from localcloud.demo.watch import Watch
 from localcloud.engine.clock import RealClock
 from localcloud.platforms.processes import Processes
+from rekindle.client.api import VERSION
 
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLE = PROJECT / "examples" / "numpy_lm"
@@ -110,7 +111,7 @@ class Stage:
     def order_resubmission(self) -> None:
         """Order a planned restart, through the REST API as an operator does."""
         request = urllib.request.Request(  # noqa: S310  loopback
-            f"{self.api_url}/jobs/{self.job_id}/resubmit",
+            f"{self.api_url}{VERSION}/jobs/{self.job_id}/resubmit",
             data=b"{}",
             headers={"Content-Type": "application/json", "Idempotency-Key": "demo"},
             method="POST",

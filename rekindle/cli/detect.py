@@ -121,10 +121,10 @@ def _picture(name: str) -> str:
 
 
 def _plot(curve: Curve, alarms: list[Alarm], path: str) -> None:
-    from rekindle.cli.plot import DRAWN_AS, Mark
+    from rekindle.cli.plot import Mark, draw
 
-    drawn = DRAWN_AS[Path(path).suffix.lower()]
-    picture = drawn(curve.points, [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms], curve.name)
+    marks = [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms]
+    picture = draw(curve.points, marks, curve.name, Path(path).suffix.lower())
     try:
         Path(path).write_bytes(picture)
     except OSError as err:

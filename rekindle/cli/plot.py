@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.cli.raster import Canvas, Colour, text_width
-from rekindle.cli.vector import Surface, VectorCanvas
 from rekindle.detectors import Point, Trouble
+from rekindle.drawing.pixels import Canvas, Colour, Surface, text_width
+from rekindle.drawing.scales import Scale, round_values, value_ticks, values_scale
+from rekindle.drawing.svg import SvgCanvas
 
 WIDTH, HEIGHT = 1280, 640
 LEFT, RIGHT, TOP, BOTTOM = 110, 24, 84, 70
 LOG_RATIO = 5.0  # positive losses that span more than this are drawn on a logarithmic axis
 TICKS = 6
-MIN_POWER, MAX_POWER = -307, 307  # of ten, that a number can hold
 MAX_TITLE_CHARS = 70
 
 PAPER: Colour = (255, 255, 255)
@@ -41,60 +40,14 @@ class Mark:
     kind: Trouble
 
 
-class _Axis:
-    """Values to pixels, evenly or by their logarithms."""
-
-    def __init__(self, low: float, high: float, start: int, end: int, *, is_log: bool) -> None:
-        self.is_log = is_log
-        low, high = (math.log10(low), math.log10(high)) if is_log else (low, high)
-        room = (high - low) * 0.05 or max(abs(high), 1e-300) * 0.05
-        self._low, self._high = low - room, high + room
-        self._start, self._end = start, end
-
-    def at(self, value: float) -> float:
-        value = math.log10(value) if self.is_log else value
-        share = (value - self._low) / (self._high - self._low)
-        return self._start + share * (self._end - self._start)
-
-    def ticks(self) -> list[float]:
-        """Round values within the axis."""
-        values = _round_values(self._low, self._high)
-        if not self.is_log:
-            return values
-        if self._high - self._low > 2:
-            whole = range(math.ceil(self._low), math.floor(self._high) + 1)
-            powers = [10.0**power for power in whole if MIN_POWER <= power <= MAX_POWER]
-            return powers[:: max(1, len(powers) // TICKS)]
-        low, high = 10**self._low, 10**self._high
-        decades = range(math.floor(self._low), math.ceil(self._high) + 1)
-        return [m * 10.0**d for d in decades for m in (1, 2, 3, 5, 7) if low <= m * 10.0**d <= high]
-
-
-def _round_values(low: float, high: float) -> list[float]:
-    rough = (high - low) / TICKS
-    if not 0 < rough < math.inf:
-        return []
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next((m * power for m in (1, 2, 5) if m * power >= rough), 10 * power)
-    first = math.ceil(low / step)
-    return [step * i for i in range(first, math.floor(high / step) + 1)]
-
-
-def draw(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
-    """The picture as PNG."""
-    canvas = Canvas(WIDTH, HEIGHT, PAPER)
+def draw(points: Sequence[Point], marks: Sequence[Mark], title: str, suffix: str = ".png") -> bytes:
+    """The picture as a file of the format that `suffix` names, one of FORMATS."""
+    canvas = FORMATS[suffix](WIDTH, HEIGHT, PAPER)
     _draw(canvas, points, marks, title)
-    return canvas.png()
+    return canvas.encoded()
 
 
-def draw_svg(points: Sequence[Point], marks: Sequence[Mark], title: str) -> bytes:
-    """The picture as SVG."""
-    canvas = VectorCanvas(WIDTH, HEIGHT, PAPER)
-    _draw(canvas, points, marks, title)
-    return canvas.svg()
-
-
-DRAWN_AS: Final = {".png": draw, ".svg": draw_svg}
+FORMATS: Final[Mapping[str, Callable[[int, int, Colour], Surface]]] = {".png": Canvas, ".svg": SvgCanvas}
 
 
 def _draw(canvas: Surface, points: Sequence[Point], marks: Sequence[Mark], title: str) -> None:
@@ -103,7 +56,7 @@ def _draw(canvas: Surface, points: Sequence[Point], marks: Sequence[Mark], title
     losses = [point.loss for point in points]
     finite = [loss for loss in losses if loss is not None and -1e300 < loss < 1e300]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    vertical = _Axis(low, high, bottom, TOP, is_log=low > 0 and high / low > LOG_RATIO)
+    vertical = values_scale(low, high, start=bottom, end=TOP, log_beyond=LOG_RATIO)
     _frame(canvas, points, vertical, right, bottom)
     columns = _columns(losses, right - LEFT)
     _curve(canvas, columns, vertical, bottom, wide=max(1, (right - LEFT) // max(len(points) - 1, 1)))
@@ -115,14 +68,13 @@ def _x(row: int, rows: int, right: int) -> int:
     return LEFT + round(row / max(rows - 1, 1) * (right - LEFT - 1))
 
 
-def _frame(canvas: Surface, points: Sequence[Point], vertical: _Axis, right: int, bottom: int) -> None:
-    for value in vertical.ticks():
-        y = round(vertical.at(value))
+def _frame(canvas: Surface, points: Sequence[Point], vertical: Scale, right: int, bottom: int) -> None:
+    for tick in value_ticks(vertical, TICKS):
+        y = round(tick.at)
         canvas.fill(LEFT, y, right - LEFT, 1, GRID)
-        label = f"{value:g}"
-        canvas.text(LEFT - 10 - text_width(label), y - 7, label, INK)
+        canvas.text(LEFT - 10 - text_width(tick.label), y - 7, tick.label, INK)
     rows = len(points)
-    for row in _round_values(0, rows - 1):
+    for row in round_values(0, rows - 1, TICKS):
         x = _x(int(row), rows, right)
         canvas.fill(x, TOP, 1, bottom - TOP, GRID)
         label = f"{points[int(row)].step:,}"
@@ -141,7 +93,7 @@ def _columns(losses: Sequence[float | None], width: int) -> dict[int, list[float
     return columns
 
 
-def _curve(canvas: Surface, columns: dict[int, list[float]], vertical: _Axis, bottom: int, *, wide: int) -> None:
+def _curve(canvas: Surface, columns: dict[int, list[float]], vertical: Scale, bottom: int, *, wide: int) -> None:
     """A band from lowest to highest where many rows share a column, and a line through the middle ones; grey, `wide`
     pixels, where a value is not finite.
     """
@@ -155,9 +107,9 @@ def _curve(canvas: Surface, columns: dict[int, list[float]], vertical: _Axis, bo
         if not values:
             before = None
             continue
-        top, foot = round(vertical.at(values[-1])), round(vertical.at(values[0]))
+        top, foot = round(vertical(values[-1])), round(vertical(values[0]))
         canvas.fill(x, top, 1, foot - top + 1, BAND)
-        y = vertical.at(values[len(values) // 2])
+        y = vertical(values[len(values) // 2])
         line.append((*(before or (x, y)), x, y))
         before = (x, y)
     for x in grey:
@@ -177,7 +129,7 @@ def _marks(canvas: Surface, marks: Sequence[Mark], rows: int, right: int, bottom
             canvas.fill(x - 9 + depth, TOP - 12 + depth, 2 * (9 - depth) + 1, 1, colour)
 
 
-def _legend(canvas: Surface, marks: Sequence[Mark], title: str, vertical: _Axis) -> None:
+def _legend(canvas: Surface, marks: Sequence[Mark], title: str, vertical: Scale) -> None:
     shown = title if len(title) <= MAX_TITLE_CHARS else "..." + title[-MAX_TITLE_CHARS:]
     canvas.text(LEFT, 14, shown, INK)
     canvas.text(12, 44, "loss, log axis" if vertical.is_log else "loss", INK)

@@ -7,76 +7,20 @@ Source: sbatch manual, DESCRIPTION (order of precedence), OPTIONS and INPUT ENVI
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rekindle.client.errors import Misused
+from rekindle.sbatch.options import Problem, is_option, of_script, read_word
 
 MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # Source: slurm.conf, max_script_size, default 4 MB
-LONG: Final[Mapping[str, str]] = {  # the short options that matter here, and those of the same place in the table below
-    "a": "array",
-    "h": "help",
-    "H": "hold",
-    "k": "no-kill",
-    "O": "overcommit",
-    "s": "oversubscribe",
-    "Q": "quiet",
-    "v": "verbose",
-    "V": "version",
-    "W": "wait",
-}
-# Options without a value of their own; of some the value is optional and must then be joined by "=".
-# Every other option takes the next word where it has no "=". Source: sbatch --help, 22.05 to 25.11.
-FLAGS: Final = frozenset(
-    {
-        "consolidate-segments",
-        "contiguous",
-        "exclusive",
-        "external",
-        "get-user-env",
-        "help",
-        "hold",
-        "ignore-pbs",
-        "nice",
-        "no-kill",
-        "no-requeue",
-        "oom-kill-step",
-        "overcommit",
-        "oversubscribe",
-        "parsable",
-        "propagate",
-        "quiet",
-        "reboot",
-        "requeue",
-        "share",
-        "spread-job",
-        "stepmgr",
-        "test-only",
-        "usage",
-        "use-min-nodes",
-        "verbose",
-        "version",
-        "wait",
-    }
-)
 VARIABLES: Final[Mapping[str, str]] = {
     "open-mode": "SBATCH_OPEN_MODE",
     "requeue": "SBATCH_REQUEUE",
     "no-requeue": "SBATCH_NO_REQUEUE",
     "export": "SBATCH_EXPORT",
     "array": "SBATCH_ARRAY_INX",
-}
-# The shortest beginnings that getopt takes for these and for no other option.
-SHORTEST: Final[Mapping[str, str]] = {
-    "comment": "com",
-    "open-mode": "op",
-    "requeue": "req",
-    "no-requeue": "no-r",
-    "export": "export",
-    "array": "ar",
-    "parsable": "pars",
 }
 
 
@@ -142,43 +86,16 @@ def _options(words: Sequence[str], start: int) -> tuple[dict[str, str], int]:
     """The options from `start` on, and where they end. As getopt with "+": the first other word ends them."""
     found: dict[str, str] = {}
     at = start
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        word = words[at]
-        at += 1
-        if word == "--":
-            break
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            name = _whole(name)
-            if not equals and name not in FLAGS:
-                value = words[at] if at < len(words) else ""
-                at += 1
-        else:
-            name, value, takes_next = _short(word)
-            if takes_next:
-                value = words[at] if at < len(words) else ""
-                at += 1
-        found[name] = value
-    return found, min(at, len(words))
-
-
-def _short(word: str) -> tuple[str, str, bool]:
-    """(name, value joined to it, whether the next word is its value) of `-N2`, `-N 2` or `-HN 2`."""
-    for index, letter in enumerate(word[1:], start=1):
-        name = LONG.get(letter, letter)
-        if name in FLAGS:
-            if letter == "k" or index == len(word) - 1:  # -k's value is optional and joined
-                return name, word[index + 1 :], False
-            continue
-        return name, word[index + 1 :], index == len(word) - 1
-    return word, "", False
-
-
-def _whole(name: str) -> str:
-    for known, shortest in SHORTEST.items():
-        if known.startswith(name) and name.startswith(shortest):
-            return known
-    return name
+    while at < len(words) and is_option(words[at]):
+        following = words[at + 1] if at + 1 < len(words) else None
+        read, taken = read_word(words[at], following)
+        last = read[-1]
+        if last.problem is Problem.UNKNOWN and last.value is None and words[at].startswith("--"):
+            # A plug-in's: that it has a value is the likelier case.
+            read, taken = [replace(last, value=following)], 1
+        found |= {one.name: one.value or "" for one in read}
+        at += 1 + taken
+    return found, min(at + (words[at : at + 1] == ["--"]), len(words))
 
 
 def _in_script(path: str) -> dict[str, str]:
@@ -192,14 +109,4 @@ def _in_script(path: str) -> dict[str, str]:
         return {}  # sbatch looks for it on the PATH too
     except OSError as err:
         raise Misused(f"the batch script {path} cannot be read: {err.strerror}") from err
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.startswith("#SBATCH"):
-            try:
-                options, _ = _options(shlex.split(line[len("#SBATCH") :], comments=True), 0)
-            except ValueError:
-                continue  # an open quote: sbatch will say so
-            found |= options
-        elif line.strip() and not line.startswith("#"):
-            break
-    return found
+    return {name: value or "" for name, value in of_script(text).items()}

@@ -20,6 +20,7 @@ from rekindle.client.table import clean
 if TYPE_CHECKING:
     import urllib3
 
+VERSION = "/v1"  # of the API whose answers this package reads
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 35.0  # API Gateway itself gives up after 29 s (its integration timeout), so an answer comes before
 MAX_ANSWER_BYTES = 20 * 1024 * 1024  # API Gateway's own limit is 10 MB; beyond twice that it is not our API
@@ -113,7 +114,7 @@ def pool(*, connections: int = 1) -> urllib3.PoolManager:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One API."""
+    """One API. `url` is its address without the version, `route` in each method a path below the version."""
 
     url: str
     sign: Sign | None = None
@@ -133,7 +134,7 @@ class Client:
     ) -> dict[str, Any]:
         import urllib3
 
-        address = self.url + route
+        address = self.url + VERSION + route
         data = b"" if body is None else json.dumps(body).encode()
         sent = {"Accept": "application/json", **headers}
         if body is not None:

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.compat import UTC, StrEnum
-from rekindle.console.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
 from rekindle.console.strokes import Axis, Point, can_be_drawn, unbroken
+from rekindle.drawing.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
 
 WIDTH: Final = 960
 HEIGHT: Final = 300

@@ -4,13 +4,13 @@ form that is sent twice is one order; afterwards the browser is led back to a pa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rekindle.client.api import path
 from rekindle.client.errors import CliError
 from rekindle.client.shapes import word
-from rekindle.console.site import Answer, Asked, Note, Site, route
+from rekindle.console.site import Answer, Asked, Note, Route, Site, route
 
 MAX_COMMENT_CHARS: Final = 250
 _KEY: Final = re.compile(r"[0-9a-f]{32}")
@@ -144,7 +144,7 @@ def _window(text: str) -> list[int]:
     return [int(found[1]), int(found[2])]
 
 
-ROUTES: Final[tuple[tuple[Any, Callable[..., Answer]], ...]] = (
+ROUTES: Final[tuple[Route, ...]] = (
     (route("/jobs/{job_id}/checkpoint"), checkpoint),
     (route("/jobs/{job_id}/stop"), stop),
     (route("/jobs/{job_id}/resubmit"), resubmit),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rekindle.client.api import path
@@ -10,7 +10,7 @@ from rekindle.client.shapes import member, moment, objects
 from rekindle.console import curves
 from rekindle.console.charts import Chart
 from rekindle.console.reads import Panel, ask
-from rekindle.console.site import STATIC, TEXT, Answer, Asked, NoSuchPage, Site, route, static
+from rekindle.console.site import STATIC, TEXT, Answer, Asked, NoSuchPage, Route, Site, route, static
 from rekindle.prometheus import render
 from rekindle.signatures.faults import FaultClass
 
@@ -224,7 +224,7 @@ def _rest(read: Mapping[str, Panel], *without: str) -> dict[str, Any]:
     return {name: panel for name, panel in read.items() if name not in without}
 
 
-ROUTES: Final[tuple[tuple[Any, Callable[..., Answer]], ...]] = (
+ROUTES: Final[tuple[Route, ...]] = (
     (route("/"), fleet),
     (route("/jobs"), jobs),
     (route("/jobs/{job_id}"), job),

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from rekindle.client.api import Client, pool
 from rekindle.compat import UTC
+from rekindle.console import orders, pages
 from rekindle.console.gate import OPEN, SECURITY_HEADERS, Gate, Refusal
 from rekindle.console.reads import MAX_AT_ONCE
 from rekindle.console.site import TEXT, Answer, Asked, Site
@@ -40,7 +41,13 @@ class Console(ThreadingHTTPServer):
             session=secrets.token_urlsafe(32),
         )
         asks = replace(client, http=pool(connections=MAX_AT_ONCE))
-        self.site = Site(asks, gate=self.gate, now=lambda: datetime.now(UTC), can_order=can_order)
+        self.site = Site(
+            asks,
+            gate=self.gate,
+            now=lambda: datetime.now(UTC),
+            routes={"GET": pages.ROUTES, "POST": orders.ROUTES},
+            can_order=can_order,
+        )
         self._over = threading.Event()
         self._tickets: set[str] = set()
 

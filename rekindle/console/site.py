@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -55,6 +55,10 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+# A path's pattern, and the page that answers: called with the site, the request and the names in the path.
+Route = tuple[re.Pattern[str], Callable[..., Answer]]
+
+
 class NoSuchPage(Exception):
     """Nothing is at this path, or the API has no such thing; the message says what."""
 
@@ -72,7 +76,10 @@ class Note:
 
 
 class Site:
-    """All pages over one API. Thread-safe: what is shared is the client, the pool, and the notes."""
+    """All pages over one API. Thread-safe: what is shared is the client, the pool, and the notes.
+
+    `routes`: by method (GET or POST), tried in order.
+    """
 
     def __init__(
         self,
@@ -80,9 +87,11 @@ class Site:
         *,
         gate: Gate,
         now: Callable[[], datetime],
+        routes: Mapping[str, Sequence[Route]],
         can_order: bool = True,
     ) -> None:
         self.client = client
+        self._routes = routes
         self.gate = gate
         self.now = now
         self.can_order = can_order
@@ -97,11 +106,8 @@ class Site:
 
     def answer(self, asked: Asked) -> Answer:
         """The answer to a request; every failure is a page, too."""
-        from rekindle.console import orders, pages
-
-        routes = orders.ROUTES if asked.method == "POST" else pages.ROUTES
         try:
-            for pattern, page in routes:
+            for pattern, page in self._routes[asked.method]:
                 names = _match(pattern, asked.path)
                 if names is not None:
                     return page(self, asked, **names)

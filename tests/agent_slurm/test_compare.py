@@ -7,10 +7,11 @@ import pytest
 
 from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.protocol.cluster.orders import Order
+from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.capture import Captured, find_line
 from rekindle.slurm_agent.copies.compare import ROWS, Rule, differences, hosts_of, shown_of
-from rekindle.slurm_agent.reading.line import of_line, of_script
+from rekindle.slurm_agent.reading.line import of_line
 from tests.agent_slurm.asked import ASKED, job_in, recorded
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.test_submit import ME, job_of, order_of, packed, spec_of

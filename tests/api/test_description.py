@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chalice.config import Config
+from chalice.local import LocalGateway
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 import app as app_module
 from app import app
 from chalicelib.api import check
-from chalicelib.api.links import LINKS
-from chalicelib.api.openapi import document
-from chalicelib.api.problems import TITLES, from_error
-from chalicelib.api.routes import BY_NAME, OPERATIONS
-from chalicelib.api.shapes import COMPONENTS
+from chalicelib.api.openapi import PROBLEMS
+from chalicelib.api.operation import PREFIX
+from chalicelib.api.problems import TITLES, Answer, from_error, ok
+from chalicelib.api.routes import BY_NAME, OPERATIONS, answers, description
+from chalicelib.bootstrap import install, operations
 from chalicelib.domain.model import errors
+from rekindle.client import api as client
 
 HOOKS = "/hooks/"  # other people's: not signed, described in docs/slack.md and docs/notifications.md
+COMPONENTS = {**PROBLEMS, **answers()}
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api.md"
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:
-    made = document(base="/api")
+    made = description(base="/api/v1")
     validate(made)
     assert made["openapi"].startswith("3.1")
-    assert made["servers"] == [{"url": "/api"}]
+    assert made["servers"] == [{"url": "/api/v1"}]
     json.dumps(made, allow_nan=False)
 
 
@@ -47,14 +51,46 @@ def test_the_routes_of_the_app_are_the_operations_of_the_table() -> None:
         for method, entry in methods.items()
         if not path.startswith(HOOKS)
     }
-    assert routes == {(one.method, one.path, one.name) for one in OPERATIONS}
+    assert routes == {(one.method, one.address, one.name) for one in OPERATIONS}
 
 
-def test_every_route_hands_its_own_name_and_names_on() -> None:
-    for operation in OPERATIONS:
-        source = inspect.getsource(getattr(app_module, operation.name))
-        handed = "".join(f", {name}={name}" for name in operation.names)
-        assert f'_answer("{operation.name}"{handed})' in source
+class Called:
+    """Stands for the whole service: notes which operation was called, and with which names."""
+
+    def __init__(self) -> None:
+        self.api = self
+        self.clients = SimpleNamespace(deadline=SimpleNamespace(begin=lambda _context: None))
+        self.seen: list[tuple[str, dict[str, str], bytes]] = []
+
+    def answer(self, operation: str, names: dict[str, str], _event: Any, raw: bytes) -> Answer:
+        self.seen.append((operation, names, raw))
+        return ok({"operation": operation})
+
+
+def test_every_route_runs_its_own_operation_with_the_names_in_its_path_and_the_body() -> None:
+    called: Any = Called()
+    install(called)
+    try:
+        gateway = LocalGateway(app, Config())
+        for operation in OPERATIONS:
+            names = {name: f"{name}-1" for name in operation.names}
+            body = b"" if operation.method == "GET" else b'{"a": 1}'
+            headers = {"Content-Type": "application/json"} if body else {}
+            answer = gateway.handle_request(operation.method, operation.address.format(**names), headers, body)
+            assert (answer["statusCode"], json.loads(answer["body"])) == (200, {"operation": operation.name})
+            assert called.seen.pop() == (operation.name, names, body)
+    finally:
+        install(None)
+
+
+def test_a_function_that_is_not_the_apis_registers_no_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    for handler, count in (("app.app", len(OPERATIONS)), ("app.sweep", 0)):
+        monkeypatch.setenv("_HANDLER", handler)
+        assert len(operations()) == count
+
+
+def test_the_command_line_calls_the_version_that_the_service_answers() -> None:
+    assert client.VERSION == PREFIX
 
 
 def test_no_route_is_public() -> None:
@@ -64,15 +100,16 @@ def test_no_route_is_public() -> None:
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
-    used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document())))
+    used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(description())))
     assert used <= set(COMPONENTS)
     assert set(COMPONENTS) - used == set()
 
 
 def test_every_link_leads_to_an_operation_and_fills_names_that_it_has() -> None:
-    told = {op["operationId"]: op for methods in document()["paths"].values() for op in methods.values()}
-    assert set(LINKS) <= set(BY_NAME)
-    for source, targets in LINKS.items():
+    told = {op["operationId"]: op for methods in description()["paths"].values() for op in methods.values()}
+    links = {one.name: one.links for one in OPERATIONS if one.links}
+    assert links
+    for source, targets in links.items():
         (good,) = [str(status) for status in BY_NAME[source].answers]
         assert set(told[source]["responses"][good]["links"]) == set(targets)
         for target, link in targets.items():

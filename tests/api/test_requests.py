@@ -9,7 +9,8 @@ import pytest
 
 from chalicelib.api.check import read_json
 from chalicelib.api.problems import Answer, of_framework
-from chalicelib.api.request import MAX_BODY_BYTES, Request, TooLarge, WrongMediaType, read
+from chalicelib.api.reading import MAX_BODY_BYTES, TooLarge, WrongMediaType, read
+from chalicelib.api.request import Request
 from chalicelib.api.routes import BY_NAME
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 

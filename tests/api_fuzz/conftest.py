@@ -10,6 +10,7 @@ from urllib.request import urlopen
 import pytest
 import schemathesis
 
+from chalicelib.api.operation import PREFIX
 from tests.api_fuzz.stage import Stage, stage
 
 
@@ -22,9 +23,9 @@ def staged() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def schema(staged: Stage) -> Any:
-    with urlopen(f"{staged.url}/openapi.json", timeout=120) as answer:  # noqa: S310  loopback
+    with urlopen(f"{staged.url}{PREFIX}/openapi.json", timeout=120) as answer:  # noqa: S310  loopback
         document = json.load(answer)
     del document["security"]  # loopback is the border here: signatures are API Gateway's to check
     made = schemathesis.openapi.from_dict(document)
-    made.config.update(base_url=staged.url)
+    made.config.update(base_url=staged.url + PREFIX)
     return made

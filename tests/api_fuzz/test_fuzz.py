@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from chalicelib.api.operation import Operation
+from chalicelib.api.operation import PREFIX, Operation
 from chalicelib.api.routes import BY_NAME, OPERATIONS
 from tests.api_fuzz.stage import CLUSTER, Stage
 
@@ -269,7 +269,7 @@ def _raw(
     host = staged.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=TIMEOUT_S)
     try:
-        connection.request(method, path, body=body or None, headers=headers or {})
+        connection.request(method, PREFIX + path, body=body or None, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     finally:

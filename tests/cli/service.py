@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from app import app
+from chalicelib.api.operation import PREFIX
 from chalicelib.api.routes import Api
 from chalicelib.config import PRODUCTION_LOG_LEVEL
 from chalicelib.domain.decide import decide
@@ -251,7 +252,7 @@ class FakeService:
     ) -> tuple[int, dict[str, str], bytes]:
         """One request by the app's own route table."""
         parts = urlsplit(target)
-        self.requests.append(Seen(method, target, headers, json.loads(body) if body else None))
+        self.requests.append(Seen(method, target.removeprefix(PREFIX), headers, json.loads(body) if body else None))
         if self.answers:
             return self.answers.pop(0)
         found = _route(method, parts.path)

@@ -271,7 +271,7 @@ def test_a_request_to_the_account_is_signed_for_its_own_region(monkeypatch: pyte
     url = "https://abc123.execute-api.us-west-2.amazonaws.com/api"
     sign = signer(url)
     assert sign is not None
-    headers = sign("POST", f"{url}/jobs", {"Idempotency-Key": "k"}, b"{}")
+    headers = sign("POST", f"{url}/v1/jobs", {"Idempotency-Key": "k"}, b"{}")
     assert "AKIDEXAMPLE/" in headers["Authorization"]
     assert "/us-west-2/execute-api/aws4_request" in headers["Authorization"]
     assert "idempotency-key" in headers["Authorization"]

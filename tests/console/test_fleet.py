@@ -25,7 +25,7 @@ class Forbidding(FakeService):
     def handle(
         self, method: str, target: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        if target.partition("?")[0] in self.forbidden:
+        if target.partition("?")[0].removeprefix("/v1") in self.forbidden:
             return 403, {}, NOT_ALLOWED
         return super().handle(method, target, headers, body)
 

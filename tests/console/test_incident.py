@@ -67,7 +67,7 @@ class Show:
         return found
 
     def api(self, path: str) -> dict[str, Any]:
-        with urlopen(self.stage.api_url + path, timeout=120) as answer:  # noqa: S310  loopback
+        with urlopen(f"{self.stage.api_url}/v1{path}", timeout=120) as answer:  # noqa: S310  loopback
             body: dict[str, Any] = json.load(answer)
         return body
 

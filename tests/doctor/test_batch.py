@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from rekindle.doctor.batch.options import arguments, minutes_of, parse
-from rekindle.doctor.batch.shell import read_shell
+from rekindle.doctor.batch.options import minutes_of, parse
+from rekindle.sbatch.options import arguments
+from rekindle.sbatch.shell import read_shell
 from tests.doctor.conftest import Doctor
 from tests.doctor.given import SCRIPT
 

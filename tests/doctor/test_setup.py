@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from chalicelib.api.routes_jobs import INCIDENTS_SHOWN
+from chalicelib.api.operations.jobs import INCIDENTS_SHOWN
 from localcloud.cloud import Cloud
 from rekindle.cli.doctor import told
 from rekindle.cli.main import main

@@ -232,7 +232,7 @@ def _event(name: str) -> dict[str, Any]:
     match name:
         case "api_handler":
             return {
-                "requestContext": {"httpMethod": "GET", "resourcePath": "/status", "identity": {}},
+                "requestContext": {"httpMethod": "GET", "resourcePath": "/v1/status", "identity": {}},
                 "headers": {},
                 "multiValueQueryStringParameters": None,
                 "pathParameters": {},

@@ -12,7 +12,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra.deploy import Deployment, DeploymentError, main, stack_name
+from infra.asking import DeploymentError, stack_name
+from infra.deploy import Deployment, main
 from infra.package import BUNDLE, TEMPLATE
 from tests.infra.live_account import live_account
 from tests.infra.stack_reading import CODE, REGION, Template

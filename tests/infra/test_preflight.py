@@ -416,4 +416,4 @@ def test_what_may_not_be_asked_is_a_note(aws_settings: None, package: Path) -> N
     ):
         patch.setenv("AWS_ENDPOINT_URL_SERVICE_QUOTAS", url)
         (one,) = look(boto3.session.Session(region_name=REGION), "rekindle", package=package)
-    assert (one.weight, one.remedy) == (Weight.NOTE, "deploy as somebody who may ask, or look yourself")
+    assert (one.weight, one.remedy) == (Weight.NOTE, "deploy with credentials that may ask, or check it yourself")

@@ -395,7 +395,7 @@ def test_a_webhook_gets_the_address_and_what_travels_over_the_bus_is_read_as_it_
 
 
 def _ask(path: str) -> Mapping[str, Any]:
-    answer: Mapping[str, Any] = LocalGateway(app, Config()).handle_request("GET", path, {}, b"")
+    answer: Mapping[str, Any] = LocalGateway(app, Config()).handle_request("GET", f"/v1{path}", {}, b"")
     return {"status": answer["statusCode"], **json.loads(answer["body"])}
 
 

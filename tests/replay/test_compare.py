@@ -214,7 +214,7 @@ def test_a_run_s_size_is_the_recordings_own_where_it_tells_it() -> None:
 
 
 def exported(w: World, incident_id: str) -> dict[str, Any]:
-    """What GET /incidents/{id} answers (chalicelib/api/routes_incidents.py), with its ledger beside it."""
+    """What GET /incidents/{id} answers (chalicelib/api/operations/incidents.py), with its ledger beside it."""
     looked = w.service.store.load(incident_id)
     return {
         **looked.incident.to_wire(),

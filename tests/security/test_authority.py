@@ -21,7 +21,7 @@ SIGNER = "arn:aws:iam::1:user/op"  # tests/cli/service.py, as API Gateway names 
 
 def _put_pause(service: FakeService, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
     given = {"content-type": "application/json", **headers}
-    status, _, content = service.handle("PUT", "/pause", given, json.dumps(body).encode())
+    status, _, content = service.handle("PUT", "/v1/pause", given, json.dumps(body).encode())
     return status, json.loads(content)
 
 
@@ -42,7 +42,7 @@ def test_a_key_that_two_signers_share_is_two_orders() -> None:
 
     def checkpoint(who: str) -> tuple[int, dict[str, str], dict[str, Any]]:
         service.signer = who
-        status, headers, content = service.handle("POST", "/jobs/lm/checkpoint", key, b"{}")
+        status, headers, content = service.handle("POST", "/v1/jobs/lm/checkpoint", key, b"{}")
         return status, headers, json.loads(content)
 
     first = checkpoint("arn:aws:sts::1:assumed-role/OnCall/ada")

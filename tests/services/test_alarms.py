@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chalicelib.api.check import check
-from chalicelib.api.routes_jobs import TRAINING_JOB, read_watch
+from chalicelib.api.operations.jobs import TRAINING_JOB, read_watch
 from chalicelib.aws.cloudwatch.alarms import AlarmKind, CloudWatchAlarms
 from chalicelib.bootstrap import install
 from chalicelib.domain.model.errors import CapacityUnavailable, InvalidRequest, Noise, NotAuthorized, NotOurs, Throttled

@@ -15,7 +15,7 @@ from rekindle.doctor.base.findings import Finding, error, quoted, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.batch.run import has_auto_resume
 from rekindle.doctor.batch.script import Batch
-from rekindle.doctor.batch.shell import LATER, Command, flags
+from rekindle.sbatch.shell import LATER, Command, flags
 
 _TORCHRUN: Final = re.compile(r"(?:.*/)?torchrun")
 _MODULE: Final = ("torch.distributed.run", "torch.distributed.launch")

@@ -10,7 +10,7 @@ from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknow
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.batch.options import AUTO_RESUME
 from rekindle.doctor.batch.script import Batch
-from rekindle.doctor.batch.shell import LATER, MAX_NAME, Command, flags
+from rekindle.sbatch.shell import LATER, MAX_NAME, Command, flags
 
 HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only; aws-facts §4.2
 _SIGNALS: Final = re.compile(r"(?:SIG)?(?:USR1|USR2|TERM|INT|HUP)|10|12|15|2|1", re.IGNORECASE)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from rekindle.doctor.batch.options import MAGIC, Option, Trouble, arguments, minutes_of, parse
-from rekindle.doctor.batch.shell import Command, Shell, read_shell
+from rekindle.doctor.batch.options import Option, Trouble, minutes_of, parse
+from rekindle.sbatch.options import MAGIC, arguments
+from rekindle.sbatch.shell import Command, Shell, read_shell
 from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.comment import parse as parse_comment
 

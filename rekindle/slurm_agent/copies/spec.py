@@ -28,6 +28,7 @@ from rekindle.protocol.mailbox import (
     ENV_SKIP,
 )
 from rekindle.protocol.wire import MailboxError
+from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import (
     SUBMIT_DIR,
@@ -43,7 +44,7 @@ from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.reading import comment as comments
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import Job, plain_dependency
-from rekindle.slurm_agent.reading.line import lost, of_line, of_script
+from rekindle.slurm_agent.reading.line import lost, of_line
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.options import expand, options_of
 from rekindle.slurm_agent.reading.run import As, Runner, Unreadable

@@ -1,22 +1,21 @@
-"""What a batch script says about itself: auto-resume, signals that it traps, `#SBATCH` options. Pure."""
+"""What a batch script says about itself: auto-resume, signals that it traps, `#SBATCH --signal`. Pure."""
 
 from __future__ import annotations
 
-import itertools
 import re
-import shlex
 from dataclasses import dataclass
 from typing import Final
 
-_AUTO: Final = re.compile(r"(?<![\w-])--auto-resume(?:=|\s+)[\"']?1\b")
-_TRAP: Final = re.compile(r"(?:^|[\s;&|{(])trap\s+(?P<rest>[^\n]*)")
-_CAUGHT: Final = re.compile(r"\b(?:SIG)?(USR1|USR2|TERM)\b")
-_OPTION: Final = re.compile(r"#SBATCH\s")
-_WARNED: Final = re.compile(r"--signal[= ](?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
-# A script is a user's: up to 4 MiB of whatever he likes, read by one thread for the whole cluster. No line that says
-# something is longer, and no script says more than this.
+from rekindle.sbatch.options import of_script
+from rekindle.sbatch.shell import Command, read_shell
+
+_AUTO: Final = re.compile(r"(?<![\w-])--auto-resume(?:=|\s+)1\b")
+_CAUGHT: Final = re.compile(r"(?:SIG)?(USR1|USR2|TERM)")
+_WARNED: Final = re.compile(r"(?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
+# A script is a user's: up to 4 MiB of any content, read by one thread for the whole cluster. Longer lines are passed
+# over, and only so much of the rest is read.
 MAX_LINE_CHARS: Final = 4096
-MAX_TRAPS: Final = 100
+MAX_SHELL_CHARS: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,41 +29,25 @@ class ScriptFacts:
 
 
 def read(script: str) -> ScriptFacts:
-    """Total. Comments are left out: `# srun --auto-resume=1` is no auto-resume, and an #SBATCH line with it is none
-    either (a SPANK option of srun, which sbatch does not know)."""
-    lines = [line for line in script.split("\n") if len(line) <= MAX_LINE_CHARS]
-    code = "\n".join(_code(line) for line in lines).replace("\\\n", " ")
-    found_traps = itertools.islice(_TRAP.finditer(code), MAX_TRAPS)
-    traps = {caught for trap in found_traps for caught in _CAUGHT.findall(_signals(trap["rest"][:MAX_LINE_CHARS]))}
-    warned = next((found for line in lines if _OPTION.match(line) and (found := _WARNED.search(line))), None)
+    """Total. `#SBATCH --auto-resume=1` is no auto-resume: it is a SPANK option of srun, which sbatch does not know."""
+    text = "\n".join(line for line in script.split("\n") if len(line) <= MAX_LINE_CHARS)
+    shell = read_shell(text[:MAX_SHELL_CHARS])
+    said = [" ".join(command.words) for command in shell.commands]
+    said += [value for values in shell.values.values() for value in values]
+    warned = _WARNED.match(of_script(text).get("signal") or "")
     return ScriptFacts(
-        has_auto_resume=_AUTO.search(code) is not None,
-        traps=frozenset(traps),
+        has_auto_resume=any(_AUTO.search(one) for one in said),
+        traps=frozenset(name for command in shell.commands for name in _caught(command)),
         warned=warned["name"] if warned else None,
         warned_batch=bool(warned and "B" in (warned["flags"] or "")),
     )
 
 
-def _signals(rest: str) -> str:
-    """What stands behind a trap's action: `trap 'kill -TERM $pid' USR1` catches USR1 alone."""
-    try:
-        words = shlex.split(rest.partition(" #")[0])
-    except ValueError:
-        return rest.rpartition("'")[2] or rest
-    return " ".join(words[1:]) if words and words[0] not in ("", "-") else ""
-
-
-def _code(line: str) -> str:
-    """The line without its comment. A `#` inside quotes or a word begins none."""
-    if "#" not in line:
-        return line
-    quote = ""
-    for index, char in enumerate(line):
-        if quote:
-            if char == quote and line[index - 1] != "\\":
-                quote = ""
-        elif char in "\"'":
-            quote = char
-        elif char == "#" and (index == 0 or line[index - 1] in " \t;&|("):
-            return line[:index]
-    return line
+def _caught(command: Command) -> list[str]:
+    """The signals of a `trap` that has an action; `trap - USR1` and `trap '' USR1` have none."""
+    if command.program != "trap" or command.is_inner:
+        return []
+    words = [word for word in command.words[1:] if word != "--"]
+    if len(words) < 2 or words[0] in ("", "-"):
+        return []
+    return [found[1] for word in words[1:] if (found := _CAUGHT.fullmatch(word)) is not None]

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import environment_of, script_of
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.files.time_spent import Spent
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
-from rekindle.slurm_agent.reading.line import of_line, of_script
+from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.run import TooMuch
 
 ENV_PROTECT: Final = "REKINDLE_PROTECT"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, taken
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.routes_jobs import taken
-from chalicelib.api.schema import Schema, flag, record, ref, text, word
+from chalicelib.api.schema import Schema, any_text, at, flag, listing, record, ref, text, word
+from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
 from chalicelib.services.operator.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
+from rekindle.signatures.faults import FaultClass
 
 _SHADOW: Final[Schema] = record(
     {
         "scope": word("for what", ShadowScope),
         "name": text("the Job's id or the cluster's name; left out for everywhere", high=MAX_NAME_CHARS),
-        "on": flag("true: decide and tell, do nothing"),
+        "on": flag("true: decide and notify, do nothing"),
     },
     may=("name",),
 )
@@ -67,6 +70,53 @@ def answer_approval(parts: Parts, request: Request) -> Answer:
     return taken(parts, outcome)
 
 
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Switches": record(
+        {
+            "paused": flag("the global pause"),
+            "paused_by": any_text(),
+            "paused_at": null_at("since when"),
+            "paused_why": any_text(),
+            "shadow": record(
+                {
+                    "everywhere": flag("nothing is done for any Job or cluster"),
+                    "jobs": listing(any_text()),
+                    "clusters": listing(any_text()),
+                    "changed_by": any_text(),
+                    "changed_at": null_at("when"),
+                }
+            ),
+            "breaker": record(
+                {
+                    "open": flag("it holds everything"),
+                    "tripped_at": null_at("when it tripped last"),
+                    "incident_id": any_text("whose action would have been one too many"),
+                    "said": any_text("what was counted"),
+                    "lifted_at": null_at("when it was lifted last"),
+                    "lifted_by": any_text(),
+                }
+            ),
+        }
+    ),
+    "PendingApproval": record(
+        {
+            **APPROVAL_FIELDS,
+            "incident": record(
+                {
+                    "incident_id": any_text(),
+                    "job_id": MAYBE_TEXT,
+                    "cluster": MAYBE_TEXT,
+                    "node": MAYBE_TEXT,
+                    "fault": word("what is wrong", FaultClass),
+                    "phase": word("where the recovery stands", Phase),
+                    "opened_at": at("since when"),
+                }
+            ),
+        }
+    ),
+    "Approvals": record({"approvals": listing(ref("PendingApproval"))}),
+}
+
 OPERATIONS = (
     Operation(
         name="read_switches",
@@ -83,7 +133,7 @@ OPERATIONS = (
         path="/pause",
         tag="switches",
         summary="Set or lift the global pause",
-        said="While it is set, Incidents are opened and watched, and nothing is done. It counts within one look.",
+        details="While it is set, Incidents are opened and watched, and nothing is done. It counts within one look.",
         run=set_pause,
         forms={
             "": record(
@@ -103,7 +153,7 @@ OPERATIONS = (
         method="PUT",
         path="/shadow",
         tag="switches",
-        summary="Shadow mode for a Job, a cluster or everything: decide and tell, do nothing",
+        summary="Shadow mode for a Job, a cluster or everything: decide and notify, do nothing",
         run=set_shadow,
         forms={"": _SHADOW},
         answers={200: ref("Switches")},
@@ -129,6 +179,13 @@ OPERATIONS = (
         tag="approvals",
         summary="Every open question, the one that runs out first at the top",
         run=list_approvals,
+        links={
+            "get_incident": {"incident_id": "/approvals/0/incident/incident_id"},
+            "answer_approval": {
+                "incident_id": "/approvals/0/incident/incident_id",
+                "approval_id": "/approvals/0/approval_id",
+            },
+        },
         answers={200: ref("Approvals")},
     ),
     Operation(
@@ -141,12 +198,13 @@ OPERATIONS = (
         forms={
             "": record(
                 {
-                    "answer": word("what is said", ("approve", "deny")),
+                    "answer": word("the answer", ("approve", "deny")),
                     "comment": text("for the record", high=MAX_COMMENT_CHARS),
                 },
                 may=("comment",),
             )
         },
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"answer": "approve"},

@@ -1,10 +1,15 @@
-"""Answers about what Incidents cost: ledgers, post-mortems, curves, drills. Named schemas, as in shapes.py."""
+"""Routes about what Incidents cost and saved: ledgers, post-mortems, curves, rehearsals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
+from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import MOMENT, moment_of
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import Answer, ok
+from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     Schema,
     any_text,
@@ -21,9 +26,53 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
+from chalicelib.domain.drills.catalogue import DRILLS
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.incident import Phase
+from chalicelib.services.operator.curves import DEFAULT_MINUTES, MAX_MINUTES
+from chalicelib.services.reporting.ledgers import MAX_DAYS
 from rekindle.signatures.faults import FaultClass
+
+DEFAULT_DAYS: Final = 30
+
+
+def job_curves(parts: Parts, request: Request) -> Answer:
+    """A run's curves."""
+    minutes = int(request.query.get("minutes", DEFAULT_MINUTES))
+    until = moment_of(request.query.get("until"), "until")
+    return ok(parts.curves.read(request.names["job_id"], minutes=minutes, until=until))
+
+
+def job_ledger(parts: Parts, request: Request) -> Answer:
+    """A Job's ledger."""
+    return ok(parts.ledgers.job(request.names["job_id"]))
+
+
+def incident_ledger(parts: Parts, request: Request) -> Answer:
+    """An Incident's ledger."""
+    return ok(parts.ledgers.incident(request.names["incident_id"]))
+
+
+def postmortem(parts: Parts, request: Request) -> Answer:
+    """An Incident's post-mortem."""
+    return ok({"markdown": parts.ledgers.postmortem(request.names["incident_id"])})
+
+
+def fleet_ledger(parts: Parts, request: Request) -> Answer:
+    """The fleet's ledger."""
+    return ok(parts.ledgers.fleet(int(request.query.get("days", DEFAULT_DAYS))))
+
+
+def start_drill(parts: Parts, request: Request) -> Answer:
+    """Rehearse a fault."""
+    result = parts.drills.start(request.names["job_id"], request.body["fault"], who=request.who, key=request.key)
+    return ok(result, status=201)
+
+
+def get_drill(parts: Parts, request: Request) -> Answer:
+    """A rehearsal's result."""
+    return ok(parts.drills.get(request.names["drill_id"]))
+
 
 _QUANTITY: Final = ref("Quantity")
 _TOTAL: Final = ref("Total")
@@ -50,29 +99,7 @@ _SUMS: Final[Mapping[str, Schema]] = {
     "truncated": flag("not all Incidents were counted"),
     "said": any_text("what was left out"),
 }
-
-LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
-    "PriceTable": record(
-        {
-            "version": whole("counts its writings; what the next PUT names; 0: nothing is stored"),
-            "is_builtin": flag("only the built-in prices count"),
-            "modified_at": or_null(any_text("when it was written")),
-            "document": free("as it is stored"),
-            "problem": or_null(any_text("why what is stored prices nothing")),
-            "rows": listing(
-                record(
-                    {
-                        "instance": any_text("EC2's name of the type"),
-                        "usd_per_hour": number("US dollars"),
-                        "as_of": any_text("the source's own date; empty: not said"),
-                        "source": any_text("where the figure comes from"),
-                    }
-                )
-            ),
-            "usd_per_gpu_hour": or_null(number("for runs whose instance types are not known")),
-            "without_price": listing(any_text("a type with GPUs whose cost is unknown")),
-        }
-    ),
+ANSWERS: Final[Mapping[str, Schema]] = {
     "Quantity": {"oneOf": [number("a figure"), record({"unknown": any_text("why it is not known")})]},
     "Total": record(
         {"sum": _QUANTITY, "counted": whole("of how many"), "not_counted": whole("Incidents that have no figure")}
@@ -91,7 +118,7 @@ LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
             "closed_at": or_null(at("when it ended")),
             "until": at("until when is counted"),
             "onset_at": {"oneOf": [at("when it began"), record({"unknown": any_text()})]},
-            "onset_from": any_text("who told that"),
+            "onset_from": any_text("where that time comes from"),
             "mttd_s": _QUANTITY,
             "mttr_s": _QUANTITY,
             "elapsed_s": _QUANTITY,
@@ -153,14 +180,6 @@ LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
         },
         is_open=True,
     ),
-    "IncidentReport": record(
-        {
-            "incident_id": any_text(),
-            "url": any_text("the page, for a browser; a signed link, to be kept from others while it lasts"),
-            "until": at("when it ends at the latest"),
-            "written_at": at("when the page was written"),
-        }
-    ),
     "Postmortem": record({"markdown": any_text("the whole document")}),
     "Curves": record(
         {
@@ -206,3 +225,78 @@ LEDGER_COMPONENTS: Final[Mapping[str, Schema]] = {
         is_open=True,
     ),
 }
+
+OPERATIONS = (
+    Operation(
+        name="job_curves",
+        method="GET",
+        path="/jobs/{job_id}/curves",
+        tag="jobs",
+        summary="A run's curves: loss, steps, step time, gradient norm",
+        run=job_curves,
+        query={
+            "minutes": {**whole("the window", low=1, high=MAX_MINUTES), "default": DEFAULT_MINUTES},
+            "until": {**MOMENT, "description": "the window's end, now if left out: ISO-8601, UTC without an offset"},
+        },
+        answers={200: ref("Curves")},
+    ),
+    Operation(
+        name="job_ledger",
+        method="GET",
+        path="/jobs/{job_id}/ledger",
+        tag="ledger",
+        summary="What a Job's Incidents cost and saved, and its ETTR",
+        run=job_ledger,
+        answers={200: ref("JobLedger")},
+    ),
+    Operation(
+        name="incident_ledger",
+        method="GET",
+        path="/incidents/{incident_id}/ledger",
+        tag="ledger",
+        summary="What an Incident cost and saved, stage by stage",
+        run=incident_ledger,
+        answers={200: ref("IncidentLedger")},
+    ),
+    Operation(
+        name="postmortem",
+        method="GET",
+        path="/incidents/{incident_id}/postmortem",
+        tag="ledger",
+        summary="An Incident's post-mortem in Markdown",
+        run=postmortem,
+        answers={200: ref("Postmortem")},
+    ),
+    Operation(
+        name="fleet_ledger",
+        method="GET",
+        path="/ledger",
+        tag="ledger",
+        summary="What all Incidents of so many days cost and saved",
+        run=fleet_ledger,
+        query={"days": {**whole("the window", low=1, high=MAX_DAYS), "default": DEFAULT_DAYS}},
+        answers={200: ref("FleetLedger")},
+    ),
+    Operation(
+        name="start_drill",
+        method="POST",
+        path="/jobs/{job_id}/drills",
+        tag="drills",
+        summary="Rehearse a fault on a living run: real reads, real decisions, and nothing is done",
+        run=start_drill,
+        forms={"": record({"fault": word("what is rehearsed", [row.fault for row in DRILLS])})},
+        links={"get_drill": {"drill_id": "/drill_id"}},
+        answers={201: ref("Drill")},
+        is_order=True,
+        example={"fault": DRILLS[0].fault.value},
+    ),
+    Operation(
+        name="get_drill",
+        method="GET",
+        path="/drills/{drill_id}",
+        tag="drills",
+        summary="A rehearsal's result; kept for 30 days",
+        run=get_drill,
+        answers={200: ref("Drill")},
+    ),
+)

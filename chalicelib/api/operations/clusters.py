@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import TAKEN_LINKS, taken
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.routes_jobs import taken
-from chalicelib.api.schema import flag, record, ref, text, word
+from chalicelib.api.schema import (
+    Schema,
+    any_text,
+    flag,
+    free,
+    listing,
+    number,
+    or_null,
+    record,
+    ref,
+    table,
+    text,
+    whole,
+    word,
+)
 from chalicelib.domain.model.node_orders import Rung
 
 
@@ -41,6 +58,50 @@ def list_lemons(parts: Parts, _: Request) -> Answer:
     return ok({"lemons": parts.lemons.listing()})
 
 
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "ClusterBrief": record(
+        {
+            "cluster": any_text(),
+            "unknown": {"description": "why nothing is known of it; null: something is"},
+            "heartbeat_age_s": or_null(number("since the agent last said that it lives")),
+            "slurm_read_age_s": or_null(number("since it last read Slurm")),
+            "agent_version": any_text(),
+            "slurm_version": any_text(),
+            "cluster_arn": any_text(),
+            "problems": listing(any_text()),
+            "node_states": or_null(table(whole("nodes"), "state -> how many")),
+            "jobs_active": whole("protected Jobs on it"),
+        },
+        is_open=True,
+    ),
+    "Clusters": record({"clusters": listing(ref("ClusterBrief"))}),
+    "Cluster": {
+        "allOf": [
+            ref("ClusterBrief"),
+            {
+                "type": "object",
+                "properties": {
+                    "nodes": listing(free("one node"), "at most 1,000"),
+                    "jobs": listing(free("one protected Job")),
+                },
+                "required": ["nodes", "jobs"],
+            },
+        ]
+    },
+    "Lemons": record({"lemons": listing(ref("Lemon"), "at most 200")}),
+    "Lemon": record(
+        {
+            "identity": any_text("GPU UUID, serial number or instance id"),
+            "kind": any_text("which of these"),
+            "is_lemon": flag("by the built-in policy"),
+            "faults_total": whole("ever"),
+            "faults_in_window": whole("lately"),
+            "window_days": whole("what lately is"),
+            "faults": listing(free("one fault, the newest first")),
+        }
+    ),
+}
+
 OPERATIONS = (
     Operation(
         name="list_clusters",
@@ -49,6 +110,7 @@ OPERATIONS = (
         tag="clusters",
         summary="Slurm clusters and their agents",
         run=list_clusters,
+        links={"get_cluster": {"cluster": "/clusters/0/cluster"}},
         answers={200: ref("Clusters")},
     ),
     Operation(
@@ -58,6 +120,7 @@ OPERATIONS = (
         tag="clusters",
         summary="One Slurm cluster with its nodes and runs",
         run=get_cluster,
+        links={"repair_node": {"cluster": "/cluster", "node": "/nodes/0/name"}},
         answers={200: ref("Cluster")},
         refuses=(400,),
     ),
@@ -67,7 +130,7 @@ OPERATIONS = (
         path="/clusters/{cluster}/nodes/{node}/repair",
         tag="clusters",
         summary="Reboot or replace a node; no job on it is ever killed",
-        said="`node` is its name in Slurm, or its instance id. `force` passes over the policy's budgets, nothing else.",
+        details="`node` is its name in Slurm, or its instance id. `force` passes over the policy's budgets only.",
         run=repair_node,
         forms={
             "": record(
@@ -79,6 +142,7 @@ OPERATIONS = (
                 may=("why", "force"),
             )
         },
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"do": "reboot", "why": "ECC errors by the hundred"},

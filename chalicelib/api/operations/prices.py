@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, ref
+from chalicelib.api.schema import Schema, any_text, flag, free, listing, number, or_null, record, ref, whole
 from chalicelib.api.versions import replace, replacement, versioned
 
 _DOCUMENT: Final[Schema] = {
@@ -28,6 +29,30 @@ def put_prices(parts: Parts, request: Request) -> Answer:
     return replace(request, lambda version: parts.price_table.put(document, replaces=version))
 
 
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "PriceTable": record(
+        {
+            "version": whole("counts its writings; what the next PUT names; 0: nothing is stored"),
+            "is_builtin": flag("only the built-in prices count"),
+            "modified_at": or_null(any_text("when it was written")),
+            "document": free("as it is stored"),
+            "problem": or_null(any_text("why what is stored prices nothing")),
+            "rows": listing(
+                record(
+                    {
+                        "instance": any_text("EC2's name of the type"),
+                        "usd_per_hour": number("US dollars"),
+                        "as_of": any_text("the source's own date; empty: not known"),
+                        "source": any_text("where the figure comes from"),
+                    }
+                )
+            ),
+            "usd_per_gpu_hour": or_null(number("for runs whose instance types are not known")),
+            "without_price": listing(any_text("a type with GPUs whose cost is unknown")),
+        }
+    ),
+}
+
 OPERATIONS = (
     Operation(
         name="get_prices",
@@ -36,6 +61,7 @@ OPERATIONS = (
         tag="ledger",
         summary="What an hour of each instance type costs, with source and date; GPU types that have no price",
         run=get_prices,
+        is_versioned=True,
         answers={200: ref("PriceTable")},
     ),
     Operation(
@@ -44,12 +70,13 @@ OPERATIONS = (
         path="/prices",
         tag="ledger",
         summary="Store the price table in place of the version that was read",
-        said=(
+        details=(
             "The document counts whole: a type that it does not name has no price. Refused with 412 where another "
             "version is stored by now, with 428 where none is named."
         ),
         run=put_prices,
         forms={"": replacement(_DOCUMENT)},
+        is_versioned=True,
         answers={200: ref("PriceTable")},
         is_order=True,
         refuses=(412, 428),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from typing import Protocol
 
 Colour = tuple[int, int, int]
 
@@ -28,8 +29,25 @@ _FONT = bytes.fromhex(
 )
 
 
+class Surface(Protocol):
+    """What a picture is drawn on: pixels or shapes, from the top left."""
+
+    def fill(self, x: int, y: int, width: int, height: int, colour: Colour, share: float = 1.0) -> None:
+        """A rectangle."""
+
+    def line(self, x0: float, y0: float, x1: float, y1: float, colour: Colour, *, thick: float = 1.5) -> None:
+        """A straight line."""
+
+    def text(self, x: int, y: int, text: str, colour: Colour, *, size: int = 2) -> None:
+        """Letters with their top left corner here."""
+
+    def encoded(self) -> bytes:
+        """The picture as a file."""
+        ...
+
+
 class Canvas:
-    """Pixels from the top left; what lies outside is not drawn."""
+    """A surface of pixels; what lies outside is not drawn."""
 
     def __init__(self, width: int, height: int, background: Colour) -> None:
         self.width = width
@@ -78,7 +96,7 @@ class Canvas:
                         self.fill(x + column * size, y + row * size, size, size, colour)
             x += (GLYPH_COLUMNS + 1) * size
 
-    def png(self) -> bytes:
+    def encoded(self) -> bytes:
         """The picture as a PNG file."""
         stride = 3 * self.width
         rows = b"".join(b"\0" + self._pixels[at : at + stride] for at in range(0, len(self._pixels), stride))

@@ -41,9 +41,9 @@ class Scale:
         return round(self.start + (self.end - self.start) * min(1.0, max(0.0, share)), 1)
 
 
-def values_scale(low: float, high: float, *, start: float, end: float) -> Scale:
-    """For measured values: with a little air, logarithmic where they differ by orders of magnitude."""
-    if low > 0 and high / low > _LOG_BEYOND:
+def values_scale(low: float, high: float, *, start: float, end: float, log_beyond: float = _LOG_BEYOND) -> Scale:
+    """For measured values: with a little air, logarithmic where the highest is so many times the lowest."""
+    if low > 0 and high / low > log_beyond:
         return Scale(low / 1.1, high * 1.1, start, end, is_log=True)
     air = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
     return Scale(low - air, high + air, start, end)
@@ -57,12 +57,12 @@ def value_ticks(scale: Scale, count: int = 5) -> list[Tick]:
         tens = [10.0**power for power in range(lowest, highest + 1, every)]
         found = [value * factor for value in tens for factor in ((1, 2, 5) if highest - lowest <= 2 else (1,))]
         return [Tick(scale(value), short(value)) for value in found if scale.low <= value <= scale.high]
-    return [Tick(scale(value), short(value)) for value in _round_values(scale.low, scale.high, count)]
+    return [Tick(scale(value), short(value)) for value in round_values(scale.low, scale.high, count)]
 
 
 def step_ticks(scale: Scale, count: int = 8) -> list[Tick]:
     """Round whole steps."""
-    values = dict.fromkeys(round(value) for value in _round_values(scale.low, scale.high, count))
+    values = dict.fromkeys(round(value) for value in round_values(scale.low, scale.high, count))
     return [Tick(scale(value), short(value)) for value in values if scale.low <= value <= scale.high]
 
 
@@ -89,11 +89,14 @@ def short(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _round_values(low: float, high: float, count: int) -> list[float]:
+def round_values(low: float, high: float, count: int) -> list[float]:
+    """At most about `count` round values from `low` to `high`."""
     if not high > low:
         return [low]
     rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
+    power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 0.0
+    if power == 0:  # closer together than numbers can be written
+        return [low]
     every = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first = math.ceil(low / every)
     last = math.floor(high / every)

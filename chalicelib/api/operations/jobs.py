@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from chalicelib.api.operation import EMPTY, PAGED, Operation
+from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import (
+    EMPTY,
+    FIRST_INCIDENT_LINK,
+    JOB_LINK,
+    NEXT_PAGE,
+    PAGED,
+    STEP,
+    TAKEN_LINKS,
+    incident_brief,
+    null_at,
+    taken,
+)
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import MAX_STEP, Schema, flag, listing, record, ref, text, whole, word
-from chalicelib.api.wires import ROLES, attempt_wire, incident_brief, job_wire
+from chalicelib.api.schema import (
+    MAX_STEP,
+    Schema,
+    any_text,
+    at,
+    flag,
+    listing,
+    maybe,
+    or_null,
+    record,
+    ref,
+    table,
+    text,
+    whole,
+    word,
+)
 from chalicelib.domain.model.errors import InvalidRequest
-from chalicelib.domain.model.job import MAX_HANG_MINUTES, MAX_METRIC_NAME, MIN_HANG_MINUTES, AlarmMode
+from chalicelib.domain.model.incident import SkipWindow
+from chalicelib.domain.model.job import (
+    MAX_HANG_MINUTES,
+    MAX_METRIC_NAME,
+    MIN_HANG_MINUTES,
+    AlarmMode,
+    Attempt,
+    Job,
+    Orchestrator,
+)
+from chalicelib.domain.model.known import maybe_to_wire
 from chalicelib.services.operator.orders import MAX_EXCLUDED
-from chalicelib.services.reporting.outcome import Outcome
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB
 
 MAX_WINDOWS: Final = 64
 INCIDENTS_SHOWN: Final = 20
+ROLES: Final = ("loss", "step", "grad_norm")
 _S3: Final = text("s3:// prefix where monitor and service meet", pattern=r"^s3://[^\x00-\x1f\x7f]+$")
 _POLICY: Final = text("the policy's name", high=64, pattern=r"^[A-Za-z0-9._-]+$")
 # What CloudWatch takes for a name: printable ASCII that is not blank (domain/model/job.py, is_metric_name).
@@ -151,12 +187,97 @@ def resubmit_job(parts: Parts, request: Request) -> Answer:
     return taken(parts, outcome)
 
 
-def taken(parts: Parts, outcome: Outcome) -> Answer:
-    """An order that an Incident carries out."""
-    parts.report(outcome)
-    body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id}
-    return ok(body, status=202)
+def job_wire(job: Job) -> dict[str, Any]:
+    """A Job as the API shows it."""
+    return {
+        "job_id": job.job_id,
+        "name": job.name,
+        "orchestrator": job.orchestrator.value,
+        "policy": job.policy_name,
+        "created_at": job.created_at.isoformat(),
+        "current_attempt": job.current_attempt,
+        "attempt_number": job.attempt_number,
+        "mailbox": job.mailbox,
+        "active": job.active,
+        "open_incident": job.open_incident,
+        "metrics": {role: name for role in ROLES if (name := getattr(job.watch, role))},
+        "alarms": job.watch.alarms.value,
+        "alarms_state": job.watch.alarms_state,
+        "hang_minutes": job.watch.hang_minutes,
+        "size": job.size.to_wire(),
+        "limits": list(job.limits),
+    }
 
+
+def attempt_wire(attempt: Attempt) -> dict[str, Any]:
+    """An Attempt as the API shows it."""
+    return {
+        "number": attempt.number,
+        "name": attempt.name,
+        "submitted_at": attempt.submitted_at.isoformat(),
+        "incident_id": attempt.incident_id,
+        "resume_step": maybe_to_wire(attempt.resume_step),
+        "skips": _skips(attempt.skips),
+        "status": attempt.status,
+        "first_step": maybe_to_wire(attempt.first_step),
+        "last_step": maybe_to_wire(attempt.last_step),
+        "ended_at": attempt.ended_at.isoformat() if attempt.ended_at else None,
+    }
+
+
+def _skips(skips: Sequence[SkipWindow]) -> list[list[int]]:
+    return [[window.from_step, window.to_step] for window in skips]
+
+
+_JOB_FIELDS: Final[Mapping[str, Schema]] = {
+    "job_id": any_text("the same across every attempt"),
+    "name": any_text("as the platform shows it"),
+    "orchestrator": word("what runs its attempts", Orchestrator),
+    "policy": any_text("the policy's name"),
+    "created_at": at("when the first attempt was created"),
+    "current_attempt": any_text("the platform's name of the attempt under protection"),
+    "attempt_number": whole("its number"),
+    "mailbox": any_text("s3:// prefix where monitor and service meet; empty: none"),
+    "active": flag("false once the run is over"),
+    "open_incident": or_null(any_text("the Incident that is open now")),
+    "metrics": table(any_text(), "role (loss, step, grad_norm) -> the training job's own metric"),
+    "alarms": word("which CloudWatch alarms are kept for it", AlarmMode),
+    "alarms_state": any_text("what has come of them"),
+    "hang_minutes": whole("how long its metric may be silent"),
+    "size": record(
+        {
+            "instances": listing(listing({}), "[type, how many]; empty where the platform names no types"),
+            "gpus": maybe(or_null(whole("GPUs in all"))),
+        },
+        "as it was when it was registered",
+    ),
+    "limits": listing(any_text(), "what cannot be done for it"),
+}
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Job": record(_JOB_FIELDS),
+    "JobInFull": record(
+        {
+            **_JOB_FIELDS,
+            "attempts": listing(ref("Attempt"), "in order"),
+            "incidents": listing(ref("IncidentBrief"), "the newest 20"),
+        }
+    ),
+    "Jobs": record({"jobs": listing(ref("Job")), "cursor": NEXT_PAGE}),
+    "Attempt": record(
+        {
+            "number": whole("1 is the first"),
+            "name": any_text("the platform's name"),
+            "submitted_at": at("when it was submitted"),
+            "incident_id": or_null(any_text("the Incident that submitted it")),
+            "resume_step": STEP,
+            "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),
+            "status": any_text("as the platform last reported it"),
+            "first_step": STEP,
+            "last_step": STEP,
+            "ended_at": null_at("when it ended"),
+        }
+    ),
+}
 
 OPERATIONS = (
     Operation(
@@ -167,6 +288,7 @@ OPERATIONS = (
         summary="Jobs, a page at a time",
         run=list_jobs,
         query={"active": flag("only those that run, or only those that are over"), **PAGED},
+        links={"get_job": {"job_id": "/jobs/0/job_id"}, "list_jobs": {"cursor": "/cursor"}},
         answers={200: ref("Jobs")},
     ),
     Operation(
@@ -175,9 +297,10 @@ OPERATIONS = (
         path="/jobs",
         tag="jobs",
         summary="Protect a run from now on",
-        said="A Job that is protected already stays as it is, but for how it is watched.",
+        details="A Job that is protected already stays as it is, except for how it is watched.",
         run=register_job,
         forms={"training_job": TRAINING_JOB, "slurm_job": SLURM_JOB},
+        links={"get_job": JOB_LINK, "checkpoint_job": JOB_LINK, "start_drill": JOB_LINK},
         answers={201: ref("Job")},
         is_order=True,
         refuses=(404,),
@@ -190,6 +313,14 @@ OPERATIONS = (
         tag="jobs",
         summary="One Job with its attempts and newest Incidents",
         run=get_job,
+        links={
+            "job_curves": JOB_LINK,
+            "job_ledger": JOB_LINK,
+            "list_incidents": JOB_LINK,
+            "start_drill": JOB_LINK,
+            "get_policy": {"name": "/policy"},
+            "get_incident": FIRST_INCIDENT_LINK,
+        },
         answers={200: ref("JobInFull")},
     ),
     Operation(
@@ -200,6 +331,7 @@ OPERATIONS = (
         summary="Ask the run for a checkpoint now; nothing is stopped",
         run=checkpoint_job,
         forms={"": EMPTY},
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
     ),
@@ -211,6 +343,7 @@ OPERATIONS = (
         summary="Save, stop, and leave it stopped; a resubmission starts it again",
         run=stop_job,
         forms={"": STOP},
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"checkpoint": True},
@@ -223,6 +356,7 @@ OPERATIONS = (
         summary="Save, stop and submit again",
         run=resubmit_job,
         forms={"": RESUBMIT},
+        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"from_step": min(12000, MAX_STEP), "skip": [[12000, 12200]]},

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from chalicelib.api.operation import EMPTY, LIMIT, Operation
+from collections.abc import Mapping
+from typing import Final
+
+from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import EMPTY, FIRST_INCIDENT_LINK, LIMIT, incident_brief, null_at
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import DEFAULT_LIMIT, Request
-from chalicelib.api.schema import ref
-from chalicelib.api.wires import incident_brief
+from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, record, ref, whole
 from chalicelib.ports import Wanted
 
 MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
@@ -53,6 +56,43 @@ def redrive_undelivered(parts: Parts, _: Request) -> Answer:
     return ok(parts.undelivered.send_again(limit=MAX_REDRIVEN))
 
 
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Health": record({"status": {"const": "ok"}, "stage": any_text(), "at": at("now")}),
+    "Status": record(
+        {
+            "paused": flag("the global pause"),
+            "jobs_active": whole("Jobs under protection"),
+            "incidents_open": whole("open Incidents"),
+            "incidents": listing(ref("IncidentBrief"), "the newest 50 of them"),
+            "at": at("now"),
+        }
+    ),
+    "QuarantinedEvent": free("an event that could not be read, with what is wrong with it"),
+    "Quarantine": record({"events": listing(ref("QuarantinedEvent"))}),
+    "Redriven": record(
+        {"taken": whole("events fed in again"), "quarantined_again": whole("of them, still not readable")}
+    ),
+    "UndeliveredNotice": record(
+        {
+            "id": any_text("the queue's own id of it"),
+            "channel": any_text("by its name in the channels document; empty: the message cannot be read"),
+            "why": any_text("what the channel answered, or what is wrong"),
+            "given_up_at": null_at("when it was given up; null: not known"),
+            "notice_id": any_text("equal for the same notice on other channels"),
+            "said_at": null_at("when it was written; null: not known"),
+            "severity": any_text(),
+            "kind": any_text(),
+            "title": any_text(),
+            "incident_id": any_text("empty: about none"),
+            "job_id": any_text("empty: about none"),
+        }
+    ),
+    "Undelivered": record({"notices": listing(ref("UndeliveredNotice"))}),
+    "SentAgain": record(
+        {"sent_again": whole("notices on their way again"), "unreadable": whole("messages that are no notice; left")}
+    ),
+}
+
 OPERATIONS = (
     Operation(
         name="health",
@@ -70,6 +110,7 @@ OPERATIONS = (
         tag="service",
         summary="How many Jobs and open Incidents, and whether all is paused",
         run=status,
+        links={"get_incident": FIRST_INCIDENT_LINK},
         answers={200: ref("Status")},
     ),
     Operation(
@@ -79,7 +120,7 @@ OPERATIONS = (
         tag="service",
         summary="Events that could not be read",
         run=list_quarantine,
-        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown, whatever is asked for"}},
+        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown"}},
         answers={200: ref("Quarantine")},
     ),
     Operation(
@@ -100,7 +141,7 @@ OPERATIONS = (
         tag="service",
         summary="Notices that did not reach a channel, and why",
         run=list_undelivered,
-        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown, whatever is asked for"}},
+        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown"}},
         answers={200: ref("Undelivered")},
     ),
     Operation(
@@ -109,7 +150,7 @@ OPERATIONS = (
         path="/undelivered/redrive",
         tag="service",
         summary="Send notices that were given up again, at most 100",
-        said="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
+        details="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
         run=redrive_undelivered,
         forms={"": EMPTY},
         answers={200: ref("SentAgain")},

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.api.operation import NAMES, Operation
+from chalicelib.api.operations.shared import null_at
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import Answer, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, record, ref
+from chalicelib.api.schema import Schema, any_text, flag, free, listing, or_null, record, ref, whole
 from chalicelib.api.versions import replace, replacement, versioned
 from chalicelib.services.operator.policy_documents import DEFAULT_NAME
 
@@ -53,6 +55,52 @@ def diff_policy(parts: Parts, request: Request) -> Answer:
     return ok(parts.policy_documents.diff(request.names["name"], request.body["document"]))
 
 
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "PolicyBrief": record(
+        {
+            "name": any_text(),
+            "version": whole("counts its writings; 0: nothing is stored"),
+            "is_builtin": flag("only the built-in policy counts"),
+            "modified_at": null_at("when it was written"),
+        }
+    ),
+    "Policies": record({"policies": listing(ref("PolicyBrief"))}),
+    "Policy": record(
+        {
+            "name": any_text(),
+            "version": whole("counts its writings; what the next PUT names"),
+            "is_builtin": flag("only the built-in policy counts"),
+            "modified_at": null_at("when it was written"),
+            "document": free("as it is stored"),
+            "effective": or_null(free("every field with what counts")),
+            "problem": or_null(any_text("why the service cannot read what is stored")),
+        }
+    ),
+    "PolicyVerdict": record(
+        {
+            "valid": flag("the service could read it"),
+            "problems": listing(record({"field": any_text("dotted path"), "problem": any_text()})),
+            "effective": or_null(free("every field with what would count")),
+        }
+    ),
+    "PolicyDiff": record(
+        {
+            "name": any_text(),
+            "version": whole("the one that is stored, 0: none"),
+            "changes": listing(
+                record(
+                    {
+                        "field": any_text("dotted path"),
+                        "now": {"description": "what counts now; null: nothing"},
+                        "then": {"description": "what would count"},
+                    }
+                )
+            ),
+            "problem": or_null(any_text("why the stored one cannot be compared with")),
+        }
+    ),
+}
+
 OPERATIONS = (
     Operation(
         name="list_policies",
@@ -61,6 +109,7 @@ OPERATIONS = (
         tag="policies",
         summary="Every policy in brief",
         run=list_policies,
+        links={"get_policy": {"name": "/policies/0/name"}},
         answers={200: ref("Policies")},
     ),
     Operation(
@@ -70,6 +119,8 @@ OPERATIONS = (
         tag="policies",
         summary="One policy: the document as it is stored, and every field with what counts",
         run=get_policy,
+        links={"put_policy": {"name": "/name"}, "diff_policy": {"name": "/name"}},
+        is_versioned=True,
         answers={200: ref("Policy")},
     ),
     Operation(
@@ -78,12 +129,14 @@ OPERATIONS = (
         path="/policies/{name}",
         tag="policies",
         summary="Store a policy in place of the version that was read",
-        said=(
+        details=(
             "Refused with 412 where another version is stored by now, with 428 where none is named. Open Incidents "
             "keep the policy with which they began."
         ),
         run=put_policy,
         forms={"": replacement(_DOCUMENT)},
+        links={"get_policy": {"name": "/name"}},
+        is_versioned=True,
         answers={200: ref("Policy")},
         is_order=True,
         refuses=(412, 428),

@@ -1,0 +1,275 @@
+"""Routes about Incidents: listed, read, their story, and their end by order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from chalicelib.api.operation import Operation
+from chalicelib.api.operations.shared import (
+    APPROVAL_FIELDS,
+    EMPTY,
+    FIRST_INCIDENT_LINK,
+    INCIDENT_LINK,
+    JOB_LINK,
+    MAYBE_TEXT,
+    MOMENT,
+    NEXT_PAGE,
+    PAGED,
+    STEP,
+    TAKEN_LINKS,
+    incident_brief,
+    moment_of,
+    null_at,
+    taken,
+)
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, ok
+from chalicelib.api.request import Request
+from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, or_null, record, ref, text, whole, word
+from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.errors import UnknownEntity
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.signal import SignalKind, SignalSource
+from chalicelib.ports import Wanted
+from rekindle.signatures.faults import FaultClass
+
+LINES_SHOWN: Final = 1000
+LINK: Final = timedelta(hours=1)  # a caller opens it at once
+_STATES: Final = {"open": True, "closed": False, "all": None}
+
+
+def list_incidents(parts: Parts, request: Request) -> Answer:
+    """Incidents, newest first, a page at a time."""
+    query = request.query
+    wanted = Wanted(
+        is_open=_STATES[query.get("state", "open")],
+        job_id=query.get("job_id"),
+        cluster=query.get("cluster"),
+        fault=query.get("fault"),
+        since=moment_of(query.get("since"), "since"),
+    )
+    page = parts.listings.incidents(wanted, limit=request.limit, cursor=request.cursor)
+    return ok({"incidents": [incident_brief(incident) for incident in page.incidents], "cursor": page.cursor})
+
+
+def get_incident(parts: Parts, request: Request) -> Answer:
+    """One Incident with the newest of its timeline."""
+    incident_id = request.names["incident_id"]
+    looked = parts.store.load(incident_id)
+    timeline = [entry.to_wire() for entry in parts.store.timeline(incident_id)]
+    body = {**looked.incident.to_wire(), "inbox": [signal.to_wire() for signal in looked.inbox]}
+    shown = _newest_that_fit(timeline, MAX_ANSWER_BYTES - len(json.dumps(body)))
+    return ok({**body, "timeline": shown, "timeline_left_out": len(timeline) - len(shown)})
+
+
+def get_timeline(parts: Parts, request: Request) -> Answer:
+    """The story of an Incident, a page at a time."""
+    lines, cursor = parts.listings.timeline(request.names["incident_id"], limit=request.limit, cursor=request.cursor)
+    return ok({"timeline": [line.to_wire() for line in lines], "cursor": cursor})
+
+
+def incident_report(parts: Parts, request: Request) -> Answer:
+    """A fresh signed link to an Incident's page."""
+    incident_id = request.names["incident_id"]
+    link = parts.page_shelf.link(incident_id, lasts=LINK)
+    if link is None:
+        parts.store.load(incident_id)  # no page, or no such Incident?
+        raise UnknownEntity(
+            f"incident {incident_id!r} has no page: it is written with the notice of a change, and kept for 90 "
+            f"days; `rekindle show {incident_id}` and `rekindle postmortem {incident_id}` show the same"
+        )
+    return ok(
+        {
+            "incident_id": incident_id,
+            "url": link.url,
+            "until": link.until.isoformat(),
+            "written_at": link.written_at.isoformat(),
+        }
+    )
+
+
+def cancel_incident(parts: Parts, request: Request) -> Answer:
+    """Order the end of an Incident."""
+    return taken(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
+
+
+def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for line in reversed(timeline[-LINES_SHOWN:]):
+        room -= len(json.dumps(line)) + 2
+        if room < 0:
+            break
+        shown.append(line)
+    return shown[::-1]
+
+
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Incidents": record({"incidents": listing(ref("IncidentBrief")), "cursor": NEXT_PAGE}),
+    "Line": record(
+        {
+            "at": at("when"),
+            "phase": word("the phase after it", Phase),
+            "rule": any_text("the rule that decided"),
+            "text": any_text("for people"),
+            "actions": listing(any_text(), "what was ordered"),
+            "facts": free("what the look saw, what each action answered"),
+        },
+        "one line of an Incident's story",
+    ),
+    "Timeline": record({"timeline": listing(ref("Line")), "cursor": NEXT_PAGE}),
+    "Signal": record(
+        {
+            "kind": word("what was observed", SignalKind),
+            "source": word("by whom", SignalSource),
+            "occurred_at": at("by the source's own clock"),
+            "dedupe_key": any_text("equal for each delivery of the same fact"),
+            "summary": any_text("for people"),
+            "job_id": MAYBE_TEXT,
+            "attempt": MAYBE_TEXT,
+            "cluster": MAYBE_TEXT,
+            "node": MAYBE_TEXT,
+            "fault": or_null(word("what it suggests", FaultClass)),
+            "triggers": flag("it may open an Incident"),
+            "evidence": free("small facts of the source"),
+        }
+    ),
+    "Approval": record(APPROVAL_FIELDS),
+    "Hold": record(
+        {
+            "guard": word("what held", Guard),
+            "since": at("since when"),
+            "said": any_text("why, for people"),
+            "actions": listing(any_text(), "what was not done"),
+            "until": null_at("until when; null: it still holds"),
+        }
+    ),
+    "Incident": record(
+        {
+            "incident_id": any_text(),
+            "job_id": MAYBE_TEXT,
+            "cluster": MAYBE_TEXT,
+            "node": MAYBE_TEXT,
+            "opened_at": at("when the first Signal was taken in"),
+            "closed_at": null_at("when it ended"),
+            "phase": word("where the recovery stands", Phase),
+            "phase_entered_at": at("since when"),
+            "fault": word("what is wrong", FaultClass),
+            "fault_rule": any_text("the rule that says so"),
+            "outcome": any_text("how it ended"),
+            "policy_name": any_text(),
+            "policy_version": any_text(),
+            "policy_document": or_null(free("the policy that counts for it, whole")),
+            "version": whole("counts its changes"),
+            "generation": whole("which durable execution works on it"),
+            "attempt": or_null(any_text("the attempt under care")),
+            "attempt_number": whole("its number"),
+            "target_step": STEP,
+            "onset_step": STEP,
+            "watch_step": STEP,
+            "signals": listing(ref("Signal"), "the newest that were taken in"),
+            "signals_seen": whole("all that were"),
+            "tries": listing(free("one resubmission"), "resubmissions so far"),
+            "failures": listing(free("how one attempt ended")),
+            "rollbacks": whole("roll-backs so far"),
+            "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),
+            "suspicions": listing(free("who is suspected of what")),
+            "conclusion": any_text("what came out of the evidence"),
+            "repair": or_null(free("what a node's own Incident remembers")),
+            "approvals": listing(ref("Approval")),
+            "holds": listing(ref("Hold"), "what has held something back"),
+            "timeline": listing(ref("Line"), "the newest lines, in order"),
+            "timeline_left_out": whole("older lines that did not fit: see /incidents/{id}/timeline"),
+            "inbox": listing(ref("Signal"), "taken in by its next look"),
+        },
+        "an Incident with everything that its decisions rest on; members beside these are the workflow's own",
+        is_open=True,
+    ),
+    "IncidentReport": record(
+        {
+            "incident_id": any_text(),
+            "url": any_text("the page, for a browser; a signed link, to be kept from others while it lasts"),
+            "until": at("when it ends at the latest"),
+            "written_at": at("when the page was written"),
+        }
+    ),
+}
+
+OPERATIONS = (
+    Operation(
+        name="list_incidents",
+        method="GET",
+        path="/incidents",
+        tag="incidents",
+        summary="Incidents, newest first, a page at a time",
+        details="A page may hold fewer rows than `limit`, even none, and yet have a cursor: go on until it is null.",
+        run=list_incidents,
+        query={
+            "state": {**word("open, closed, or all: the open ones first", _STATES), "default": "open"},
+            "job_id": text("only this Job's"),
+            "cluster": text("only those on this cluster (its name in Slurm, or its ARN)"),
+            "fault": word("only those with this fault", FaultClass),
+            "since": MOMENT,
+            **PAGED,
+        },
+        links={
+            "get_incident": FIRST_INCIDENT_LINK,
+            "get_timeline": FIRST_INCIDENT_LINK,
+            "incident_ledger": FIRST_INCIDENT_LINK,
+            "postmortem": FIRST_INCIDENT_LINK,
+            "list_incidents": {"cursor": "/cursor"},
+        },
+        answers={200: ref("Incidents")},
+    ),
+    Operation(
+        name="get_incident",
+        method="GET",
+        path="/incidents/{incident_id}",
+        tag="incidents",
+        summary="One Incident with everything that its decisions rest on",
+        run=get_incident,
+        links={
+            "get_timeline": INCIDENT_LINK,
+            "incident_report": INCIDENT_LINK,
+            "cancel_incident": INCIDENT_LINK,
+            "get_job": JOB_LINK,
+            "answer_approval": {**INCIDENT_LINK, "approval_id": "/approvals/0/approval_id"},
+        },
+        answers={200: ref("Incident")},
+    ),
+    Operation(
+        name="get_timeline",
+        method="GET",
+        path="/incidents/{incident_id}/timeline",
+        tag="incidents",
+        summary="The story of an Incident from its beginning, a page at a time",
+        run=get_timeline,
+        query=PAGED,
+        answers={200: ref("Timeline")},
+    ),
+    Operation(
+        name="incident_report",
+        method="GET",
+        path="/incidents/{incident_id}/report",
+        tag="incidents",
+        summary="A fresh signed link to an Incident's page",
+        details="The page is one HTML document that loads nothing else. The link opens it for everyone who has the "
+        "link, until `until` at the latest: it ends with the credentials that signed it, which may be sooner.",
+        run=incident_report,
+        answers={200: ref("IncidentReport")},
+    ),
+    Operation(
+        name="cancel_incident",
+        method="POST",
+        path="/incidents/{incident_id}/cancel",
+        tag="incidents",
+        summary="End an Incident at its next look; what has been done stays done",
+        run=cancel_incident,
+        forms={"": EMPTY},
+        links=TAKEN_LINKS,
+        answers={202: ref("Taken")},
+        is_order=True,
+    ),
+)

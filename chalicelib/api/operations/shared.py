@@ -1,0 +1,157 @@
+"""What several operations share: pages, moments, the receipt of an order, an Incident in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from chalicelib.api.operation import Link
+from chalicelib.api.parts import Parts
+from chalicelib.api.problems import Answer, ok
+from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT
+from chalicelib.api.schema import (
+    Schema,
+    any_text,
+    at,
+    flag,
+    listing,
+    maybe,
+    or_null,
+    record,
+    ref,
+    text,
+    whole,
+    word,
+)
+from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
+from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import maybe_to_wire
+from chalicelib.services.reporting.outcome import Outcome, What
+from rekindle.signatures.faults import FaultClass
+
+INCIDENT_LINK: Final[Link] = {"incident_id": "/incident_id"}
+FIRST_INCIDENT_LINK: Final[Link] = {"incident_id": "/incidents/0/incident_id"}
+JOB_LINK: Final[Link] = {"job_id": "/job_id"}
+TAKEN_LINKS: Final[Mapping[str, Link]] = {"get_incident": INCIDENT_LINK, "get_timeline": INCIDENT_LINK}
+LIMIT: Final = {**whole("rows of one page", low=1, high=MAX_LIMIT), "default": DEFAULT_LIMIT}
+CURSOR: Final = text("`cursor` of the page before; only this API makes any", high=1024, pattern=r"^[A-Za-z0-9_=-]+$")
+PAGED: Final[Mapping[str, Schema]] = {"limit": LIMIT, "cursor": CURSOR}
+EMPTY: Final[Schema] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+    "description": "nothing; the body may be left out",
+}
+
+MOMENT: Final = {
+    **text(
+        "opened then or later: ISO-8601, UTC where it has no offset",
+        high=40,
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+        r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$",
+    ),
+    "examples": ["2026-11-20T10:00:00Z"],
+}
+STEP: Final = ref("Step")
+MAYBE_TEXT: Final = or_null(any_text())
+NEXT_PAGE: Final = or_null(any_text("where the next page begins; null: this was the last one"))
+
+
+def taken(parts: Parts, outcome: Outcome) -> Answer:
+    """An order that an Incident carries out."""
+    parts.report(outcome)
+    body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id}
+    return ok(body, status=202)
+
+
+def moment_of(given: str | None, name: str) -> datetime | None:
+    """A moment in a query.
+
+    Raises:
+        InvalidRequest: there is no such day or hour.
+    """
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(name, "is no moment in time") from None
+
+
+def incident_brief(incident: Incident) -> dict[str, Any]:
+    """An Incident in one row."""
+    return {
+        "incident_id": incident.incident_id,
+        "job_id": incident.job_id,
+        "cluster": incident.cluster,
+        "node": incident.node,
+        "fault": incident.fault.value,
+        "phase": incident.phase.value,
+        "outcome": incident.outcome,
+        "opened_at": incident.opened_at.isoformat(),
+        "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
+        "attempt": incident.attempt,
+        "tries": len(incident.repair.steps) if incident.repair else len(incident.tries),
+        "target_step": maybe_to_wire(incident.target_step),
+        "approvals_pending": sum(1 for asked in incident.approvals if asked.is_pending),
+        "held_by": _held_by(incident),
+    }
+
+
+def _held_by(incident: Incident) -> list[str]:
+    """The guards that hold something back now."""
+    return sorted({hold.guard.value for hold in incident.holds if hold.until is None})
+
+
+def null_at(description: str) -> Schema:
+    """A moment of an answer, or null."""
+    return or_null(at(description))
+
+
+BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
+    "incident_id": any_text(),
+    "job_id": or_null(any_text("null for a node's or a cluster's own")),
+    "cluster": MAYBE_TEXT,
+    "node": MAYBE_TEXT,
+    "fault": word("what is wrong", FaultClass),
+    "phase": word("where the recovery stands", Phase),
+    "outcome": any_text("how it ended; empty while it is open"),
+    "opened_at": at("when the first Signal was taken in"),
+    "closed_at": null_at("when it ended"),
+    "attempt": or_null(any_text("the attempt under care")),
+    "tries": whole("resubmissions, or repairs of the node, so far"),
+    "target_step": STEP,
+    "approvals_pending": whole("questions that wait for an answer"),
+    "held_by": listing(word("a guard", Guard), "guards that hold something back now"),
+}
+APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
+    "approval_id": any_text("unique in its Incident"),
+    "key": any_text("the step that it covers"),
+    "actions": listing(any_text()),
+    "what": any_text("what will be done"),
+    "why": any_text("which rule asks"),
+    "asked_at": at("when it was asked"),
+    "deadline_at": at("when the default counts"),
+    "default": word("what counts without an answer by the deadline", ApprovalAnswer),
+    "answer": or_null(word("null until then", ApprovalAnswer)),
+    "by": any_text("who answered"),
+    "answered_at": null_at("when"),
+    "comment": any_text(),
+    "phase": any_text("the phase in which it was asked"),
+    "told": flag("people were told of the answer"),
+    "lapsed_at": null_at("when it was no longer asked, because things had changed"),
+}
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "Step": maybe(or_null(whole("a training step"))),
+    "IncidentBrief": record(BRIEF_FIELDS),
+    "Taken": record(
+        {
+            "what": word("how the order was taken", What),
+            "reason": any_text("in a few stable words"),
+            "incident_id": or_null(any_text("where to follow it")),
+        }
+    ),
+}

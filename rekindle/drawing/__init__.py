@@ -1,0 +1,1 @@
+"""Pictures of curves: scales and ticks, SVG, and PNG. Standard library only."""

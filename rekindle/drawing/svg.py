@@ -1,0 +1,114 @@
+"""A picture of shapes, written as SVG. Source: SVG 1.1, W3C (shapes and text)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from xml.sax.saxutils import escape, quoteattr
+
+from rekindle.drawing.pixels import GLYPH_ROWS, Colour, text_width
+
+FONT: Final = "system-ui, sans-serif"
+
+
+class Svg:
+    """Shapes in the order in which they were drawn, from the top left. Colours are CSS colours.
+
+    `title`: what it shows, in words. `background`: None for a transparent one.
+    """
+
+    def __init__(
+        self, width: int, height: int, *, title: str = "", background: str | None = None, font: str = FONT
+    ) -> None:
+        label = f' role="img" aria-label={quoteattr(_printable(title))}' if title else ""
+        self._head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" font-family={quoteattr(font)}{label}>'
+        )
+        self._shapes = [f"<title>{escape(_printable(title))}</title>"] if title else []
+        if background is not None:
+            self.rect(0, 0, width, height, background)
+
+    def rect(self, x: float, y: float, width: float, height: float, fill: str, *, opacity: float = 1.0) -> None:
+        """A rectangle; one without extent is drawn as nothing."""
+        size = f'width="{_short(max(width, 0))}" height="{_short(max(height, 0))}"'
+        faint = f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
+        self._shapes.append(f'<rect x="{_short(x)}" y="{_short(y)}" {size} fill="{fill}"{faint}/>')
+
+    def line(
+        self, x0: float, y0: float, x1: float, y1: float, stroke: str, *, width: float = 1, dash: str = ""
+    ) -> None:
+        """A straight line. `dash`: lengths of strokes and gaps, such as `5 4`."""
+        places = f'x1="{_short(x0)}" y1="{_short(y0)}" x2="{_short(x1)}" y2="{_short(y1)}"'
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        look = f'stroke="{stroke}" stroke-width="{width:g}" stroke-linecap="round"{dashed}'
+        self._shapes.append(f"<line {places} {look}/>")
+
+    def polyline(
+        self, points: Iterable[tuple[float, float]], stroke: str, *, width: float = 1, title: str = ""
+    ) -> None:
+        """Straight lines from point to point."""
+        places = " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
+        inner = f"<title>{escape(_printable(title))}</title>" if title else ""
+        self._shapes.append(
+            f'<polyline points="{places}" fill="none" stroke="{stroke}" stroke-width="{width:g}">{inner}</polyline>'
+        )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        fill: str,
+        *,
+        size: float = 13,
+        anchor: str = "start",
+        bold: bool = False,
+        attributes: str = "",
+    ) -> None:
+        """One line on its baseline; what cannot be printed is a question mark. `anchor`: start, middle or end."""
+        shown = escape(_printable(text))
+        more = (' font-weight="600"' if bold else "") + (f" {attributes}" if attributes else "")
+        place = f'x="{_short(x)}" y="{_short(y)}" font-size="{size:g}" text-anchor="{anchor}"'
+        self._shapes.append(f'<text {place} fill="{fill}"{more}>{shown}</text>')
+
+    def __str__(self) -> str:
+        return "\n".join([self._head, *self._shapes, "</svg>", ""])
+
+
+class SvgCanvas:
+    """A surface of shapes: what pixels.Canvas paints in pixels, with its letters' room."""
+
+    def __init__(self, width: int, height: int, background: Colour) -> None:
+        self._svg = Svg(width, height, background=_css(background), font="monospace")
+
+    def fill(self, x: int, y: int, width: int, height: int, colour: Colour, share: float = 1.0) -> None:
+        """See pixels.Surface."""
+        self._svg.rect(x, y, width, height, _css(colour), opacity=share)
+
+    def line(self, x0: float, y0: float, x1: float, y1: float, colour: Colour, *, thick: float = 1.5) -> None:
+        """See pixels.Surface."""
+        self._svg.line(x0, y0, x1, y1, _css(colour), width=thick)
+
+    def text(self, x: int, y: int, text: str, colour: Colour, *, size: int = 2) -> None:
+        """See pixels.Surface."""
+        room = f'textLength="{text_width(text, size)}" lengthAdjust="spacingAndGlyphs"'
+        self._svg.text(x, y + (GLYPH_ROWS - 1) * size, text, _css(colour), size=9 * size, attributes=room)
+
+    def encoded(self) -> bytes:
+        """The picture as an SVG file."""
+        return str(self._svg).encode()
+
+
+def _printable(text: str) -> str:
+    """XML 1.0 knows no other controls than tab and line ends."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _css(colour: Colour) -> str:
+    return "#" + "".join(f"{channel:02x}" for channel in colour)
+
+
+def _short(value: float) -> str:
+    """To a hundredth of a pixel."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
