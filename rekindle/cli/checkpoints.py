@@ -52,9 +52,9 @@ def register(commands: Any) -> None:
     parser.add_argument("--hashes", action="store_true", help=hashes)
     act = parser.add_mutually_exclusive_group()
     act.add_argument("--newest", action="store_true", help="print only where the newest usable one lies, for a script")
-    act.add_argument("--quarantine", metavar="ROOT", help="mark one: nobody resumes from it until the mark is lifted")
+    act.add_argument("--quarantine", metavar="ROOT", help="mark one: no run resumes from it until the mark is lifted")
     act.add_argument("--lift", metavar="ROOT", help="lift its mark: it may be resumed from again")
-    parser.add_argument("--why", default="marked by hand", help="said with --quarantine")
+    parser.add_argument("--why", default="marked by hand", help="the reason, with --quarantine")
     parser.set_defaults(run=run)
 
 

@@ -91,7 +91,7 @@ def _reading(commands: Any) -> None:
 
 
 def _jobs(commands: Any) -> None:
-    checkpoint = order(commands, "checkpoint", orders.checkpoint, "ask a run for a checkpoint now; it goes on")
+    checkpoint = order(commands, "checkpoint", orders.checkpoint, "ask a run for a checkpoint now; it continues")
     checkpoint.add_argument("job", type=name, metavar="JOB")
     stop = asked(order(commands, "stop", orders.stop, "save and stop a Job, to stay stopped"))
     stop.add_argument("job", type=name, metavar="JOB")
@@ -163,7 +163,7 @@ def _nodes(commands: Any) -> None:
 def _switches(commands: Any) -> None:
     looking(commands, "switches", switches.show, "pause, shadow mode and breaker, as they stand")
     pause = order(commands, "pause", switches.set_paused, "do nothing, everywhere, until unpaused")
-    pause.add_argument("--why", type=name, metavar="TEXT", help="shown to whoever asks why nothing happens")
+    pause.add_argument("--why", type=name, metavar="TEXT", help="shown to those who ask why nothing happens")
     pause.set_defaults(paused=True)
     order(commands, "unpause", switches.set_paused, "lift the pause").set_defaults(paused=False)
     shadow = asked(order(commands, "shadow", switches.set_shadow, "decide and tell, but do nothing; or do again"))
@@ -171,7 +171,7 @@ def _switches(commands: Any) -> None:
     shadow.add_argument("--job", type=name, metavar="JOB")
     shadow.add_argument("--cluster", type=name, metavar="NAME")
     shadow.add_argument("--everywhere", action="store_true")
-    asked(order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held goes on"))
+    asked(order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held continues"))
 
 
 def _policies(commands: Any) -> None:
@@ -230,7 +230,7 @@ def _drill(commands: Any) -> None:
 def _quarantine(commands: Any) -> None:
     inner = group(commands, "quarantine", "events that could not be read", "list|redrive")
     looking(inner, "list", reading.quarantine_list, "the oldest of them, left where they are")
-    order(inner, "redrive", orders.redrive, "feed them in again, after what was wrong has been mended")
+    order(inner, "redrive", orders.redrive, "feed them in again, after the cause has been fixed")
     given_up = group(commands, "undelivered", "notices that did not reach a channel", "list|redrive")
     looking(given_up, "list", undelivered.listing, "some of them, with the reason; left where they are")
-    order(given_up, "redrive", undelivered.redrive, "send them again, after the channel has been mended")
+    order(given_up, "redrive", undelivered.redrive, "send them again, after the channel has been fixed")

@@ -102,5 +102,5 @@ def lift_breaker(args: argparse.Namespace) -> int:
     if wants_json(args):
         out_json(answer)
     else:
-        out("The breaker is closed again: what it held goes on.")
+        out("The breaker is closed again: what it held continues.")
     return Exit.OK

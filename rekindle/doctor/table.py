@@ -386,7 +386,7 @@ CHECKS: Final = (
         "a replaced node's disks are gone",
         "SageMaker API, BatchReplaceClusterNodes",
     ),
-    Check(Id.BATCH_OUTPUT, _S, "--open-mode=append", "a requeued job begins its output anew", "sbatch(1), --open-mode"),
+    Check(Id.BATCH_OUTPUT, _S, "--open-mode=append", "a requeued job overwrites its output", "sbatch(1), --open-mode"),
     Check(
         Id.BATCH_EXCLUSIVE,
         _S,

@@ -21,7 +21,7 @@ def test_every_check_has_one_row_with_a_source() -> None:
 
 def test_every_check_is_made_somewhere_and_tested() -> None:
     code = "".join(
-        path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.py") if path.name not in ("ids.py", "table.py")
+        path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if path.name not in ("ids.py", "table.py")
     )
     tests = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py"))
     for check in Id:

@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "slurm-service.md"
 # What each event carries beside `v`, and what it is for. A new event has no row, and the test says so.
 EVENTS = {
     agent.STARTED: ("cluster, at", "the queue is made"),
-    agent.JOB: ("cluster, attempt, slurm_job, state, at", "a run joins, ends, or goes on as another start"),
+    agent.JOB: ("cluster, attempt, slurm_job, state, at", "a run joins, ends, or continues as another start"),
     agent.NODE: ("cluster, node, state, at", "a lost or failing node opens its Incident; other news joins it"),
     agent.ANSWERED: ("an Answer's members", "wakes the Incident that ordered"),
 }

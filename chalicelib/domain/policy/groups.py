@@ -40,12 +40,12 @@ class Budgets:
     max_attempts: int = declared(
         10, Count(1, 100, "attempts"), "resubmissions in one Incident, whatever they gained; bounds unknown progress"
     )
-    max_rollbacks: int = declared(3, Count(1, 20, "roll-backs"), "roll-backs in one Incident before a person is called")
+    max_rollbacks: int = declared(3, Count(1, 20, "rollbacks"), "rollbacks in one Incident before a person is called")
     max_skips: int = declared(
         10,
         Count(1, 10_000, "skips"),
         "how many times `loss.skip_steps` may have been left out, over all Incidents of a Job, before a person is "
-        "called instead of one more roll-back",
+        "called instead of one more rollback",
     )
     load_deaths_before_quarantine: int = declared(
         2, Count(1, 10, "attempts"), "new attempts that die on one checkpoint before it is quarantined"
@@ -116,16 +116,16 @@ class Timing:
     verify_blind: timedelta = declared(
         timedelta(minutes=30),
         Seconds(1, DAY_S),
-        "how long an attempt whose steps cannot be seen is watched before a person is told",
+        "how long an attempt whose steps cannot be seen is watched before a person is notified",
     )
     silent_limit: timedelta = declared(
         timedelta(minutes=30), Seconds(1, DAY_S), "a new attempt that stands still for so long is hung"
     )
     look_min: timedelta = declared(  # the durable engine waits whole seconds, at least one
-        timedelta(seconds=5), Seconds(1, 3600), "shortest interval between two looks at a run"
+        timedelta(seconds=5), Seconds(1, 3600), "shortest interval between two observations of a run"
     )
     look_max: timedelta = declared(
-        timedelta(minutes=1), Seconds(1, 3600), "longest interval between two looks at a run"
+        timedelta(minutes=1), Seconds(1, 3600), "longest interval between two observations of a run"
     )
     tell_open: timedelta = declared(
         timedelta(minutes=15),
@@ -146,7 +146,7 @@ class Resubmission:
     capacity_backoff: tuple[timedelta, ...] = declared(
         _durations(30, 60, 120, 300, 600),
         SecondsList(Seconds(1, DAY_S)),
-        "the same after a refusal for want of capacity or quota",
+        "the same after a refusal for lack of capacity or quota",
     )
     capacity_limit: timedelta = declared(
         timedelta(hours=6), Seconds(60, 30 * DAY_S), "how long capacity is waited for before a person is called"
@@ -199,7 +199,7 @@ class Loss:
     spike_heal_steps: int = declared(
         30,
         Count(1, 1_000_000, "steps"),
-        "how many steps after its onset a spike may take to heal by itself before anything is done (BLOOM: about 30)",
+        "how many steps after its onset a spike may take to heal before anything is done (BLOOM: about 30)",
     )
     spike_rewind_steps: int = declared(
         100,
@@ -209,12 +209,12 @@ class Loss:
     widen_factor: float = declared(
         1.5,
         Number(1, 10, "times"),
-        "by how much skip, margin and rewind grow with each further roll-back that skips data",
+        "by how much skip, margin and rewind grow with each further rollback that skips data",
     )
     stop_without_resume_point: bool = declared(
         False,
         Flag(),
-        "stop a run gone bad that no roll-back can help any more before a person is called; else it is left running",
+        "stop a run gone bad that no rollback can help before a person is called; else it is left running",
     )
 
 
@@ -265,21 +265,21 @@ class Nodes:
     lemon_faults: int = declared(
         3,
         Count(2, 100, "Incidents"),
-        "faults of one piece of hardware, each an Incident, that make it a lemon ([lemons.md](lemons.md))",
+        "faults of one piece of hardware, each an Incident, that make it suspect ([lemons.md](lemons.md))",
     )
     lemon_window: timedelta = declared(timedelta(days=28), Seconds(3600, 90 * DAY_S), "how far back they count")
     lemon_repair: LemonRule = declared(
         LemonRule.REPLACE,
         OneOf(words_of(LemonRule)),
-        "what is done about a lemon: nothing, a line, or a replacement where a reboot would have been tried",
+        "what is done about suspect hardware: nothing, a notification, or a replacement instead of a reboot",
     )
     look_min: timedelta = declared(
-        timedelta(seconds=30), Seconds(1, 3600), "shortest interval between two looks at a node"
+        timedelta(seconds=30), Seconds(1, 3600), "shortest interval between two observations of a node"
     )
     look_max: timedelta = declared(
         timedelta(minutes=3),
         Seconds(1, 3600),
-        "longest interval between two looks at a node; five times that after two hours",
+        "longest interval between two observations of a node; five times that after two hours",
     )
 
 

@@ -78,7 +78,7 @@ class ApprovalRule:
     deadline: timedelta = required(Seconds(60, 30 * DAY_S), "how long an answer is waited for")
     default: ApprovalAnswer = required(
         OneOf({"approve": ApprovalAnswer.APPROVED, "deny": ApprovalAnswer.DENIED}),
-        "what counts when nobody has answered by then",
+        "what counts when no one has answered by then",
     )
 
 
