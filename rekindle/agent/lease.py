@@ -213,24 +213,12 @@ class Lease:
     def read(self) -> Found | None:
         """What stands there; None: nothing. Raises: botocore's errors."""
         asked = self._clock.monotonic()
-        try:
-            answer = self._s3.get_object(Bucket=self._bucket, Key=self._key)
-            raw: bytes = answer["Body"].read(LeaseDoc.LIMIT_BYTES + 1)
-        except AwsError as err:
-            if code_of(err) in _NOT_THERE:
-                return None
-            raise
-        etag = str(answer["ETag"])
-        if self._seen is None or self._seen[0] != etag:
-            self._seen = (etag, self._clock.monotonic())
-        age = max(age_s(answer) - ROUNDING_S, asked - self._seen[1])
-        try:
-            doc = LeaseDoc.from_json(raw)
-        except MailboxError as err:
-            return Found(etag=etag, age_s=age, doc=None, why=str(err)[:200])
-        if doc.cluster != self._who.cluster:
-            return Found(etag=etag, age_s=age, doc=None, why=f"cluster: is {doc.cluster}")
-        return Found(etag=etag, age_s=age, doc=doc)
+        found = read_lease(self._s3, self._bucket, self._who.cluster)
+        if found is None:
+            return None
+        if self._seen is None or self._seen[0] != found.etag:
+            self._seen = (found.etag, self._clock.monotonic())
+        return replace(found, age_s=max(found.age_s, asked - self._seen[1]))
 
     # ---- parts
 
@@ -439,6 +427,26 @@ def _left_by(found: Found | None) -> float:
         return 0.0
     term_s = found.doc.term_s if found.doc is not None else MAX_TERM_S
     return 0.0 if found.age_s > term_s else term_s
+
+
+def read_lease(s3: Any, bucket: str, cluster: str) -> Found | None:
+    """What stands there; None: nothing. Raises: botocore's errors."""
+    try:
+        answer = s3.get_object(Bucket=bucket, Key=lease_key(cluster))
+        raw: bytes = answer["Body"].read(LeaseDoc.LIMIT_BYTES + 1)
+    except AwsError as err:
+        if code_of(err) in _NOT_THERE:
+            return None
+        raise
+    doc: LeaseDoc | None = None
+    etag, age, why = str(answer["ETag"]), age_s(answer) - ROUNDING_S, ""
+    try:
+        doc = LeaseDoc.from_json(raw)
+    except MailboxError as err:
+        why = str(err)[:200]
+    if doc is not None and doc.cluster != cluster:
+        doc, why = None, f"cluster: is {doc.cluster}"
+    return Found(etag=etag, age_s=age, doc=doc, why=why)
 
 
 def standing_by(s3: Any, bucket: str, cluster: str) -> list[tuple[str, str]]:
