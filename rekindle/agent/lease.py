@@ -445,7 +445,8 @@ def read_lease(s3: Any, bucket: str, cluster: str) -> Found | None:
     except MailboxError as err:
         why = str(err)[:200]
     if doc is not None and doc.cluster != cluster:
-        doc, why = None, f"cluster: is {doc.cluster}"
+        why = f"cluster: is {doc.cluster}"
+        doc = None
     return Found(etag=etag, age_s=age, doc=doc, why=why)
 
 

@@ -27,16 +27,16 @@ class Kind(StrEnum):
 _NAMES: Final = {
     Kind.SHOWN: """
         account array bb bbf burst-buffer chdir comment constraint container contiguous core-spec cores-per-socket
-        cpu-freq cpus-per-gpu cpus-per-task dependency distribution error exclude exclusive export gid gpu-bind gpu-freq
+        cpus-per-gpu cpus-per-task dependency distribution error exclude exclusive export gid gpu-bind gpu-freq
         gpus gpus-per-node gpus-per-socket gpus-per-task gres hint input job-name licenses mail-type mail-user mem
         mem-per-cpu mem-per-gpu network nice no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu
-        ntasks-per-node ntasks-per-socket output overcommit oversubscribe partition power prefer profile qos reboot
+        ntasks-per-node ntasks-per-socket output oversubscribe partition power prefer profile qos reboot
         requeue reservation share sockets-per-node switches thread-spec threads-per-core time time-min tmp tres-per-task
         uid workdir""",
     Kind.CARRIED: """
-        acctg-freq consolidate-segments container-id delay-boot extra extra-node-info gres-flags kill-on-invalid-dep
-        mcs-label mem-bind mincpus no-kill oom-kill-step resv-ports segment signal spread-job spread-segments stepmgr
-        tres-bind use-min-nodes wait-all-nodes wckey""",
+        acctg-freq consolidate-segments container-id cpu-freq delay-boot extra extra-node-info gres-flags
+        kill-on-invalid-dep mcs-label mem-bind mincpus no-kill oom-kill-step overcommit resv-ports segment signal
+        spread-job spread-segments stepmgr tres-bind use-min-nodes wait-all-nodes wckey""",
     Kind.ONCE: """
         async begin cluster cluster-constraint clusters deadline export-file get-user-env help hold ignore-pbs immediate
         open-mode parsable priority propagate quiet test-only usage verbose version wait wrap""",
