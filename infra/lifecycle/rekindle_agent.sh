@@ -328,8 +328,8 @@ stop_at_once() {
     would "stop and disable the agent, and let none on another head node act; no run is ended" || return 0
     systemd disable --now "$SERVICE" >>"$log_file" 2>&1 || fail "the service did not stop"
     is_active && fail "the service did not stop"
-    say "the agent here is stopped, and stays so, until: systemctl enable --now rekindle-agent"
-    agent --stop-all 2>>"$log_file" || fail "the agent here is stopped, those on other head nodes perhaps not: stop them there"
+    say "the agent is stopped here, and stays so, until: systemctl enable --now rekindle-agent"
+    agent --stop-all 2>>"$log_file" || fail "the agent is stopped here, those on other head nodes perhaps not: stop them there"
 }
 
 main() {
