@@ -13,7 +13,7 @@ from typing import Final
 
 from rekindle.agent.aws import AwsError, Clients, is_no_queue, text_of
 from rekindle.agent.clock import AwsClock
-from rekindle.agent.lease import read_lease, standing_by
+from rekindle.agent.lease_store import read_lease, standing_by
 from rekindle.agent.ports import Deeds, Ground, Memory, SlurmError, Watcher
 from rekindle.agent.process import Build
 from rekindle.agent.publisher import SOURCE

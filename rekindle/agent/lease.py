@@ -18,13 +18,13 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.agent.aws import AwsError, code_of, is_away, text_of
 from rekindle.agent.clock import Clock
+from rekindle.agent.lease_store import NOT_THERE, Found, read_lease, standing_by
 from rekindle.agent.ports import NotHolder
 from rekindle.compat import StrEnum
 from rekindle.headnode.documents import AgentDoc
@@ -37,7 +37,6 @@ from rekindle.headnode.lease import (
     StandbyDoc,
     lease_key,
     standby_key,
-    standby_prefix,
 )
 from rekindle.headnode.names import agent_key
 from rekindle.store_clock import age_s
@@ -48,28 +47,16 @@ log = logging.getLogger(__name__)
 ALONE_TERMS: Final = 3  # how much longer the term of an agent is that knows of no other
 SHARE_RENEWED: Final = 4  # of a term: three renewals may be lost
 SHARE_MARGIN: Final = 6  # what was sent in the last moment of a term has so long to arrive
-ROUNDING_S: Final = 2.0  # Date and Last-Modified are whole seconds each
 MAX_LOOK_S: Final = 5.0
 # 412 where the condition does not hold, 409 where another conditional write of it is under way, 404 where what was to
 # be replaced is gone. Source: S3 user guide, conditional-writes
 _REFUSED: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"})
-_NOT_THERE: Final = frozenset({"NoSuchKey", "404"})
 
 
 class Standing(StrEnum):
     STANDBY = "standby"  # another holds it, or it cannot be told
     HELD = "held"
     LOST = "lost"  # another took it: this object never holds again
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What stands in the bucket. `doc` None with an `etag`: it is no lease, `why` says in what."""
-
-    etag: str
-    age_s: float
-    doc: LeaseDoc | None
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,7 +364,7 @@ class Lease:
             answer = self._s3.get_object(Bucket=self._bucket, Key=agent_key(self._who.cluster))
             doc = AgentDoc.from_json(answer["Body"].read(AgentDoc.LIMIT_BYTES + 1))
         except AwsError as err:
-            if code_of(err) in _NOT_THERE:
+            if code_of(err) in NOT_THERE:
                 return None
             raise
         except MailboxError:
@@ -427,36 +414,3 @@ def _left_by(found: Found | None) -> float:
         return 0.0
     term_s = found.doc.term_s if found.doc is not None else MAX_TERM_S
     return 0.0 if found.age_s > term_s else term_s
-
-
-def read_lease(s3: Any, bucket: str, cluster: str) -> Found | None:
-    """What stands there; None: nothing. Raises: botocore's errors."""
-    try:
-        answer = s3.get_object(Bucket=bucket, Key=lease_key(cluster))
-        raw: bytes = answer["Body"].read(LeaseDoc.LIMIT_BYTES + 1)
-    except AwsError as err:
-        if code_of(err) in _NOT_THERE:
-            return None
-        raise
-    doc: LeaseDoc | None = None
-    etag, age, why = str(answer["ETag"]), age_s(answer) - ROUNDING_S, ""
-    try:
-        doc = LeaseDoc.from_json(raw)
-    except MailboxError as err:
-        why = str(err)[:200]
-    if doc is not None and doc.cluster != cluster:
-        why = f"cluster: is {doc.cluster}"
-        doc = None
-    return Found(etag=etag, age_s=age, doc=doc, why=why)
-
-
-def standing_by(s3: Any, bucket: str, cluster: str) -> list[tuple[str, str]]:
-    """Key and id of each agent whose mark is fresh by the store's clock. Raises: botocore's errors."""
-    prefix = standby_prefix(cluster)
-    answer: Mapping[str, Any] = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)
-    found = []
-    for item in answer.get("Contents", ()):
-        about = {"LastModified": item.get("LastModified"), "ResponseMetadata": answer.get("ResponseMetadata", {})}
-        if item.get("Size", 0) > 0 and age_s(about) <= MAX_TERM_S:
-            found.append((str(item["Key"]), str(item["Key"])[len(prefix) :].removesuffix(".json")))
-    return found

@@ -18,7 +18,8 @@ from typing import Any, Final
 from rekindle.agent.aws import AwsError, Clients, code_of, is_away, text_of
 from rekindle.agent.clock import Clock
 from rekindle.agent.journal import Journal
-from rekindle.agent.lease import Lease, Standing, Who, standing_by
+from rekindle.agent.lease import Lease, Standing, Who
+from rekindle.agent.lease_store import standing_by
 from rekindle.agent.own import boot, forget_all_else, host, identity, keep_epoch, last_epoch
 from rekindle.agent.process import DATABASE
 from rekindle.agent.settings import Settings

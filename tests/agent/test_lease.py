@@ -11,7 +11,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from localcloud.cloud import Cloud
-from rekindle.agent.lease import Lease, Standing, Who, standing_by
+from rekindle.agent.lease import Lease, Standing, Who
+from rekindle.agent.lease_store import standing_by
 from rekindle.agent.ports import NotHolder
 from rekindle.headnode.documents import AgentDoc
 from rekindle.headnode.lease import MAX_TERM_S, LeaseDoc, lease_key, standby_key
