@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from infra.lifecycle.options import add_names, add_options, add_wheels
-from rekindle.client.errors import CommandFailed, Exit, Misused, NotFound, Unreachable
+from rekindle.client.errors import CliError, CommandFailed, Exit, Misused, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from infra.lifecycle import Place
@@ -35,7 +36,7 @@ VERBS: Final[dict[str, tuple[str, bool, bool]]] = {
         False,
         False,
     ),
-    "stop": ("stop it at once, for this cluster alone; no run is ended, and nothing is asked", False, False),
+    "stop": ("stop all agents of this cluster alone, at once; no run is ended, and nothing is asked", False, False),
 }
 
 
@@ -113,14 +114,33 @@ def _on_the_head_node(args: argparse.Namespace) -> int:
             _check(args)
             place = _place(args)
             folder = _folder(args, place, Path(scratch))
-        way = _way(args, place)
+        ways = _ways(args, place)
         if is_asked or getattr(args, "dry_run", False):
-            told = _told(args, way.run([args.verb, "--dry-run"], folder))
+            told = _on_each(args, ways, [args.verb, "--dry-run"], folder)
             if told != Exit.OK or args.dry_run:
                 return told
             _ask(args)
         force = ["--force"] if getattr(args, "force", False) else []
-        return _told(args, way.run([args.verb, *force], folder))
+        return _on_each(args, ways, [args.verb, *force], folder)
+
+
+def _on_each(args: argparse.Namespace, ways: Sequence[Way], words: Sequence[str], folder: Path | None) -> int:
+    """On every head node, also after one that failed; the first failure tells how it ended. Raises: CliError."""
+    from rekindle.cli.reading import out
+
+    failed: CliError | None = None
+    for way in ways:
+        if len(ways) > 1:
+            out(f"--- {way.name}")
+        try:
+            _told(args, way.run(words, folder))
+        except CliError as err:
+            if len(ways) > 1:
+                out(f"ERROR: {err}")
+            failed = failed or err
+    if failed is not None:
+        raise failed
+    return Exit.OK
 
 
 def _ask(args: argparse.Namespace) -> None:
@@ -169,22 +189,23 @@ def _folder(args: argparse.Namespace, place: Place, scratch: Path) -> Path:
     return scratch / FOLDER
 
 
-def _way(args: argparse.Namespace, place: Place | None) -> Way:
+def _ways(args: argparse.Namespace, place: Place | None) -> list[Way]:
     """Raises: CliError."""
     from botocore.exceptions import BotoCoreError
 
-    from infra.lifecycle.head_node import Here, Session, target_of
+    from infra.lifecycle.head_node import Here, Session, targets_of
     from rekindle.client.table import clean
 
     if args.here:
-        return Here()
+        return [Here()]
     import boto3
 
     region = place.region if place else args.region  # what brings no folder must not need the stack
     try:
         session = boto3.session.Session(region_name=region)
-        target = target_of(session.client("sagemaker"), args.cluster, args.group)
+        targets = targets_of(session.client("sagemaker"), args.cluster, args.group)
         s3 = session.client("s3")
     except BotoCoreError as err:
         raise Unreachable(f"--region: {clean(str(err))}") from err
-    return Session(target=target, region=region, s3=s3, bucket=place.bucket if place else "", cluster=args.cluster)
+    bucket = place.bucket if place else ""
+    return [Session(target=one, region=region, s3=s3, bucket=bucket, cluster=args.cluster) for one in targets]

@@ -50,7 +50,9 @@ class Ran:
 
 
 class Way(Protocol):
-    """A way onto a head node."""
+    """A way onto a head node. `name` tells several apart."""
+
+    name: str
 
     def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
         """The folder's script, or without a folder the one that is installed.
@@ -62,6 +64,8 @@ class Way(Protocol):
 
 class Here:
     """This machine."""
+
+    name = "this machine"
 
     def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
         script = folder / SCRIPT if folder else Path(f"{os.environ.get(ENV_ROOT, '')}{INSTALLED}")
@@ -83,7 +87,7 @@ class Session:
     """A session of Systems Manager to `target`. `bucket` takes the folder, under the cluster's own prefix."""
 
     def __init__(self, *, target: str, region: str | None, s3: Any, bucket: str, cluster: str) -> None:
-        self._target = target
+        self.name = self._target = target
         self._region = region
         self._s3 = s3
         self._bucket = bucket
@@ -166,8 +170,8 @@ def packed(folder: Path) -> bytes:
     return raw.getvalue()
 
 
-def target_of(sagemaker: Any, cluster: str, group: str | None) -> str:
-    """The session's target: the first running instance of the controller group.
+def targets_of(sagemaker: Any, cluster: str, group: str | None) -> list[str]:
+    """The sessions' targets: the running instances of the controller group, oldest first.
 
     Raises: NotFound, Misused where it is not known which group that is, CommandFailed.
     """
@@ -191,7 +195,8 @@ def target_of(sagemaker: Any, cluster: str, group: str | None) -> str:
     )
     if not running:
         raise Unreachable(f"no instance of the group {wanted} runs in {cluster} ({len(nodes)} there)")
-    return f"sagemaker-cluster:{described['ClusterArn'].rpartition('/')[2]}_{wanted}-{running[0]['InstanceId']}"
+    prefix = f"sagemaker-cluster:{described['ClusterArn'].rpartition('/')[2]}_{wanted}"
+    return [f"{prefix}-{one['InstanceId']}" for one in running]
 
 
 def _controllers(groups: Sequence[Mapping[str, Any]]) -> str:

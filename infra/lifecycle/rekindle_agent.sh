@@ -11,7 +11,7 @@
 #     rollback           back to the version before, with its settings and a journal that it can read
 #     uninstall          stop, release the jobs that are held by us, resume the nodes drained by us, remove everything
 #     status             what is installed, whether it runs, what its own --check says
-#     stop               stop at once, and stay stopped; no run is ended
+#     stop               stop at once, here and on every other head node, and stay stopped; no run is ended
 #     --dry-run          say what would be done, and do nothing
 #     --force            with uninstall: remove also where not all could be given back
 #     --strict           exit codes tell how it ended: always so where a VERB is given. Without, always 0: a lifecycle
@@ -93,20 +93,20 @@ if os.environ["WANTED"] == "cluster":
     print((config.get("ClusterConfig") or {}).get("ClusterName") or "")
 else:
     mine = [
-        (group, index)
+        group
         for group in config.get("InstanceGroups") or []
-        for index, instance in enumerate(group.get("Instances") or [])
+        for instance in group.get("Instances") or []
         if instance.get("CustomerIpAddress") in addresses
     ]
     if mine:
-        group, index = mine[0]
+        group = mine[0]
         # Newer clusters say a group's part in SlurmConfig, older ones in the file beside the lifecycle scripts.
         node_type = (group.get("SlurmConfig") or {}).get("NodeType")
         named = read(os.environ["PROVISIONING"]).get("controller_group")
         is_controller = node_type == "Controller" if node_type else bool(named) and group.get("Name") == named
         known = bool(node_type) or bool(named)
-        # One agent per cluster: on the first controller.
-        print("controller" if is_controller and index == 0 else "other" if known else "")
+        # An agent on every head node: of these the one that holds the cluster's lease acts.
+        print("controller" if is_controller else "other" if known else "")
 PY
 }
 
@@ -317,12 +317,19 @@ status() {
     say "the agent runs"
 }
 
+mark_start() { # rekindle/slurm_slurm_agent/takeover.py: the next start here ends a stop of all agents
+    local found
+    found=$(sed -n 's/^REKINDLE_STATE_DIR=//p' "$env_to" 2>/dev/null | tail -n 1)
+    mkdir -p -m 700 "${found:-$state}" && : >"${found:-$state}/stopped"
+}
+
 stop_at_once() {
     need_installed
-    would "stop and disable the agent; no run is ended" || return 0
+    would "stop and disable the agent, and let none on another head node act; no run is ended" || return 0
     systemd disable --now "$SERVICE" >>"$log_file" 2>&1 || fail "the service did not stop"
     is_active && fail "the service did not stop"
-    say "the agent is stopped, and stays so, until: systemctl enable --now rekindle-agent"
+    say "the agent is stopped here, and stays so, until: systemctl enable --now rekindle-agent"
+    agent --stop-all 2>>"$log_file" || fail "the agent is stopped here, those on other head nodes perhaps not: stop them there"
 }
 
 main() {
@@ -386,6 +393,8 @@ main() {
         point previous "$before"
     fi
     flip "$home"
+    # An operator who installs means it to run, also after a stop; a lifecycle script may not decide that.
+    [ "$strict" = 0 ] || [ -z "$verb" ] || mark_start
     put 755 "$opt/$(basename "${BASH_SOURCE[0]}")" <"${BASH_SOURCE[0]}" || fail "$opt cannot be written to"
     if ! start_service; then
         [ -n "$before" ] && [ "$before" != "$home" ] || fail "the agent is installed and does not run"

@@ -41,13 +41,18 @@ def conf_text(
     with_munge: bool,
     extra: Sequence[str],
     gpus: int = 0,
+    backup: str = "",
 ) -> str:
-    """slurm.conf: the controller on `port`, the nodes on those after it, all on the loopback device."""
+    """slurm.conf: the controller on `port`, the nodes on those after it, all on the loopback device.
+
+    backup: the name of the host on which a second slurmctld runs, with an address of its own.
+    """
     me = getpass.getuser()
     auth = "munge" if with_munge else "none"
     lines = [
         f"ClusterName={cluster}",
         f"SlurmctldHost={socket.gethostname().partition('.')[0]}(127.0.0.1)",
+        *([f"SlurmctldHost={backup}(127.0.0.2)", "CommunicationParameters=NoCtldInAddrAny"] if backup else []),
         f"SlurmctldPort={port}",
         f"SlurmUser={me}",
         f"SlurmdUser={me}",

@@ -49,6 +49,7 @@ class HyperPodLab:
         timers: Timers | None = None,
         extra_conf: Sequence[str] = (),
         with_auto_resume: bool = False,
+        with_backup: bool = False,
     ) -> None:
         self.name = name
         self.cloud = cloud
@@ -62,6 +63,7 @@ class HyperPodLab:
             timers=timers,
             extra_conf=extra_conf,
             with_auto_resume=with_auto_resume,
+            with_backup=with_backup,
         )
 
     def __enter__(self) -> HyperPodLab:

@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ from localcloud.slurm.install import Installation
 from localcloud.slurm.processes import Process, is_alive, leftovers, processes_below, send
 
 KEEPER: Final = Path(__file__).with_name("keeper.py")
+BACKUP: Final = "ctl2"  # the name of the second head node
 AUTO_RESUME: Final = Path(__file__).with_name("autoresume.c")
 PATIENCE_S: Final = 120.0  # a loaded machine may need a minute for what takes a second
 COMMAND_LIMIT_S: Final = 60.0
@@ -62,6 +64,7 @@ class SlurmLab:
 
     with_munge: False has no authentication at all. with_auto_resume: srun and sbatch take `--auto-resume`, as on
     HyperPod, and do nothing about it (needs a C compiler). gpus: what each node counts as its GPUs, plain files.
+    with_backup: a second slurmctld stands by, on a host of its own name, with the same StateSaveLocation.
     """
 
     def __init__(
@@ -76,8 +79,10 @@ class SlurmLab:
         with_munge: bool = True,
         with_auto_resume: bool = False,
         gpus: int = 0,
+        with_backup: bool = False,
         install: Installation | None = None,
     ) -> None:
+        self._backup = with_backup
         self.nodes = (*nodes, *spares)
         self.spares = tuple(spares)
         self.name = name
@@ -127,6 +132,8 @@ class SlurmLab:
                 self._start("munged", self._munged())
                 self.wait(lambda: (self.folder / "run/munge.socket").exists(), "munged")
             self._start("slurmctld", [str(self.install.which("slurmctld")), "-D", "-c"])
+            if self._backup:
+                self._start(f"slurmctld-{BACKUP}", self._slurmctld_of_the_backup())
             for node in self.nodes:
                 self._start_slurmd(node)
             self.wait(lambda: set(self.node_states().values()) == {"idle"}, "all nodes to be idle")
@@ -192,6 +199,11 @@ class SlurmLab:
         shutil.rmtree(self.folder / "state")
         (self.folder / "state").mkdir()
         self.start_slurmctld()
+
+    def take_over(self) -> None:
+        """The second slurmctld acts from now on, at once and not after SlurmctldTimeout; returns when it answers."""
+        self.wait(lambda: self.run("scontrol", "takeover", "1", fails=True).returncode == 0, "the takeover")
+        self.wait(lambda: self.run("scontrol", "show", "config", fails=True).returncode == 0, "the second slurmctld")
 
     def start_slurmctld(self) -> None:
         """Started on the state that is there; returns when it answers."""
@@ -336,6 +348,7 @@ class SlurmLab:
             with_munge=self._munge,
             extra=(*self.install.conf(), *self._extra),
             gpus=self._gpus,
+            backup=BACKUP if self._backup else "",
         )
         (etc / "slurm.conf").write_text(text)
 
@@ -363,6 +376,14 @@ class SlurmLab:
         options = [f"--{name}={place}" for name, place in places.items()]
         return [str(self.install.which("munged")), "--foreground", "--force", "--num-threads=4", *options]
 
+    def _slurmctld_of_the_backup(self) -> list[str]:
+        """With files of its own, as it would have on another machine."""
+        text = (self.folder / "etc/slurm.conf").read_text()
+        own = text.replace("/run/slurmctld.pid", "/run/slurmctld-2.pid").replace("/slurmctld.log", "/slurmctld-2.log")
+        (self.folder / "etc/slurm-2.conf").write_text(own)
+        command = [str(self.install.which("slurmctld")), "-D", "-f", str(self.folder / "etc/slurm-2.conf")]
+        return [*on_host(BACKUP, self.folder), *command]
+
     def _start_slurmd(self, node: str) -> None:
         self._start(f"slurmd-{node}", self.install.slurmd(node))
 
@@ -387,3 +408,12 @@ class SlurmLab:
         pid = self._pids[daemon]
         send([pid], number)
         self.wait(lambda: not is_alive(pid), f"{daemon} to end")
+
+
+def on_host(name: str, folder: Path) -> list[str]:
+    """What stands before a command that shall find itself on a machine of that name, which resolves there alone."""
+    hosts = folder / f"etc/hosts-{name}"
+    hosts.write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.2 {name}\n")
+    own = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
+    script = f'hostname {name} && mount --bind {shlex.quote(str(hosts))} /etc/hosts && exec "$0" "$@"'
+    return ["unshare", *own, "--uts", "--mount", "sh", "-c", script]

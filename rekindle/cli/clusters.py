@@ -54,6 +54,7 @@ def _one(args: argparse.Namespace) -> int:
     facts = [
         ("agent", str(member(body, "unknown") or "alive")),
         ("heartbeat", f"{_ago(body, 'heartbeat_age_s')}; Slurm read {_ago(body, 'slurm_read_age_s')}"),
+        ("acts on", _acting(body)),
         ("versions", f"agent {word(body, 'agent_version')}, Slurm {word(body, 'slurm_version')}"),
         ("nodes", _states(body)),
     ]
@@ -93,3 +94,9 @@ def _ago(body: Mapping[str, Any], name: str) -> str:
 def _texts(body: Mapping[str, Any], name: str) -> list[str]:
     found = member(body, name)
     return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def _acting(body: Mapping[str, Any]) -> str:
+    """Which head node, and who would take over; an older service or agent does not say it."""
+    standbys = _texts(body, "standbys")
+    return f"{word(body, 'active_host') or '?'}{'; standing by: ' + ', '.join(standbys) if standbys else ''}"

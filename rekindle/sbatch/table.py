@@ -81,7 +81,7 @@ _TABLE: Final = """
     contiguous               - flag     shown   22.05
     core-spec                S value    shown   22.05
     cores-per-socket         - value    shown   22.05
-    cpu-freq                 - value    shown   22.05
+    cpu-freq                 - value    carried 22.05
     cpus-per-gpu             - value    shown   22.05
     cpus-per-task            c value    shown   22.05
     deadline                 - value    once    22.05
@@ -141,7 +141,7 @@ _TABLE: Final = """
     oom-kill-step            - optional carried newer
     open-mode                - value    once    22.05
     output                   o value    shown   22.05
-    overcommit               O flag     shown   22.05
+    overcommit               O flag     carried 22.05
     oversubscribe            s flag     shown   22.05
     parsable                 - flag     once    22.05
     partition                p value    shown   22.05

@@ -18,14 +18,18 @@ from typing import Final
 
 from botocore.exceptions import BotoCoreError
 
-from rekindle.slurm_agent.base.aws import Clients, make_clients
+from rekindle.slurm_agent.base.aws import AwsError, Clients, make_clients, text_of
 from rekindle.slurm_agent.base.clock import AwsClock
 from rekindle.slurm_agent.base.lock import Taken, take
+from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.base.settings import Settings, SettingsError
+from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.check import check
+from rekindle.slurm_agent.leases.lease import Lease
 from rekindle.slurm_agent.leaving import give_back
-from rekindle.slurm_agent.process import LAST_NEWS_S, Agent
+from rekindle.slurm_agent.process import DATABASE, LAST_NEWS_S, Agent
 from rekindle.slurm_agent.slurm.build import build
+from rekindle.slurm_agent.takeover import STOPPED, make_lease, others_on, wait_for_lease
 
 OK: Final = 0
 NOT_OK: Final = 1
@@ -59,6 +63,9 @@ def parser() -> argparse.ArgumentParser:
     mode.add_argument(
         "--give-back", action="store_true", help="release what it holds, resume the nodes that it drained, then end"
     )
+    mode.add_argument(
+        "--stop-all", action="store_true", help="no agent of the cluster acts until one is started here again, then end"
+    )
     mode.add_argument("--once", action="store_true", help="one look at Slurm, one at the queue, then end")
     return made
 
@@ -87,8 +94,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_SETTINGS
     if options.check:
         return OK if check(settings, clients, build, print) else NOT_OK
+    clock = _clock(clients)
+    if options.stop_all:
+        return _stop_all(settings, clients, clock)
     if options.give_back and options.dry_run:  # beside an agent that runs
-        return _give_back(_agent(settings, clients, None), is_dry=True)
+        return _give_back(_agent(settings, clients, clock, None, None), is_dry=True)
+    return _alone_here(settings, clients, clock, options)
+
+
+def _alone_here(settings: Settings, clients: Clients, clock: AwsClock, options: argparse.Namespace) -> int:
+    """What only one process of a state directory may do."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -100,15 +115,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as err:
         print(f"rekindle-agent: --state-dir {settings.state_dir}: {err}", file=sys.stderr)
         return BAD_SETTINGS
-    agent = _agent(settings, clients, guard)
-    return _give_back(agent, is_dry=False) if options.give_back else _live(agent, stop, is_once=options.once)
+    if options.give_back:
+        return _leave(settings, clients, clock, guard, stop)
+    return _live(settings, clients, clock, guard, stop, is_once=options.once)
 
 
-def _agent(settings: Settings, clients: Clients, guard: int | None) -> Agent:
+def _clock(clients: Clients) -> AwsClock:
     clock = AwsClock()
-    for client in (clients.sqs, clients.s3, clients.events):
+    for client in (clients.sqs, clients.s3, clients.events, clients.lease):
         clock.follow(client)
-    return Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard)
+    return clock
+
+
+def _agent(settings: Settings, clients: Clients, clock: AwsClock, guard: int | None, lease: Lease | None) -> Agent:
+    return Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard, lease=lease)
+
+
+def _stop_all(settings: Settings, clients: Clients, clock: AwsClock) -> int:
+    store = Store(settings.state_dir / DATABASE, clock=clock)
+    try:
+        (settings.state_dir / STOPPED).touch(mode=0o600)
+        was = make_lease(settings, clients, clock, store).stop_all()
+    except (*AwsError, OSError, NotHolder) as err:
+        print(f"rekindle.agent: the agents on other head nodes could not be stopped: {text_of('lease.json', err)}")
+        return NOT_OK
+    by = f"; {was.holder} on {was.host} held the lease" if was is not None and was.term_s else ""
+    print(f"no agent of {settings.cluster} acts now{by}")
+    return OK
+
+
+def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, stop: threading.Event) -> int:
+    """What is held is given back only where no other agent goes on with it."""
+    try:
+        if others := others_on(settings, clients, clock):
+            print(f"note     {', '.join(others)} goes on with what is held: nothing is given back")
+            return OK
+    except AwsError as err:
+        print(f"LEFT     it cannot be told whether another agent goes on: {text_of('lease.json', err)}")
+        return NOT_OK
+    lease = wait_for_lease(settings, clients, clock, stop, is_once=True, ends_stop=True)
+    if lease is None:
+        print("LEFT     the lease of an agent that is gone has not ended yet: try again in three minutes")
+        return NOT_OK
+    code = _give_back(_agent(settings, clients, clock, guard, lease), is_dry=False)
+    lease.give_back()
+    return code
 
 
 def _give_back(agent: Agent, *, is_dry: bool) -> int:
@@ -122,17 +173,27 @@ def _give_back(agent: Agent, *, is_dry: bool) -> int:
     return OK if is_all else NOT_OK
 
 
-def _live(agent: Agent, stop: threading.Event, *, is_once: bool) -> int:
-    if is_once:
-        lines = agent.once()
-        for line in lines:
-            print(line, file=sys.stderr)
-        return NOT_OK if lines else OK
-    try:
-        agent.run(stop)
-    except RuntimeError:
-        log.exception("the agent cannot go on")
-        return NOT_OK
+def _live(
+    settings: Settings, clients: Clients, clock: AwsClock, guard: int, stop: threading.Event, *, is_once: bool
+) -> int:
+    while not stop.is_set():
+        lease = wait_for_lease(settings, clients, clock, stop, is_once=is_once)
+        if lease is None and not is_once:
+            continue
+        if lease is None:
+            print("another agent holds the lease of this cluster", file=sys.stderr)
+            return OK
+        agent = _agent(settings, clients, clock, guard, lease)
+        if is_once:
+            lines = agent.once()
+            for line in lines:
+                print(line, file=sys.stderr)
+            return NOT_OK if lines else OK
+        try:
+            agent.run(stop)
+        except RuntimeError:
+            log.exception("the agent cannot go on")
+            return NOT_OK
     return OK
 
 

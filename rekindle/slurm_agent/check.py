@@ -17,6 +17,7 @@ from rekindle.slurm_agent.base.aws import AwsError, Clients, is_no_queue, text_o
 from rekindle.slurm_agent.base.clock import AwsClock
 from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, SlurmError, Watcher
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.leases.store import read_lease, standing_by
 from rekindle.slurm_agent.process import Build
 from rekindle.slurm_agent.publishing.publisher import SOURCE
 
@@ -130,6 +131,34 @@ def _cost(settings: Settings, watcher: Watcher) -> Finding:
     return Finding(what="commands of Slurm's", is_ok=None if is_many else True, text=text)
 
 
+def _lease(settings: Settings, clients: Clients) -> Iterator[Finding]:
+    """Who acts, and who would take over."""
+    try:
+        found = read_lease(clients.lease, settings.bucket, settings.cluster)
+        marks = [name for _, name in standing_by(clients.lease, settings.bucket, settings.cluster)]
+    except AwsError as err:
+        yield Finding(what="lease", is_ok=False, text=text_of("lease.json", err))
+        return
+    if found is None:
+        yield Finding(what="lease", is_ok=None, text="none yet: the first agent that starts takes it")
+        return
+    doc, age = found.doc, f"{max(0.0, found.age_s):.0f} s ago"
+    if doc is None:
+        yield Finding(what="lease", is_ok=None, text=f"lease.json is no lease ({found.why}): an agent replaces it")
+    elif doc.stopped_on:
+        yield Finding(what="lease", is_ok=None, text=f"all agents were stopped by an operator on {doc.stopped_on}")
+    elif doc.term_s == 0:
+        yield Finding(what="lease", is_ok=None, text=f"given back by {doc.holder} on {doc.host}, {age}")
+    elif found.age_s > doc.term_s:
+        text = f"over: {doc.holder} on {doc.host} renewed it {age}, and nobody has taken over"
+        yield Finding(what="lease", is_ok=None, text=text)
+    else:
+        text = f"held by {doc.holder} on {doc.host}, epoch {doc.epoch}, renewed {age}"
+        yield Finding(what="lease", is_ok=True, text=text)
+        marks = [name for name in marks if name != doc.holder]
+    yield Finding(what="standby", is_ok=None, text=", ".join(marks) or "no other agent")
+
+
 def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
     clock = AwsClock()
     for client in (clients.s3, clients.sqs, clients.events):
@@ -168,5 +197,6 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
             yield Finding(what="queue", is_ok=None, text=text)
         else:
             yield Finding(what="queue", is_ok=False, text=text_of(f"queue {name}", err))
+    yield from _lease(settings, clients)
     said = clock.problems()
     yield Finding(what="clock", is_ok=None if said else True, text=said[0] if said else "as AWS's")

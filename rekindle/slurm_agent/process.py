@@ -1,12 +1,9 @@
-"""The agent put together, and its life: three loops, a clean end, one turn for `--once`."""
+"""The agent put together, and its life: four loops, a clean end, one turn for `--once`."""
 
 from __future__ import annotations
 
 import logging
-import platform
-import sqlite3
 import threading
-import uuid
 from collections.abc import Callable
 from importlib import metadata
 from typing import Final
@@ -18,6 +15,8 @@ from rekindle.slurm_agent.base.ports import Ground, News, NewsType, Parts
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
+from rekindle.slurm_agent.leases.lease import Lease, Standing
+from rekindle.slurm_agent.leases.own import host, identity, keep_epoch
 from rekindle.slurm_agent.orders.dispatch import Hands
 from rekindle.slurm_agent.orders.executor import Desk
 from rekindle.slurm_agent.orders.inbox import OrderLoop
@@ -33,25 +32,38 @@ DATABASE: Final = "agent.sqlite"
 RELAY_S: Final = 5.0  # the monitor's own rhythm of looking into its mailbox
 LAST_ORDER_S: Final = 45.0  # an order that is being carried out when the end comes; systemd waits for 60 s
 LAST_NEWS_S: Final = 5.0
-_IDENTITY: Final = "agent/id"
+TICK_S: Final = 0.5
+TELL_AGAIN_S: Final = 90.0  # a call of S3's that a former holder began has ended by then (aws.READ_TIMEOUT_S, twice)
 
 Build = Callable[[Ground], Parts]
 
 
 class Agent:
-    """One process's parts. `guard_fd`: see `lock`."""
+    """The parts that act, while this process holds the cluster's lease. `guard_fd`: see `lock`.
+
+    lease: see `takeover.wait_for_lease`; None where nothing is changed, and in tests of one part.
+    """
 
     def __init__(
-        self, *, settings: Settings, clients: Clients, clock: Clock, build: Build, guard_fd: int | None
+        self,
+        *,
+        settings: Settings,
+        clients: Clients,
+        clock: Clock,
+        build: Build,
+        guard_fd: int | None,
+        lease: Lease | None = None,
     ) -> None:
         self._settings = settings
+        self._lease = lease
+        self._epoch = lease.epoch if lease is not None else 0
         self._clock = clock
         self._started_at = clock.now()
         self.problems = Problems()
         self.store = Store(settings.state_dir / DATABASE, clock=clock)
         self.outbox = Outbox(self.store)
         self.journal = Journal(self.store)
-        self._id = self._identity()
+        self._id = identity(self.store)
         self.parts = build(
             Ground(
                 cluster=settings.cluster,
@@ -61,6 +73,7 @@ class Agent:
                 deeds=self.journal,
                 resource_config=settings.resource_config,
                 guard_fd=guard_fd,
+                holding=lease,
                 environ=settings.environ,
                 partitions=settings.partitions,
                 accounts=settings.accounts,
@@ -74,6 +87,7 @@ class Agent:
             problems=self.problems,
             heartbeat=self.heartbeat,
             on_answered=lambda token: self.orders.answered(token),
+            holding=lease,
         )
         self.watch = Watch(
             watcher=self.parts.watcher,
@@ -96,6 +110,7 @@ class Agent:
             clock=clock,
             problems=self.problems,
             on_answer=self._answered,
+            holding=lease,
         )
         self.orders = OrderLoop(
             desk=self.desk,
@@ -105,6 +120,7 @@ class Agent:
             clock=clock,
             problems=self.problems,
             on_no_queue=self.announce,
+            holding=lease,
         )
         self.relaying = (
             Relaying(
@@ -114,6 +130,7 @@ class Agent:
                 problems=self.problems,
                 poll_s=RELAY_S,
                 on_change=self.publisher.wake,
+                holding=lease,
             )
             if self.parts.relay is not None
             else None
@@ -136,6 +153,9 @@ class Agent:
             slurm_version=self.parts.watcher.slurm_version[:64],
             cluster_arn=self.parts.watcher.cluster_arn[:256],
             problems=problems,
+            host=host(),
+            epoch=self._epoch,
+            standbys=self._lease.others if self._lease is not None else (),
         )
 
     def announce(self) -> None:
@@ -145,8 +165,13 @@ class Agent:
         self.outbox.news(News(type=NewsType.STARTED, at=now, detail=detail))
         self.publisher.wake()
 
-    def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set. An order that is being carried out is finished; what waits is sent, if it can be."""
+    def run(self, stop: threading.Event) -> bool:
+        """Until `stop` is set, or the lease is another's: then False, and nothing more is done or told.
+
+        At a stop an order that is being carried out is finished; what waits is sent, if it can be.
+        Raises: RuntimeError for a fault of ours; whoever started us starts us again.
+        """
+        halt = threading.Event()
         self.announce()
         loops: list[tuple[str, Callable[[threading.Event], None]]] = [
             ("watcher", self.watch.run),
@@ -155,28 +180,57 @@ class Agent:
         ]
         if self.relaying is not None:
             loops.append(("relay", self.relaying.run))
+        if self._lease is not None:
+            loops.append(("lease", self._keep_lease))
         # Daemons: a long poll or a hanging path must not hold up the end of this process.
-        threads = [threading.Thread(target=run, args=(stop,), name=name, daemon=True) for name, run in loops]
+        threads = [threading.Thread(target=run, args=(halt,), name=name, daemon=True) for name, run in loops]
         for thread in threads:
             thread.start()
         log.info("cluster=%s agent=%s started", self._settings.cluster, self._id)
-        while not stop.wait(5.0):
-            for thread in threads:
-                if not thread.is_alive():  # a fault of ours; whoever started us starts us again
-                    stop.set()
-                    raise RuntimeError(f"the {thread.name} loop has ended by itself")
+        try:
+            while not stop.wait(TICK_S):
+                if self._lease is not None and self._lease.standing is Standing.LOST:
+                    log.warning("agent=%s stands by: %s", self._id, self._lease.problem)
+                    return False
+                for thread in threads:
+                    if not thread.is_alive():
+                        raise RuntimeError(f"the {thread.name} loop has ended by itself")
+        finally:
+            halt.set()
         self._end(threads)
+        return True
+
+    def _keep_lease(self, halt: threading.Event) -> None:
+        """Renewed in time; what was in flight when another agent lost it is written over a while later."""
+        lease = self._lease
+        assert lease is not None  # noqa: S101  `run`
+        is_from_another = lease.previous is not None and not lease.was_ours(lease.previous)
+        again_at = self._clock.monotonic() + TELL_AGAIN_S if is_from_another else None
+        while not halt.is_set():
+            rest_s = lease.turn()
+            self.problems.set("lease", [lease.problem] if lease.problem else ())
+            if lease.epoch not in (0, self._epoch):  # taken anew after S3 was away at our start
+                self._epoch = lease.epoch
+                keep_epoch(self.store, lease.epoch)
+            if again_at is not None and self._clock.monotonic() >= again_at:
+                again_at = None
+                self.parts.watcher.tell_again()
+                self.watch.wake()
+            halt.wait(rest_s)
 
     def _end(self, threads: list[threading.Thread]) -> None:
         self.publisher.wake()
         self.watch.wake()
-        if not self.desk.busy.acquire(timeout=LAST_ORDER_S):
-            log.warning("an order is left half-way; it is settled at the next start")
+        is_idle = self.desk.busy.acquire(timeout=LAST_ORDER_S)
+        if not is_idle:
+            log.warning("an order is left half-way; it is settled at the next start, or by the agent that takes over")
         publisher = next(thread for thread in threads if thread.name == "publisher")
         publisher.join(LAST_NEWS_S)
         if publisher.is_alive() or not self.publisher.flush(LAST_NEWS_S):
             log.warning("some news are left; they are told at the next start")
         self.store.settle()
+        if self._lease is not None and is_idle:  # a command that still runs keeps it, until its term is over
+            self._lease.give_back()
         log.info("agent=%s ended", self._id)
 
     def once(self) -> tuple[str, ...]:
@@ -191,23 +245,11 @@ class Agent:
         if not self.publisher.flush(30.0):
             self.problems.set("once", ["not all could be told"])
         self.store.settle()
+        if self._lease is not None:
+            self._lease.give_back()
         lines = self.problems.lines()
         return lines if self.store.problem is None else (self.store.problem, *lines)
 
     def _answered(self) -> None:
         self.publisher.wake()
         self.watch.hurry()
-
-    def _identity(self) -> str:
-        """The same for the life of the state directory; the host's name is in it for people."""
-        found = self.outbox.items(_IDENTITY).get(_IDENTITY)
-        if found is not None:
-            return found.decode()
-        host = "".join(char if char.isascii() and (char.isalnum() or char == "-") else "-" for char in platform.node())
-        made = f"{host[:60] or 'host'}-{uuid.uuid4().hex[:8]}"
-
-        def work(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO memory VALUES(?, ?)", (_IDENTITY, made.encode()))
-
-        self.store.write(work)
-        return made

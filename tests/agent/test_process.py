@@ -269,6 +269,7 @@ def test_check_says_all_that_is_missing_and_fails(head_node: HeadNode) -> None:
         "state",
         "commands",
         "whiteboard",
+        "lease",
     ]
 
 

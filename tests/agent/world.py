@@ -57,6 +57,9 @@ class Seen:
     def advice(self, now: datetime) -> tuple[Advice, ...]:
         return ()
 
+    def tell_again(self) -> None:
+        self.asked_again = True
+
 
 @dataclass
 class Network:
@@ -105,7 +108,8 @@ class World:
 
     def start(self) -> Agent:
         """A new process on the same state directory; the old one is simply gone, as after kill -9."""
-        clients = Clients(sqs=self.network["sqs"], s3=self.network["s3"], events=self.network["events"])
+        s3 = self.network["s3"]
+        clients = Clients(sqs=self.network["sqs"], s3=s3, events=self.network["events"], lease=s3)
         self.agent = Agent(settings=self.settings, clients=clients, clock=self.clock, build=self._build, guard_fd=None)
         return self.agent
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
@@ -27,12 +28,18 @@ class FakeHeadNodes:
         self.queues: set[str] = set()
         self.sent: list[Order] = []
 
-    def beat(self, cluster: str, *, at: datetime | None = None, read_at: datetime | None = None) -> None:
+    def beat(
+        self, cluster: str, *, at: datetime | None = None, read_at: datetime | None = None, **changes: Any
+    ) -> None:
         """The agent lives, now or at `at`."""
         now = at or self._clock.now()
         self.queues.add(cluster)
         self.agents[cluster] = AgentDoc(
-            cluster=cluster, agent_id="a-1", at=now, started_at=now, read_at=read_at or now, version="1"
+            **{"agent_id": "a-1", "version": "1"} | changes,
+            cluster=cluster,
+            at=now,
+            started_at=now,
+            read_at=read_at or now,
         )
 
     def show(self, doc: AttemptDoc) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.lifecycle.head_node import _read, packed, target_of
+from infra.lifecycle.head_node import _read, packed, targets_of
 from rekindle.client.errors import Misused, TryAgain, Unreachable
 
 BANNER = "\r\nStarting session with SessionId: ops-1\r\n"
@@ -68,5 +68,9 @@ class Cluster:
 
 def test_an_older_cluster_does_not_say_which_group_has_the_head_node() -> None:
     with pytest.raises(Misused, match="--group NAME, one of: head, gpu"):
-        target_of(Cluster("head", "gpu"), "ml", None)
-    assert target_of(Cluster("head", "gpu"), "ml", "head") == "sagemaker-cluster:abc_head-i-head"
+        targets_of(Cluster("head", "gpu"), "ml", None)
+    assert targets_of(Cluster("head", "gpu"), "ml", "head") == ["sagemaker-cluster:abc_head-i-head"]
+
+
+def test_every_head_node_that_runs_is_reached_the_oldest_first() -> None:
+    assert targets_of(Cluster("head", "gpu", "head"), "ml", "head") == ["sagemaker-cluster:abc_head-i-head"] * 2

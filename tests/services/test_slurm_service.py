@@ -540,6 +540,33 @@ def test_a_silent_agent_is_one_incident_of_its_cluster_and_is_told_once(w: World
     assert w.registry.get(FIRST).active  # nothing is concluded about its run
 
 
+def test_a_silent_agent_whose_standby_took_over_is_no_alarm(w: World) -> None:
+    """The first head node dies in the third minute; the second one's agent writes the heartbeat from then on."""
+    w.join()
+    for minute in range(30):
+        w.sweep.run()
+        w.clock.advance(timedelta(minutes=1))
+        host, epoch = ("ctl1", 1) if minute < 3 else ("ctl2", 2)
+        if minute not in (3, 4):  # until the lease is over, and S3 has answered
+            w.head_nodes.beat(CLUSTER, agent_id=f"{host}-1", host=host, epoch=epoch)
+    assert w.open_incidents() == []
+    one = w.view.one(CLUSTER)
+    assert (one["unknown"], one["active_host"], one["lease_epoch"]) == ("", "ctl2", 2)
+
+
+def test_a_standby_that_did_not_take_over_is_named(w: World) -> None:
+    w.join()
+    w.head_nodes.beat(CLUSTER, host="ctl1", epoch=3, standbys=("ctl2-77",))
+    for _ in range(15):
+        w.sweep.run()
+        w.clock.advance(timedelta(minutes=1))
+    (incident,) = w.open_incidents()
+    summary = w.store.load(incident.incident_id).inbox[0].summary
+    assert "the agent of lab on ctl1 is silent since" in summary.replace(CLUSTER, "lab")
+    assert "and ctl2-77 has not taken over" in summary
+    assert w.view.one(CLUSTER)["standbys"] == ["ctl2-77"]
+
+
 def test_an_agent_that_cannot_read_slurm_is_told_apart(w: World) -> None:
     w.join()
     read_at = w.clock.now()

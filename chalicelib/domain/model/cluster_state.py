@@ -19,7 +19,9 @@ def why_unknown(agent: Maybe[AgentDoc], *, now: datetime) -> str:
         return agent.why
     doc = agent.value
     if now - doc.at > SILENT_AFTER:
-        return f"the agent of {doc.cluster} is silent since {doc.at:%Y-%m-%d %H:%M:%S}"
+        where = f" on {doc.host}" if doc.host else ""
+        left = f", and {', '.join(doc.standbys[:3])} has not taken over" if doc.standbys else ""
+        return f"the agent of {doc.cluster}{where} is silent since {doc.at:%Y-%m-%d %H:%M:%S}{left}"
     if doc.read_at is None:
         return f"the agent of {doc.cluster} has not read Slurm yet"
     if now - doc.read_at > SILENT_AFTER:

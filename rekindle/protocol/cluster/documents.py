@@ -312,7 +312,8 @@ class AgentDoc(Message):
     """The agent's heartbeat: it is there (`at`), and Slurm was last read whole at `read_at` (None: not yet).
 
     The other documents are written when they change; what they say held at `read_at`. `cluster_arn` is set on HyperPod.
-    `problems` are what the agent cannot do at present, one line each.
+    `problems` are what the agent cannot do at present, one line each. It is written by the one agent that holds the
+    cluster's lease, its `epoch`th holder (0: of a version without a lease), on `host`; `standbys` are the others' ids.
     """
 
     cluster: str
@@ -324,6 +325,9 @@ class AgentDoc(Message):
     slurm_version: str = ""
     cluster_arn: str = ""
     problems: tuple[str, ...] = ()
+    host: str = ""
+    epoch: int = 0
+    standbys: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -336,6 +340,9 @@ class AgentDoc(Message):
             "slurm_version": self.slurm_version,
             "cluster_arn": self.cluster_arn,
             "problems": list(self.problems),
+            "host": self.host,
+            "epoch": self.epoch,
+            "standbys": list(self.standbys),
         }
 
     @classmethod
@@ -350,6 +357,9 @@ class AgentDoc(Message):
             slurm_version=reader.text("slurm_version", 64, default=""),
             cluster_arn=reader.text("cluster_arn", 256, default=""),
             problems=_texts(reader, "problems"),
+            host=reader.text("host", 128, default=""),
+            epoch=reader.optional_whole("epoch", 0, MAX_STEP) or 0,
+            standbys=_texts(reader, "standbys", 128),
         )
 
 

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 LONG_POLL_S: Final = 20  # Source: SQS, WaitTimeSeconds, at most 20
 CONNECT_TIMEOUT_S: Final = 5
 READ_TIMEOUT_S: Final = 30
+LEASE_TIMEOUT_S: Final = 5  # a lease's term is a minute
 ATTEMPTS: Final = 2  # the agent's own loops try again; a call that hangs on must not hold one up
 _PASSING: Final = frozenset(
     {
@@ -55,22 +56,24 @@ AwsError: Final = (BotoCoreError, ClientError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """boto3's; safe to use from several threads."""
+    """boto3's; safe to use from several threads. `lease` is S3 with short time limits, which tries once: a conditional
+    write that is tried again by itself refuses its own first try."""
 
     sqs: Any
     s3: Any
     events: Any
+    lease: Any
 
 
 def make_clients(region: str | None) -> Clients:
     """Raises: botocore's NoRegionError where none can be found."""
     session = boto3.session.Session(region_name=region)
 
-    def client(service: str, read_timeout_s: int) -> Any:
+    def client(service: str, read_timeout_s: int, attempts: int = ATTEMPTS) -> Any:
         config = Config(
             connect_timeout=CONNECT_TIMEOUT_S,
             read_timeout=read_timeout_s,
-            retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+            retries={"total_max_attempts": attempts, "mode": "standard"},
             user_agent_extra="rekindle-agent",
         )
         return session.client(service, config=config)
@@ -79,6 +82,7 @@ def make_clients(region: str | None) -> Clients:
         sqs=client("sqs", LONG_POLL_S + READ_TIMEOUT_S),
         s3=client("s3", READ_TIMEOUT_S),
         events=client("events", READ_TIMEOUT_S),
+        lease=client("s3", LEASE_TIMEOUT_S, attempts=1),
     )
 
 

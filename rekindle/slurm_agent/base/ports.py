@@ -6,6 +6,7 @@ together. The core (orders, journal, publisher) knows nothing of squeue or scont
 SlurmError
 ├── SlurmUnavailable   no answer that counts: slurmctld away, a time limit passed, a command missing. What was asked may
 │                      have taken effect or not. Try again later.
+│   └── NotHolder      this agent does not hold the cluster's lease now: nothing was run
 └── SlurmRefused       slurmctld said no, and nothing was changed: trying again changes nothing.
     ├── UnknownJob     slurmctld does not know the job (any more)
     ├── UnknownNode    slurmctld knows no such node
@@ -30,6 +31,10 @@ class SlurmError(Exception):
 
 class SlurmUnavailable(SlurmError):
     """No answer that counts; unknown whether it took effect."""
+
+
+class NotHolder(SlurmUnavailable):
+    """This agent does not hold the cluster's lease now: it may not act, and nothing was run."""
 
 
 class SlurmRefused(SlurmError):
@@ -236,6 +241,10 @@ class Watcher(Protocol):
         """Read everything. Raises: SlurmUnavailable, with nothing remembered of that turn."""
         ...
 
+    def tell_again(self) -> None:
+        """The next reading holds every document, changed or not."""
+        ...
+
     @property
     def commands(self) -> int:
         """How many of Slurm's the looks have taken so far."""
@@ -278,6 +287,18 @@ class Deeds(Protocol):
         ...
 
 
+class Holding(Protocol):
+    """What the parts that act ask of the cluster's lease."""
+
+    def left_s(self) -> float:
+        """For how many seconds this agent may still act; 0: not now. Asked right before each side effect."""
+        ...
+
+    def begin(self, token: str, at: datetime) -> None:
+        """Write down that an order is about to run its first command. Raises: NotHolder, and then none may run."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
     """What the Slurm side is given. `s3` is a boto3 client. `guard_fd`: see `Slurm`; None in tests of one part."""
@@ -289,6 +310,7 @@ class Ground:
     deeds: Deeds
     resource_config: str  # path of resource_config.json; need not exist
     guard_fd: int | None = None
+    holding: Holding | None = None  # None in tests of one part, and where nothing is changed
     environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
     partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
     accounts: frozenset[str] = frozenset()

@@ -22,6 +22,7 @@ ENV_BUS: Final = "REKINDLE_BUS"
 ENV_STACK: Final = "REKINDLE_STACK"
 ENV_STATE_DIR: Final = "REKINDLE_STATE_DIR"
 ENV_POLL: Final = "REKINDLE_POLL_S"
+ENV_LEASE: Final = "REKINDLE_LEASE_S"
 ENV_PARTITIONS: Final = "REKINDLE_PARTITIONS"
 ENV_ACCOUNTS: Final = "REKINDLE_ACCOUNTS"
 ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
@@ -29,6 +30,7 @@ ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
 DEFAULT_STACK: Final = "rekindle"
 DEFAULT_STATE_DIR: Final = "/var/lib/rekindle"
 DEFAULT_POLL_S: Final = 10.0  # squeue and scontrol every ten seconds is what one person at a terminal asks of slurmctld
+DEFAULT_LEASE_S: Final = 60.0  # a standby takes over after as long without a renewal
 RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: SageMaker developer guide, lifecycle scripts
 CLUSTER_FILE: Final = "/etc/rekindle/cluster"  # what infra/lifecycle writes for everybody on a node
 # Source: slurm.conf manual; HyperPod and ParallelCluster have it under /opt/slurm.
@@ -60,6 +62,7 @@ class Settings:
     state_dir: Path
     poll_s: float
     resource_config: str
+    lease_s: float = DEFAULT_LEASE_S
     partitions: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -85,6 +88,10 @@ class Settings:
         poll_s = _number(text)
         if not 1.0 <= poll_s <= 60.0:
             lines.append(f"{ENV_POLL} (--poll): {text!r} is no number from 1 to 60")
+        text = get("lease_s", ENV_LEASE, str(DEFAULT_LEASE_S))
+        lease_s = _number(text)
+        if not 6.0 <= lease_s <= 60.0:
+            lines.append(f"{ENV_LEASE}: {text!r} is no number from 6 to 60")
         named = {name: _names(environ.get(name, ""), name, lines) for name in (ENV_PARTITIONS, ENV_ACCOUNTS)}
         cluster, cluster_from, region = "", "", None
         try:
@@ -107,6 +114,7 @@ class Settings:
             state_dir=Path(state_dir or DEFAULT_STATE_DIR),
             poll_s=poll_s,
             resource_config=resource_config,
+            lease_s=lease_s,
             partitions=named[ENV_PARTITIONS],
             accounts=named[ENV_ACCOUNTS],
             environ=dict(environ),

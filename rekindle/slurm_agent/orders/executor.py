@@ -17,7 +17,7 @@ from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, is_id, parse_json
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import Holding, NotHolder, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.orders.dispatch import Hands
@@ -50,7 +50,9 @@ class Desk:
         clock: Clock,
         problems: Problems,
         on_answer: Callable[[], None],
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._cluster = cluster
         self._store = store
         self._outbox = outbox
@@ -136,6 +138,8 @@ class Desk:
 
     def _try(self, entry: Entry) -> bool:
         """True: it is answered."""
+        if self._holding is not None and self._holding.left_s() <= 0:
+            return False
         order, now = entry.order, self._clock.now()
         result = self._refusal(order, now) if entry.state is State.TAKEN else None
         if result is None:
@@ -154,6 +158,11 @@ class Desk:
             at = self._clock.now()
             if at >= order.expires_at:
                 raise _Expired
+            if self._holding is not None:
+                try:
+                    self._holding.begin(order.token, at)
+                except NotHolder as err:
+                    raise NotYet(str(err)) from err
             self._journal.begin(order.token, now=at)
             is_begun = True
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rekindle.protocol.cluster.names import queue_name
 from rekindle.slurm_agent.base.aws import LONG_POLL_S, AwsError, is_no_queue, text_of
 from rekindle.slurm_agent.base.clock import Clock
+from rekindle.slurm_agent.base.ports import Holding
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.orders.executor import Desk
 
@@ -21,6 +22,7 @@ AT_ONCE: Final = 10  # Source: SQS ReceiveMessage, MaxNumberOfMessages, at most 
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
 ASK_AGAIN_S: Final = 60.0  # how often the service is told that the agent is there, while it has no queue
+NOT_HELD_S: Final = 0.5
 MAX_RECEIPTS: Final = 20  # of one token: each delivery has its own
 
 
@@ -54,7 +56,9 @@ class OrderLoop:
         clock: Clock,
         problems: Problems,
         on_no_queue: Callable[[], None],
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._desk = desk
         self._sqs = sqs
         self._name = queue_name(stack, cluster)
@@ -68,10 +72,15 @@ class OrderLoop:
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
+            left_s = self._left_s()
+            if left_s <= 0:
+                stop.wait(NOT_HELD_S)
+                continue
             due_s = self._desk.work()
             if stop.is_set():
                 break
-            wait_s = LONG_POLL_S if due_s is None else min(LONG_POLL_S, int(due_s))  # SQS waits whole seconds only
+            # SQS waits whole seconds only
+            wait_s = min(LONG_POLL_S, int(left_s), LONG_POLL_S if due_s is None else int(due_s))
             if not self.poll(wait_s, stop):
                 stop.wait(self._backoff_s if due_s is None else min(self._backoff_s, max(0.1, due_s)))
             elif due_s is not None and wait_s == 0:
@@ -80,7 +89,7 @@ class OrderLoop:
     def poll(self, wait_s: int, stop: threading.Event | None = None) -> bool:
         """One ReceiveMessage, and what came of it taken. False: the queue could not be read.
 
-        What comes after `stop` was set is left alone: it is delivered again.
+        What comes after `stop` was set, or after the lease ended, is for another: it is delivered again.
         """
         try:
             self._url = self._url or self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
@@ -97,7 +106,10 @@ class OrderLoop:
             self._backoff_s = 0.0
         self._asked_at = None
         self._problems.set("queue")
-        for message in messages if stop is None or not stop.is_set() else ():
+        for message in messages:
+            if self._left_s() <= 0 or (stop is not None and stop.is_set()):
+                self._hand_on(self._url, message["ReceiptHandle"])
+                continue
             token = self._desk.take(message["Body"])
             if token is None:
                 self._delete(self._url, message["ReceiptHandle"])
@@ -113,6 +125,14 @@ class OrderLoop:
     def _delete(self, url: str, handle: str) -> None:
         with suppress(*AwsError):  # it comes again, and is answered from the journal
             self._sqs.delete_message(QueueUrl=url, ReceiptHandle=handle)
+
+    def _hand_on(self, url: str, handle: str) -> None:
+        """At once, and not when its time out of sight is over."""
+        with suppress(*AwsError):
+            self._sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+
+    def _left_s(self) -> float:
+        return float(LONG_POLL_S) if self._holding is None else self._holding.left_s()
 
     def _failed(self, err: Exception) -> None:
         self._backoff_s = min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, 2 * self._backoff_s))

@@ -111,6 +111,24 @@ class Journal:
         )
         db.execute("DELETE FROM orders WHERE state = 'done' AND done_at < ?", ((answer.at - KEEP).isoformat(),))
 
+    def adopt(self, order: Order, *, begun_at: datetime | None = None, answer: Answer | None = None) -> None:
+        """What another agent has done with an order: begun it, or answered it. What is done here stays as it is."""
+        begun = begun_at.isoformat() if begun_at is not None else None
+        at = answer.at.isoformat() if answer is not None else begun
+        state = State.DONE if answer is not None else State.BEGUN
+        told = (answer.outcome.value, answer.to_json().decode(), at) if answer is not None else (None, None, None)
+        self._store.write(
+            lambda db: db.execute(
+                f"INSERT INTO orders({_COLUMNS}, state, taken_at, due_at, begun_at, tried_at, outcome, answer, done_at)"
+                " VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(token) DO UPDATE SET"
+                " state = excluded.state, begun_at = coalesce(begun_at, excluded.begun_at),"
+                " tried_at = max(coalesce(tried_at, ''), coalesce(excluded.tried_at, '')),"
+                " outcome = excluded.outcome, answer = excluded.answer, done_at = excluded.done_at"
+                " WHERE state != 'done'",
+                (*_columns(order), state.value, at, at, begun, begun, *told),
+            )
+        )
+
     def quarantine(self, body: str, reason: str, *, now: datetime) -> None:
         """Keep a message that is no order, for a person. Bounded: the oldest go."""
 

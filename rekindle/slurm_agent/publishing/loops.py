@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import Relay, SlurmUnavailable, Watcher
+from rekindle.slurm_agent.base.ports import Holding, Relay, SlurmUnavailable, Watcher
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
@@ -116,7 +116,9 @@ class Relaying:
         problems: Problems,
         poll_s: float,
         on_change: Callable[[], None],
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._relay = relay
         self._outbox = outbox
         self._clock = clock
@@ -126,7 +128,8 @@ class Relaying:
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            self.turn(self._clock.now())
+            if self._holding is None or self._holding.left_s() > 0:
+                self.turn(self._clock.now())
             stop.wait(self._poll_s)
 
     def turn(self, now: datetime) -> None:

@@ -1,4 +1,5 @@
-"""Empties the outbox onto the whiteboard and the bus, and keeps the heartbeat. The only writer of the whiteboard.
+"""Empties the outbox onto the whiteboard and the bus, and keeps the heartbeat. The only writer of the whiteboard, and
+only while this agent holds the cluster's lease.
 
 AWS away or throttled: everything waits, in order, and is tried again after one second, two, four, up to a minute. A
 document that is refused for a reason of its own waits by itself; the others go on. Neither ever holds up an order or
@@ -18,6 +19,7 @@ from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.slurm_agent.base.aws import AwsError, Clients, is_away, is_denied, text_of
 from rekindle.slurm_agent.base.clock import Clock
+from rekindle.slurm_agent.base.ports import Holding
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.publishing.outbox import Document, Lane, Outbox, Waiting
 
@@ -60,7 +62,9 @@ class Publisher:
         problems: Problems,
         heartbeat: Callable[[], AgentDoc],
         on_answered: Callable[[str], None],
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._outbox = outbox
         self._clients = clients
         self._target = target
@@ -150,6 +154,7 @@ class Publisher:
 
     def _put(self, document: Document) -> bool:
         """False: refused, for a reason that only a person can end. Raises: _Away."""
+        self._insist()
         try:
             self._clients.s3.put_object(
                 Bucket=self._target.bucket, Key=document.key, Body=document.body, ContentType="application/json"
@@ -164,6 +169,11 @@ class Publisher:
             self._problems.set("whiteboard")
         return True
 
+    def _insist(self) -> None:
+        """Raises: _Away where another agent may write by now."""
+        if self._holding is not None and self._holding.left_s() <= 0:
+            raise _Away("this agent does not hold the cluster's lease now")
+
     def _is_refused(self, key: str) -> bool:
         return self._refused.get(key, 0.0) > self._clock.monotonic()
 
@@ -176,6 +186,7 @@ class Publisher:
 
     def _put_events(self, batch: Sequence[Waiting]) -> bool:
         """True where all were taken. Raises: _Away."""
+        self._insist()
         try:
             answer = self._clients.events.put_events(Entries=[self._entry(one) for one in batch])
         except AwsError as err:

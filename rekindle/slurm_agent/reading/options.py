@@ -55,7 +55,6 @@ _ASKED: Final = (
     ("SLURM_DISTRIBUTION", "distribution"),
     ("SLURM_HINT", "hint"),
     ("SLURM_THREADS_PER_CORE", "threads-per-core"),
-    ("SLURM_CPU_FREQ_REQ", "cpu-freq"),
     ("SLURM_PROFILE", "profile"),
 )
 # What `OverSubscribe` says where there is no `Exclusive` beside it (on 26.05 there is, and it says NO for all jobs).
@@ -162,7 +161,10 @@ def _per_task(detail: Mapping[str, str], given: Mapping[str, str | None]) -> dic
     sbatch takes either `--tres-per-task` or `--gpus-per-task`: where one was given, in the script too, the same.
     """
     whole, found = text.value(detail.get("TresPerTask")), dict[str, str | None]()
-    parts = dict(part.partition("=")[::2] for part in whole.split(",") if "=" in part)
+    # As it was written: `cpu=1,gres/gpu:a100=2`, `cpu:2`.
+    parts = dict(
+        part.partition("=")[::2] if "=" in part else part.rpartition(":")[::2] for part in whole.split(",") if part
+    )
     gpus = [
         f"{name[9:]}:{count}" if name.startswith("gres/gpu:") else count
         for name, count in parts.items()

@@ -17,7 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Final
 
-from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
+from rekindle.slurm_agent.base.ports import (
+    Holding,
+    NotHolder,
+    SlurmError,
+    SlurmRefused,
+    SlurmUnavailable,
+    UnknownJob,
+    UnknownNode,
+)
 
 PATIENCE_S: Final = 40.0  # slurmctld's own MessageTimeout is 10 s, and a command tries the backup controller too
 KILLED_S: Final = 2.0  # what a killed command may take to end
@@ -105,6 +113,7 @@ class Runner:
     environ: Mapping[str, str] = field(default_factory=dict)
     guard_fd: int | None = None
     patience_s: float = PATIENCE_S
+    holding: Holding | None = None  # of the cluster's lease: nothing is changed without it, nor after its end
 
     def read(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
         """What a command that changes nothing prints. Raises: SlurmError."""
@@ -118,8 +127,14 @@ class Runner:
         who: As | None = None,
         cwd: str | None = None,
     ) -> str:
-        """What a command that changes something prints; it holds the guard while it runs. Raises: SlurmError."""
-        return checked(args, self._run(args, environ=environ, who=who, cwd=cwd, is_guarded=True)).stdout
+        """What a command that changes something prints; it holds the guard while it runs, and is killed where the
+        lease ends before it does. Raises: SlurmError."""
+        left_s = self.patience_s if self.holding is None else self.holding.left_s()
+        if left_s <= 0:
+            raise NotHolder(f"{args[0]} was not run: another agent may act by now")
+        patience_s = min(self.patience_s, left_s)
+        ran = self._run(args, environ=environ, who=who, cwd=cwd, is_guarded=True, patience_s=patience_s)
+        return checked(args, ran).stdout
 
     def environment(self) -> dict[str, str]:
         """What a command is started with: nobody's SQUEUE_FORMAT or SLURM_CLUSTERS may change what it prints."""
@@ -144,6 +159,7 @@ class Runner:
         cwd: str | None = None,
         limit: int = MAX_OUTPUT_BYTES,
         is_guarded: bool = False,
+        patience_s: float | None = None,
     ) -> Ran:
         keep = (self.guard_fd,) if is_guarded and self.guard_fd is not None else ()
         try:
@@ -164,7 +180,7 @@ class Runner:
         except (OSError, subprocess.SubprocessError, ValueError) as err:
             raise SlurmUnavailable(f"{args[0]} cannot be started: {err}"[:300]) from err
         try:
-            return _collect(args, process, self.patience_s, limit)
+            return _collect(args, process, self.patience_s if patience_s is None else patience_s, limit)
         finally:
             if process.poll() is None:
                 _end(process)

@@ -24,7 +24,7 @@ from rekindle.slurm_agent.watching.watcher import Watch
 
 def build(ground: Ground) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
-    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd)
+    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
     now = SystemClock().now
     reads = Reads(runner, now)
     node_map = NodeMap(ground.resource_config)
@@ -47,7 +47,13 @@ def build(ground: Ground) -> Parts:
         files=files,
     )
     relay = MailboxRelay(
-        cluster=ground.cluster, bucket=ground.bucket, s3=ground.s3, memory=ground.memory, roster=roster, files=files
+        cluster=ground.cluster,
+        bucket=ground.bucket,
+        s3=ground.s3,
+        memory=ground.memory,
+        roster=roster,
+        files=files,
+        holding=ground.holding,
     )
     commands = Commands(
         cluster=ground.cluster,

@@ -35,7 +35,7 @@ from rekindle.protocol.mailbox import (
     parse_key,
 )
 from rekindle.protocol.store_clock import age_s
-from rekindle.slurm_agent.base.ports import Memory, Reading, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import Holding, Memory, NotHolder, Reading, SlurmUnavailable
 from rekindle.slurm_agent.files.messages import MAX_FILES
 from rekindle.slurm_agent.files.time_spent import Spent
 from rekindle.slurm_agent.files.workers import Later, UserFiles
@@ -79,12 +79,21 @@ class _Box:
 
 
 class MailboxRelay:
-    """`files` touches the users' paths; no thread of the agent does."""
+    """`files` touches the users' paths; no thread of the agent does. `holding`: see `ports.Ground`."""
 
     def __init__(
-        self, *, cluster: str, bucket: str, s3: Any, memory: Memory, roster: Roster, files: UserFiles | None = None
+        self,
+        *,
+        cluster: str,
+        bucket: str,
+        s3: Any,
+        memory: Memory,
+        roster: Roster,
+        files: UserFiles | None = None,
+        holding: Holding | None = None,
     ) -> None:
         self._files = files or UserFiles()
+        self._holding = holding
         self._cluster = cluster
         self._bucket = bucket
         self._s3 = s3
@@ -110,6 +119,8 @@ class MailboxRelay:
                     self._carry(member, now, documents, memory, problems)
                 except Later:
                     continue
+                except NotHolder:
+                    break
                 except (OSError, MailboxError) as err:
                     problems.append(_problem(member, err))
                 except Exception as err:  # a defect of ours that one mailbox brings out must not keep all others
@@ -232,6 +243,8 @@ class MailboxRelay:
     def _bring(self, member: Member, root: str, key: str, body: bytes | None, tag: str) -> None:
         if body is None:
             return
+        if self._holding is not None and self._holding.left_s() <= 0:  # its fence or plan may be older than another's
+            raise NotHolder(f"{key} was not brought to the mailbox of {member.job_id}")
         self._files.bring(member.job_id, root, key, body, member.uid, member.gid, tag=tag)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, str]]:

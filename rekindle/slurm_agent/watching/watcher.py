@@ -87,6 +87,7 @@ class Watch:
         self._held = Held(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
         self._has_memory = bool(memory.items(MEMORY))
         self._back: Back | None = None
+        self._is_all_due = False
         owners.learn(self._held.docs.values())
 
     def current_settings(self) -> Settings:
@@ -129,6 +130,10 @@ class Watch:
         found = [doc for doc in self._held.docs.values() if doc.slurm_job == slurm_job]
         return max(found, key=lambda doc: doc.restart, default=None)
 
+    def tell_again(self) -> None:
+        """See `ports.Watcher`."""
+        self._is_all_due = True
+
     def read(self, now: datetime) -> Reading:
         """One look. Raises: SlurmUnavailable."""
         settings = self._read_settings(now)
@@ -137,7 +142,10 @@ class Watch:
             self._held.docs = {doc.attempt: doc for doc in self._back.docs}
             self._ways.owners.learn(self._back.docs)
             self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._back.docs)])
-        turn = Turn(self._ways, self._held, now, settings)
+        is_all_due, held = self._is_all_due, self._held
+        if is_all_due:
+            held = replace(held, nodes=None, followed=None)
+        turn = Turn(self._ways, held, now, settings)
         try:
             reading = turn.look()
         except SlurmUnavailable:
@@ -147,6 +155,10 @@ class Watch:
         if self._back is not None:
             reading = self._back.told_in(reading, turn.held.docs, now)
             self._has_memory = True
+        if is_all_due:
+            self._is_all_due = False
+            every = {attempt_key(doc.attempt): doc.to_json() for doc in turn.held.docs.values()}
+            reading = replace(reading, documents={**every, **reading.documents})
         self._held = turn.held
         self._highest = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
         if have_begun_anew(settings, self._known_then):

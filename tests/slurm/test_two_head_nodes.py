@@ -1,0 +1,177 @@
+"""Two head nodes: two slurmctlds with one StateSaveLocation, an agent beside each, and the first machine dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from chalicelib import bootstrap
+from chalicelib.domain.policy.document import overlaid
+from localcloud.cloud import STACK, Cloud
+from localcloud.engine.clock import RealClock
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.hyperpod import HyperPodLab
+from localcloud.slurm.lab import BACKUP, on_host
+from localcloud.stack import deploy_rekindle
+from rekindle.protocol.cluster.documents import AgentDoc
+from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
+from rekindle.protocol.cluster.names import agent_key, cluster_prefix, first_attempt
+from rekindle.protocol.cluster.orders import Answer, Order, Outcome
+from tests.slurm.stage import POLICY
+
+PROJECT = Path(__file__).resolve().parents[2]
+BUCKET = f"{STACK}-mailbox"
+CLUSTER = "hpc"
+LEASE_S = 6
+pytestmark = pytest.mark.long
+
+
+@dataclass
+class Site:
+    cloud: Cloud
+    pod: HyperPodLab
+    service: bootstrap.Service
+    folder: Path
+    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start_agent(self, host: str) -> None:
+        """On one of the head nodes, with a state directory of its own."""
+        lab = self.pod.lab
+        own = lab.environ() | self.cloud.environ()
+        environ = own | {
+            "PYTHONPATH": str(PROJECT),
+            "REKINDLE_BUCKET": BUCKET,
+            "REKINDLE_STACK": STACK,
+            "REKINDLE_STATE_DIR": str(self.folder / host),
+            "REKINDLE_POLL_S": "1",
+            "REKINDLE_LEASE_S": str(LEASE_S),
+            "SAGEMAKER_RESOURCE_CONFIG_PATH": self.pod.resource_config,
+        }
+        with (self.folder / f"{host}.log").open("ab") as log:
+            self.agents[host] = subprocess.Popen(
+                [*on_host(host, lab.folder), sys.executable, "-m", "rekindle.agent"],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill_agent(self, host: str) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.agents[host].pid, signal.SIGKILL)
+        self.agents.pop(host).wait()
+
+    def object(self, key: str) -> bytes | None:
+        s3 = self.cloud.client("s3")
+        try:
+            return bytes(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+        except s3.exceptions.NoSuchKey:
+            return None
+
+    def objects(self, folder: str) -> list[bytes]:
+        prefix = f"{cluster_prefix(CLUSTER)}{folder}/"
+        listed = self.cloud.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+        return [raw for one in listed if (raw := self.object(one["Key"])) is not None]
+
+    def lease(self) -> LeaseDoc | None:
+        raw = self.object(lease_key(CLUSTER))
+        return LeaseDoc.from_json(raw) if raw is not None else None
+
+    def holder(self) -> str:
+        lease = self.lease()
+        return lease.host if lease is not None and lease.term_s else ""
+
+    def heartbeat(self) -> AgentDoc | None:
+        raw = self.object(agent_key(CLUSTER))
+        return AgentDoc.from_json(raw) if raw is not None else None
+
+    def story(self) -> str:
+        logs = [f"---- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log"))]
+        orders = [raw.decode() for raw in (*self.objects("orders"), *self.objects("answers"))]
+        return "\n".join([*logs, *orders, str(self.lease()), self.pod.lab.logs(25)])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context((tmp_path / "service.log").open("w", buffering=1))
+        stack.enter_context(contextlib.redirect_stdout(log))
+        cloud = stack.enter_context(Cloud(http=True, clock=RealClock(), store=tmp_path / "store"))
+        stack.callback(bootstrap.install, None)
+        service = deploy_rekindle(cloud, policies={"small": overlaid({**POLICY, "name": "small"}, {})})
+        timers = Timers(slurmd_timeout_s=60, message_timeout_s=2)
+        pod = stack.enter_context(HyperPodLab(cloud, name=CLUSTER, workers=2, timers=timers, with_backup=True))
+        made = Site(cloud, pod, service, tmp_path)
+        stack.callback(lambda: [made.kill_agent(host) for host in tuple(made.agents)])
+        try:
+            yield made
+        except BaseException as err:
+            err.add_note(made.story())
+            raise
+
+
+def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(site: Site, tmp_path: Path) -> None:
+    lab = site.pod.lab
+    script, starts = tmp_path / "job.sbatch", tmp_path / "starts"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=1 --requeue --open-mode=append --comment=rekindle:small\n"
+        f"echo $SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}} >> {shlex.quote(str(starts))}\n"
+        '[ -n "$SLURM_RESTART_COUNT" ] && exec sleep 600\n'
+        f"until [ -e {shlex.quote(str(tmp_path / 'fail'))} ]; do sleep 0.1; done\nexit 3\n"
+    )
+    site.start_agent("ctl1")
+    lab.wait(lambda: site.holder() == "ctl1", "the first agent to hold the lease")
+    site.start_agent(BACKUP)
+    job = lab.submit(script)
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "the job to run")
+    since = time.time()  # slurmctld saves a start with the next change only (seen on 26.05)
+    lab.run("scontrol", "update", f"jobid={job}", "comment=rekindle:small")
+    name = first_attempt(CLUSTER, job).name
+    lab.wait(lambda: site.service.look.registry.job_of_attempt(name), "the job to be registered")
+    lab.wait(lambda: (lease := site.lease()) and lease.term_s == LEASE_S, "the holder to see the standby")
+    beat = site.heartbeat()
+    assert beat is not None
+    assert (beat.host, beat.epoch) == ("ctl1", 1)
+    state = lab.folder / "state/job_state"
+    lab.wait(lambda: state.exists() and state.stat().st_mtime > since, "slurmctld to save that it runs")
+
+    # The machine dies: slurmctld, its agent, and with them whatever either was at. The job fails meanwhile.
+    site.kill_agent("ctl1")
+    lab.stop_slurmctld(kills=True)
+    died = time.monotonic()
+    lab.take_over()
+    (tmp_path / "fail").touch()
+    lab.wait(lambda: site.holder() == BACKUP, "the second agent to take the lease")
+    assert time.monotonic() - died > 1  # it waited for the term
+    lab.wait(lambda: starts.read_text().split() == [f"{job}.0", f"{job}.1"], "the job to start again")
+
+    lease = site.lease()
+    assert lease is not None
+    assert (lease.host, lease.epoch) == (BACKUP, 2)
+    lab.wait(lambda: (beat := site.heartbeat()) and beat.host == BACKUP, "the second agent's heartbeat")
+    orders = [Order.from_json(raw) for raw in site.objects("orders")]
+    lab.wait(lambda: len(site.objects("answers")) == len(orders), "all orders to be answered")
+    answers = [Answer.from_json(raw) for raw in site.objects("answers")]
+    assert [one.outcome for one in answers if one.verb == "requeue"] == [Outcome.DONE]
+    assert {one.token for one in lease.begun} <= {one.token for one in orders}
+
+    # The first machine comes back: it stands by, and takes no order.
+    site.start_agent("ctl1")
+    marks = [json.loads(raw) for raw in site.objects("standby") if raw]
+    own = next(one["agent_id"] for one in marks if one["host"] == BACKUP)
+    lab.wait(lambda: any(json.loads(raw)["host"] == "ctl1" for raw in site.objects("standby") if raw), "its mark")
+    assert site.object(standby_key(CLUSTER, own)) is not None
+    assert site.holder() == BACKUP
+    assert starts.read_text().split() == [f"{job}.0", f"{job}.1"]
