@@ -68,9 +68,9 @@ class Service:
         try:
             pid = int((self._run / name).read_text())
             os.kill(pid, 0)
-        except (OSError, ValueError):
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, ValueError):  # it may end between the two
             return None
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return None if state == "Z" else pid
 
     def _child(self) -> int | None:
