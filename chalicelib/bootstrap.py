@@ -151,7 +151,7 @@ class Service:
         """Every platform."""
         from chalicelib.platforms.schedulers import Schedulers
 
-        return Schedulers(training=self.training_jobs, slurm=self.slurm)
+        return Schedulers(self.slurm, self.training_jobs)
 
     @cached_property
     def training_jobs(self) -> TrainingJobScheduler:

@@ -24,6 +24,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.slurm_view import SlurmView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.slurm.platform import SLURM
 from fleets.causes import Shows
 from rekindle.detectors.ranks import STRONG
 from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
@@ -207,7 +208,7 @@ class _Play:
             node = BAD
         is_ended = row.effect in (Effect.DIES, Effect.DIES_AGAIN)
         ended = Signal(
-            kind=SignalKind.SLURM_JOB,
+            kind=SignalKind.ATTEMPT_STATE,
             source=SignalSource.AGENT,
             occurred_at=BEGAN,
             dedupe_key="fleet:ended",
@@ -218,8 +219,8 @@ class _Play:
             fault=FaultClass.NODE_LOST if self.shows is Shows.NODE_GONE else FaultClass.SOFTWARE_CRASH,
         )
         named = Signal(
-            kind=row.kind if row.kind is not SignalKind.TRAINING_JOB_STATE else SignalKind.SLURM_JOB,
-            source=row.by if row.kind is not SignalKind.TRAINING_JOB_STATE else SignalSource.AGENT,
+            kind=row.kind,
+            source=row.by if row.kind is not SignalKind.ATTEMPT_STATE else SignalSource.AGENT,
             occurred_at=BEGAN,
             dedupe_key="fleet:fault",
             summary=row.said,
@@ -230,7 +231,7 @@ class _Play:
             fault=row.signal_fault,
             evidence=evidence,
         )
-        return (named, ended) if is_ended and row.kind is not SignalKind.TRAINING_JOB_STATE else (named,)
+        return (named, ended) if is_ended and row.kind is not SignalKind.ATTEMPT_STATE else (named,)
 
     def _seen(self, now: datetime, news: tuple[Signal, ...], results: tuple[ActionResult, ...]) -> Observation:
         world, incident = self.world, self.incident
@@ -259,6 +260,8 @@ class _Play:
             nodes=Known(NodesSeen(facts=self._nodes(), total=len(NODES))),
             results=results,
             node_count=Known(len(NODES)),
+            platform=SLURM,
+            cluster="fleet",
         )
 
     def _suspicion(self, view: AttemptView) -> Maybe[Suspicion]:

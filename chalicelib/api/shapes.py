@@ -24,8 +24,9 @@ from chalicelib.api.schema import (
 from chalicelib.api.shapes_ledger import LEDGER_COMPONENTS
 from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.job import AlarmMode, Orchestrator
+from chalicelib.domain.model.job import AlarmMode
 from chalicelib.domain.model.signal import SignalKind, SignalSource
+from chalicelib.platforms.registry import PLATFORMS
 from chalicelib.services.reporting.outcome import What
 from rekindle.signatures.faults import FaultClass
 
@@ -41,7 +42,7 @@ def _null_at(said: str) -> Schema:
 _JOB_FIELDS: Final[Mapping[str, Schema]] = {
     "job_id": any_text("the same across every attempt"),
     "name": any_text("as the platform shows it"),
-    "orchestrator": word("what runs its attempts", Orchestrator),
+    "platform": word("what runs its attempts", [one.name for one in PLATFORMS]),
     "policy": any_text("the policy's name"),
     "created_at": at("when the first attempt was created"),
     "current_attempt": any_text("the platform's name of the attempt under protection"),

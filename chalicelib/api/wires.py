@@ -17,7 +17,7 @@ def job_wire(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "name": job.name,
-        "orchestrator": job.orchestrator.value,
+        "platform": job.platform,
         "policy": job.policy_name,
         "created_at": job.created_at.isoformat(),
         "current_attempt": job.current_attempt,

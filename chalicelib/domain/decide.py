@@ -101,7 +101,11 @@ def _of_a_run(look: Look) -> Decision:
     decision = decide_order(look) or platform_restarted(look) or _by_phase(look)
     decision = _carried_on(look, guarded(look, decision, base=base))
     decision = told_of_nodes(
-        _nodes_first(look, decision), ran=look.incident.attempt, policy=look.policy, may_cordon=may_cordon(look)
+        _nodes_first(look, decision),
+        ran=look.incident.attempt,
+        cluster=look.seen.cluster,
+        policy=look.policy,
+        may_cordon=may_cordon(look),
     )
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 

@@ -13,6 +13,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Obse
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.slurm_view import SlurmView, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.slurm.platform import SLURM
 from rekindle.protocol.cluster.documents import EndedBy, NodeFacts, SlurmState
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident
@@ -67,6 +68,8 @@ def sees(view: AttemptView | Unknown, **more: Any) -> Observation:
     nodes = more.pop("nodes", None)
     total, down = more.pop("total", 0), more.pop("down", 0)
     return Observation(
+        platform=SLURM,
+        cluster="ml",
         observed_at=NOW,
         has_job=True,
         paused=False,

@@ -259,7 +259,7 @@ class World:
         fault = classify_failure_reason(reason).fault if status is AttemptStatus.FAILED else None
         if status is AttemptStatus.EXPIRED:
             fault = FaultClass.PLANNED_END
-        self.say(SignalKind.TRAINING_JOB_STATE, name, fault, key=ended_job_key(name, word), evidence={"status": word})
+        self.say(SignalKind.ATTEMPT_STATE, name, fault, key=ended_job_key(name, word), evidence={"status": word})
 
     def fail(self, name: str, reason: str) -> None:
         self.end(name, AttemptStatus.FAILED, reason)

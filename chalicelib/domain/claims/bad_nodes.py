@@ -27,7 +27,6 @@ from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 from rekindle.signatures.faults import FaultClass
 
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
@@ -43,7 +42,7 @@ ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTI
 def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     """The Incident with the nodes that this look holds to be broken."""
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
-    if incident.attempt is None or not is_slurm(incident.attempt):
+    if incident.attempt is None or not seen.platform.can_exclude_nodes:
         return incident
     incident = _without_those_back(_not_told_yet(incident, seen), seen)
     found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
@@ -214,7 +213,9 @@ def is_out(bad: BadNode, seen: Observation) -> bool:
     return is_another or not is_in_service(facts)
 
 
-def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_cordon: bool = True) -> Decision:
+def told_of_nodes(
+    decision: Decision, *, ran: str | None, cluster: str, policy: Policy, may_cordon: bool = True
+) -> Decision:
     """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
 
     Under a policy that leaves nodes alone none is cordoned, for nobody would give it back: the next start is kept away
@@ -224,7 +225,6 @@ def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_co
     fresh = [item for item in incident.bad_nodes if not item.is_told]
     if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
-    cluster = parse_attempt(ran).cluster
     repairs = policy.nodes.repair not in (Allowed.OFF, Allowed.TELL)
     cordons = repairs and may_cordon
     actions: list[Action] = []

@@ -45,7 +45,7 @@ def weighed(look: Look, attempt: AttemptView) -> Decision | None:
     since = max(incident.phase_entered_at, incident.watch_at or incident.phase_entered_at)
     since = max(since, min(said_at, look.now)) if said_at else since
     if look.now - since >= _confirm_limit(look) or _stands_still(look, attempt, since):
-        return _slurm_says_both(look, attempt)
+        return _platform_says_both(look, attempt)
     next_beats = (
         since + TWO_BEATS if look.now < since + TWO_BEATS else look.now + max(NEXT_BEAT, look.policy.timing.look_min)
     )
@@ -93,12 +93,12 @@ def _claims(look: Look) -> list[Signal]:
     return [one for one in incident.signals if one.fault is incident.fault and concerns(one, incident)]
 
 
-def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
+def _platform_says_both(look: Look, attempt: AttemptView) -> Decision | None:
     """Slurm alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat since
     tells which. Where the node is lost, Slurm ends the job itself (slurm.conf, SlurmdTimeout), and that is waited for.
     """
     claims = [one for one in look.incident.signals if one.fault is look.incident.fault]
-    if look.incident.fault is not FaultClass.NODE_LOST or attempt.slurm is None or not claims:
+    if look.incident.fault is not FaultClass.NODE_LOST or not look.platform.ends_lost_runs or not claims:
         return None
     if any(one.kind is not SignalKind.NODE_STATE for one in claims):
         return None

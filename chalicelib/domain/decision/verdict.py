@@ -12,6 +12,7 @@ from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_w
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.model.platform import Platform
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy
@@ -53,6 +54,11 @@ class Look:
     def attempt(self) -> AttemptView | None:
         """The attempt under care; None while it cannot be read."""
         return self.seen.attempt.value if isinstance(self.seen.attempt, Known) else None
+
+    @property
+    def platform(self) -> Platform:
+        """What the run's platform can do."""
+        return self.seen.platform
 
     @property
     def in_phase(self) -> timedelta:

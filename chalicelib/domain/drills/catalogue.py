@@ -13,12 +13,11 @@ from typing import Any
 
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.incident import Phase, TimelineEntry
-from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.protocol.cluster.documents import SlurmState
-from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.signatures.faults import FaultClass
 
 
@@ -82,7 +81,7 @@ DRILLS: tuple[DrillRow, ...] = (
     ),
     DrillRow(
         fault=FaultClass.PLATFORM_ERROR,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="the platform ended the run with an internal error",
@@ -93,7 +92,7 @@ DRILLS: tuple[DrillRow, ...] = (
     ),
     DrillRow(
         fault=FaultClass.SOFTWARE_CRASH,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="the training script has crashed",
@@ -103,7 +102,7 @@ DRILLS: tuple[DrillRow, ...] = (
     ),
     DrillRow(
         fault=FaultClass.OUT_OF_MEMORY,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="a rank has run out of GPU memory",
@@ -162,7 +161,7 @@ DRILLS: tuple[DrillRow, ...] = (
     ),
     DrillRow(
         fault=FaultClass.BAD_CHECKPOINT,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="the run died reading a damaged checkpoint",
@@ -173,7 +172,7 @@ DRILLS: tuple[DrillRow, ...] = (
     ),
     DrillRow(
         fault=FaultClass.NO_PROGRESS,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES_AGAIN,
         said="the run dies, and so does every attempt after it before it has gained a step",
@@ -218,10 +217,9 @@ def drill_for(fault: str) -> DrillRow:
 
 def signal_of(row: DrillRow, job: Job, view: AttemptView | None, *, drill_id: str, now: datetime) -> Signal:
     """The Signal that would tell of the fault. It is shown to decide() and goes nowhere else."""
-    kind = row.kind
-    source = row.by
-    if job.orchestrator is Orchestrator.SLURM and kind is SignalKind.TRAINING_JOB_STATE:
-        kind, source = SignalKind.SLURM_JOB, SignalSource.AGENT
+    kind, source = row.kind, row.by
+    if job.cluster and kind is SignalKind.ATTEMPT_STATE:
+        source = SignalSource.AGENT
     evidence: dict[str, Any] = {"drill_id": drill_id}
     step = view.last_step if view is not None else Unknown("not read")
     if isinstance(step, Known) and row.effect in (Effect.FREEZES, Effect.NAN, Effect.SPIKES, Effect.DIVERGES):
@@ -236,7 +234,7 @@ def signal_of(row: DrillRow, job: Job, view: AttemptView | None, *, drill_id: st
         summary=f"drill: {row.said}",
         job_id=job.job_id,
         attempt=job.current_attempt,
-        cluster=parse_attempt(job.current_attempt).cluster if slurm is not None else None,
+        cluster=job.cluster if slurm is not None else None,
         node=slurm.nodes[0] if slurm is not None and slurm.nodes and is_node else None,
         fault=row.signal_fault,
         evidence=evidence,

@@ -26,9 +26,7 @@ _ORDERS = {
 }
 ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL, SignalKind.ORDER_NODE, SignalKind.ORDER_APPROVAL})
 # What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
-STATE_KINDS = frozenset(
-    {SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING}
-)
+STATE_KINDS = frozenset({SignalKind.ATTEMPT_STATE, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING})
 _BAD_LOSS = ("nan", "inf")
 
 

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from chalicelib.domain.model.incident import SkipWindow
 
 
-class Orchestrator(StrEnum):
-    """What runs a Job's attempts."""
-
-    TRAINING_JOB = "training_job"
-    SLURM = "slurm"
-
-
 class AlarmMode(StrEnum):
     """Which CloudWatch alarms the service keeps for a Job."""
 
@@ -99,6 +92,7 @@ class WatchPlan:
 class Job:
     """A protected run, the same `job_id` across every Attempt.
 
+    `platform` names what its attempts run on (model/platform.py), `cluster` which cluster of it; empty: none.
     `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
     `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
@@ -110,12 +104,13 @@ class Job:
 
     job_id: str
     name: str
-    orchestrator: Orchestrator
+    platform: str
     policy_name: str
     created_at: datetime
     current_attempt: str
     attempt_number: int
     attempt_started_at: datetime
+    cluster: str = ""
     mailbox: str = ""
     checkpoints: str = ""
     active: bool = True

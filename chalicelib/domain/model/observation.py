@@ -12,6 +12,7 @@ from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.evidence import Suspicion
 from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.model.node import NodesSeen, NodeView
+from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.slurm_view import SlurmView
 from chalicelib.domain.model.switches import Breaker
@@ -246,9 +247,10 @@ class Observation:
     those whose first step is known.
     `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
     has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
-    On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
-    `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
-    the Incident holds to be broken, as Slurm shows them.
+    `platform` is what the Job runs on, and `cluster` where there; a node's Incident has neither.
+    Where the platform puts attempts back by itself: `current` is the attempt that the registry holds for the newest,
+    empty where that was not read; `successor` is what has taken the attempt's place in the same submission; `nodes` are
+    those that it ran on and those that the Incident holds to be broken, as the platform shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
     breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
     `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits or ours is
@@ -283,6 +285,8 @@ class Observation:
     sibling: Maybe[str] = Unknown("none that is known")
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
+    platform: Platform = UNKNOWN_PLATFORM
+    cluster: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
@@ -323,6 +327,8 @@ class Observation:
             "sibling": maybe_to_wire(self.sibling),
             "gpus": maybe_to_wire(self.gpus),
             "node_count": maybe_to_wire(self.node_count),
+            "platform": self.platform.to_wire(),
+            "cluster": self.cluster,
         }
 
     @classmethod
@@ -368,6 +374,8 @@ class Observation:
             sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
             gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
             node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),
+            platform=Platform.from_wire(wire.get("platform") or {}),
+            cluster=str(wire.get("cluster") or ""),
         )
 
 

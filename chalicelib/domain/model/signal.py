@@ -33,7 +33,7 @@ class SignalKind(StrEnum):
     """What was observed. Closed: a new kind needs a row in the playbook tables."""
 
     # SageMaker
-    TRAINING_JOB_STATE = "training_job_state"
+    ATTEMPT_STATE = "attempt_state"  # whatever tells of it: AWS, an agent, the sweep
     CLUSTER_STATE = "cluster_state"
     NODE_HEALTH = "node_health"
     CLUSTER_EVENT = "cluster_event"
@@ -59,7 +59,6 @@ class SignalKind(StrEnum):
     CHECKPOINT_REPLY = "checkpoint_reply"
     MONITOR_FINISHED = "monitor_finished"
     # the agent on a Slurm head node
-    SLURM_JOB = "slurm_job"
     NODE_STATE = "node_state"
     AGENT_NEWS = "agent_news"
     ORDER_ANSWERED = "order_answered"

@@ -9,7 +9,6 @@ from chalicelib.domain.claims.bad_nodes import NODE_FAULTS
 from chalicelib.domain.decision.verdict import Decision, Look, span_word, step_word, story, why
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.run.submission import Case, choose, must_be_told
-from rekindle.protocol.cluster.names import is_slurm
 
 BEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that wrote one so lately live
 
@@ -18,14 +17,14 @@ def before_stop(look: Look) -> Decision | None:
     """The first thing that keeps the attempt under care from being stopped now."""
     if look.incident.attempt is None:
         return None
-    if not is_slurm(look.incident.attempt):
+    if not look.platform.orders_wait:
         return _unseen(look) if look.incident.order is None else None
     return _unseen(look) or _auto_resume_first(look) or _no_way_back(look)
 
 
 def _unseen(look: Look) -> Decision | None:
-    """A run that cannot be looked at may be well again, or be stopped by its owner already. On Slurm an order to a
-    cluster whose agent is silent would also wait there, and meet who knows what when it is taken.
+    """A run that cannot be looked at may be well again, or be stopped by its owner already. An order to a
+    cluster whose agent is silent would also wait there, and be carried out whatever runs by then.
     """
     if look.attempt is not None:
         return None
@@ -51,7 +50,9 @@ def _auto_resume_first(look: Look) -> Decision | None:
     Source: SageMaker developer guide, sagemaker-hyperpod-resiliency-slurm-auto-resume.
     """
     incident, attempt = look.incident, look.attempt
-    if attempt is None or attempt.slurm is None or attempt.slurm.has_auto_resume is not True:
+    if attempt is None or attempt.slurm is None or not look.platform.job_restarts_itself:
+        return None
+    if attempt.slurm.has_auto_resume is not True:
         return None
     if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.slurm.is_queued:
         return None

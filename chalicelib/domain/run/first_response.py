@@ -114,7 +114,9 @@ def _evidence_wanted(look: Look) -> dict[str, Any]:
 def _stacks_wanted(look: Look, attempt: AttemptView) -> tuple[Action, ...]:
     """Once, where their reports begin to be waited for: ranks whose own limits have not passed then tell as well."""
     slurm = attempt.slurm
-    if look.policy.shadow or slurm is None or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
+    if slurm is None or not look.platform.stacks_by_signal:
+        return ()
+    if look.policy.shadow or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
         return ()
     if not _evidence_wanted(look):
         return ()

@@ -13,6 +13,7 @@ from chalicelib.domain.decision.verdict import Decision, Look, result, span_word
 from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
 from chalicelib.domain.model.action import Done, Notify, ResizeJob, Severity
 from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.platform import Resize
 from chalicelib.domain.model.slurm_view import SlurmView
 from chalicelib.domain.policy.document import Policy
 
@@ -31,7 +32,7 @@ def fewest(job: SlurmView, policy: Policy, whole: int = 0) -> int | None:
 def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start of ours that waits for nodes. Once for each start; in shadow mode never."""
     last = look.incident.tries[-1] if look.incident.tries else None
-    job = attempt.slurm
+    job = attempt.slurm if look.platform.resize is Resize.WHILE_QUEUED else None
     if last is None or last.name != attempt.name or job is None or not job.is_queued or job.held or look.policy.shadow:
         return None
     if not is_short_of_nodes(job.pending_reason):

@@ -19,6 +19,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.slurm_view import STOP_VALID, Submission
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
@@ -63,11 +64,27 @@ class SlurmScheduler:
     def __init__(
         self, head_nodes: HeadNodes, mailbox: Mailbox, *, clock: Clock, bucket: str, bus: str | None = None
     ) -> None:
+        self.platform: Final = SLURM
         self._head_nodes = head_nodes
         self._mailbox = mailbox
         self._clock = clock
         self._bucket = bucket
         self._bus = bus
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    def owns(self, attempt: str) -> bool:
+        """See ports.Scheduler."""
+        return is_slurm(attempt)
+
+    def restarts_between(self, one: str, other: str) -> int | None:
+        """See ports.Scheduler."""
+        if not (is_slurm(one) and is_slurm(other)):
+            return None
+        before, after = parse_attempt(one), parse_attempt(other)
+        if (before.cluster, before.base) != (after.cluster, after.base):
+            return None
+        return after.restart - before.restart
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

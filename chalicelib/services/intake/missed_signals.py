@@ -22,7 +22,6 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, end
 from chalicelib.ports import Series
 from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
-from rekindle.protocol.cluster.names import is_slurm
 from rekindle.signatures.faults import FaultClass
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
@@ -57,7 +56,7 @@ def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -
         is_lost = lost_a_node(view.slurm.state, view.slurm.requeued_by, view.detail)
         fault = FaultClass.NODE_LOST if is_lost else None
     return Signal(
-        kind=SignalKind.SLURM_JOB if is_slurm(view.name) else SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.SWEEP,
         occurred_at=view.ended_at or now,
         dedupe_key=ended_job_key(view.name, status),

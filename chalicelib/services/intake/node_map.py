@@ -18,7 +18,6 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ports import HeadNodes, JobRegistry
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 from rekindle.protocol.wire import MailboxError
 
 # What speaks of one node of a cluster.
@@ -85,7 +84,7 @@ class NodeMap:
             return
         failed: list[RecoveryError] = []
         for job in self.registry.active():
-            if not is_slurm(job.current_attempt) or parse_attempt(job.current_attempt).cluster != located.cluster:
+            if job.cluster != located.cluster:
                 continue
             try:
                 doc = self.head_nodes.attempt(job.current_attempt)

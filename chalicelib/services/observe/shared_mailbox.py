@@ -9,7 +9,6 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.ports import JobRegistry, Scheduler
-from rekindle.protocol.cluster.names import is_slurm
 
 # slurmctld looks at dependencies in its next pass only, a minute later at most (slurm.conf, sched_interval).
 LINK_SETTLES: Final = timedelta(minutes=2)
@@ -25,7 +24,7 @@ def next_link(
 
     Raises: Retryable, also while `after` has just ended and Slurm has not told yet whether that lets a link begin.
     """
-    if not is_slurm(name) or not job.mailbox:
+    if not scheduler.platform.holds_own_queue or not job.mailbox:
         return None
     others = [
         other

@@ -20,7 +20,7 @@ from chalicelib.domain.model.action import (
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident
 from chalicelib.ports import Clock, HeadNodes
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Signal, Verb, token_of
 
 # An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
@@ -98,7 +98,7 @@ class HeadOrders:
 
     def _is_small(self, action: ResizeJob, incident: Incident) -> bool:
         """Slurm put a small start back by itself: the policy's share is of the whole, and was used up then."""
-        if self.head_nodes is None or incident.job_id is None or not is_slurm(incident.job_id):
+        if self.head_nodes is None or incident.job_id is None or not incident.cluster:
             return False
         first = self.head_nodes.attempt(incident.job_id)
         return first is not None and action.nodes_max < first.node_count

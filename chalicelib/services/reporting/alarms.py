@@ -27,7 +27,7 @@ from chalicelib.domain.model.job import AlarmMode, Job, WatchPlan
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.ports import AlarmBoard, Clock, JobRegistry, Mailbox, Scheduler
+from chalicelib.ports import AlarmBoard, Clock, JobRegistry, Mailbox, Schedulers
 from rekindle.signatures.faults import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Alarms:
 
     board: AlarmBoard
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     mailbox: Mailbox
     clock: Clock
     _tags: OrderedDict[str, tuple[datetime, Mapping[str, str]]] = field(default_factory=OrderedDict)
@@ -161,7 +161,7 @@ class Alarms:
             return signal  # the intake finds out whose it is
         if not job.active:
             raise Noise("hang alarm of a run that is over")
-        view = self.scheduler.describe(job.current_attempt)
+        view = self.scheduler.of(job.platform).describe(job.current_attempt)
         if view.status is not AttemptStatus.RUNNING:
             raise Noise(f"hang alarm of a run that is {view.status}")
         now = self.clock.now()

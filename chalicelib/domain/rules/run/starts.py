@@ -14,7 +14,6 @@ from chalicelib.domain.model.slurm_view import Submission
 from chalicelib.domain.rules.run.platform_restart import zombies
 from chalicelib.domain.run.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.run.submission import Case, choose, excludable, must_be_told, requeued_name, submitted_name
-from rekindle.protocol.cluster.names import is_slurm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +29,9 @@ class Way:
 
 
 def old_unseen(look: Look) -> Decision | None:
-    """How a Slurm job can be started again is told by the job itself, so it must be seen first."""
+    """How a job can be started again is told by the job itself where it may be requeued: it must be seen first."""
     incident, old = look.incident, look.attempt
-    if not is_slurm(incident.attempt or "") or (old is not None and old.slurm is not None):
+    if not look.platform.can_requeue or (old is not None and old.slurm is not None):
         return None
     reason = f"how {incident.attempt} can be started again cannot be told: {why(look.seen.attempt)}"
     since = incident.not_before or incident.phase_entered_at
