@@ -22,12 +22,12 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.platforms.slurm.platform import SLURM
 from fleets.causes import Shows
 from rekindle.detectors.ranks import STRONG
-from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
+from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.signatures.faults import FaultClass
 
 BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)  # of the play; no decision depends on the date
@@ -212,7 +212,7 @@ class _Play:
             source=SignalSource.AGENT,
             occurred_at=BEGAN,
             dedupe_key="fleet:ended",
-            summary=row.slurm_reason or row.failure_reason or "the job has failed",
+            summary=row.reason_there or row.failure_reason or "the job has failed",
             job_id="fleet",
             attempt=ATTEMPT,
             cluster="fleet",
@@ -295,7 +295,7 @@ class _Play:
 def _row(shows: Shows, *, monitored: bool) -> DrillRow:
     row = drill_for(_DRILL[shows].value)
     if shows is Shows.NODE_CRASH:
-        return replace(row, effect=Effect.DIES, slurm_reason="Slurm FAILED: exit code: 1")
+        return replace(row, effect=Effect.DIES, reason_there="Slurm FAILED: exit code: 1")
     if not monitored and shows in (Shows.HANG, Shows.NON_FINITE):
         # Nothing in the run tells of it: it ends by the collective's own time-out, or by a person's order to stop.
         return drill_for(FaultClass.SOFTWARE_CRASH.value)
@@ -313,9 +313,9 @@ def _running(step_s: float) -> AttemptView:
         work="training",
         step_s=step_s,
         loss_health="ok",
-        slurm=SlurmView(
-            slurm_job=1,
-            state=SlurmState.RUNNING,
+        start=StartView(
+            handle="1",
+            state=StartState.RUNNING,
             nodes=NODES,
             is_requeueable=True,
             has_spec=True,

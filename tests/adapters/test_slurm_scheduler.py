@@ -15,7 +15,7 @@ from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.platforms.schedulers import Schedulers
 from chalicelib.platforms.slurm.platform import SLURM
@@ -134,8 +134,8 @@ def test_a_state_is_shown_as_its_status(lab: Lab, state: SlurmState) -> None:
     lab.head_nodes.show(a_doc(state=state))
     view = lab.scheduler.describe(FIRST)
     assert view.status is STATUSES[state]
-    assert view.slurm is not None
-    assert (view.slurm.slurm_job, view.slurm.nodes, view.slurm.state) == (123, ("gpu-1", "gpu-2"), state)
+    assert view.start is not None
+    assert (view.start.slurm_job, view.start.nodes, view.start.state) == (123, ("gpu-1", "gpu-2"), state)
     assert (view.ended_at is not None) == view.status.has_ended
     assert bool(view.failure_reason) == (view.status is AttemptStatus.FAILED)
 
@@ -191,8 +191,8 @@ def test_a_requeued_start_names_its_successor(lab: Lab) -> None:
     lab.head_nodes.show(a_doc(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM))
     view = lab.scheduler.describe(FIRST)
     assert (view.status, view.successor) == (AttemptStatus.STOPPED, RESTART)
-    assert view.slurm is not None
-    assert view.slurm.requeued_by is EndedBy.SLURM
+    assert view.start is not None
+    assert view.start.requeued_by is EndedBy.SLURM
 
 
 def test_a_start_that_nobody_knows_is_gone_but_one_just_ordered_is_starting(lab: Lab) -> None:
@@ -499,8 +499,8 @@ def test_a_job_stores_its_platform_and_an_unknown_name_is_asked_for_by_its_form(
     training.put("lm-7b")
     both = Schedulers(lab.scheduler, training)
     lab.head_nodes.show(a_doc())
-    assert both.of("training_job").describe("lm-7b").slurm is None
-    assert both.of("slurm").describe(FIRST).slurm is not None
+    assert both.of("training_job").describe("lm-7b").start is None
+    assert both.of("slurm").describe(FIRST).start is not None
     assert both.of_name("lm-7b").find("lm-7b") is not None
     assert both.discover(FIRST) is not None
     assert both.stop("lm-7b", hold=True).done is Done.DONE

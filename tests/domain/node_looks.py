@@ -67,7 +67,7 @@ def node_view(
     on_pod = platform is not Platform.SLURM
     return NodeView(
         platform=platform,
-        slurm=Known(slurm) if isinstance(slurm, NodeFacts) else slurm,
+        listed=Known(slurm) if isinstance(slurm, NodeFacts) else slurm,
         cluster=Known(ClusterView(status=status, recovery=recovery, roles={"gpu": role}) if on_pod else None),
         instance=Known(inst) if isinstance(inst, InstanceView) else inst,
         total=8,

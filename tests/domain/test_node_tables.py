@@ -229,7 +229,7 @@ NODE_TABLE: list[Row] = [
                 changed_at=NOW - 2 * HOUR,
                 told=("node.theirs",),
                 instance_word=f"{OLD} ShuttingDown",
-                slurm_word="idle",
+                listed_word="idle",
             ),
             phase_entered_at=NOW - 2 * HOUR,
         ),
@@ -316,7 +316,7 @@ NODE_TABLE: list[Row] = [
     row("node.blind", asked(P.OPEN), observed(node_view(platform=Platform.UNKNOWN), XID), P.HOLDING, name="platform"),
     row(
         "node.blind_limit",
-        asked(P.HOLDING, memory(changed_at=NOW - 2 * HOUR, slurm_word="idle"), phase_entered_at=NOW - 2 * HOUR),
+        asked(P.HOLDING, memory(changed_at=NOW - 2 * HOUR, listed_word="idle"), phase_entered_at=NOW - 2 * HOUR),
         observed(node_view(inst=UNSEEN)),
         P.HANDED_OVER,
         Notify,
@@ -823,7 +823,10 @@ NODE_TABLE: list[Row] = [
         asked(
             P.REPAIRING,
             memory(
-                REPLACED, changed_at=NOW - HOUR, instance_word=f"{NEW} Running", slurm_word="idle+fail (Action:Replace)"
+                REPLACED,
+                changed_at=NOW - HOUR,
+                instance_word=f"{NEW} Running",
+                listed_word="idle+fail (Action:Replace)",
             ),
             phase_entered_at=NOW - HOUR,
         ),
@@ -847,7 +850,7 @@ NODE_TABLE: list[Row] = [
                 step(Rung.REPLACE, ago=2 * HOUR),
                 changed_at=NOW - 2 * HOUR,
                 instance_word=f"{NEW} Pending",
-                slurm_word="down (rekindle:inc-node-1)",
+                listed_word="down (rekindle:inc-node-1)",
             ),
             phase_entered_at=NOW - 2 * HOUR,
         ),
@@ -976,7 +979,7 @@ NODE_TABLE: list[Row] = [
         asked(
             P.RETURNING,
             memory(
-                REBOOTED, changed_at=NOW - 2 * HOUR, instance_word=f"{OLD} Running", slurm_word="idle+not_responding"
+                REBOOTED, changed_at=NOW - 2 * HOUR, instance_word=f"{OLD} Running", listed_word="idle+not_responding"
             ),
             phase_entered_at=NOW - 2 * HOUR,
         ),

@@ -17,7 +17,7 @@ from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.domain.model.slurm_view import BadNode
+from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.policy.document import DEFAULT_POLICY as P
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.signatures.faults import FaultClass as F

@@ -66,7 +66,7 @@ class World:
         self.executions = FakeExecutions()
         self.training = FakeScheduler(self.clock)
         slurm = SlurmScheduler(self.head_nodes, self.mailbox, clock=self.clock, bucket="stack")
-        self.scheduler = Schedulers(training=self.training, slurm=slurm)
+        self.scheduler = Schedulers(slurm, self.training)
         common: dict[str, Any] = {"registry": self.registry, "scheduler": self.scheduler, "clock": self.clock}
         self.intake = Intake(
             store=self.store,

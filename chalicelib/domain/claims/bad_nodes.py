@@ -22,19 +22,17 @@ from chalicelib.domain.model.node_findings import OF_PLATFORM, PLATFORM_KINDS, S
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import BadNode
+from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from rekindle.detectors.ranks import STRONG, RankRule
-from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
+from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.signatures.faults import FaultClass
 
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
-# A start ends so when it loses a node. Source: squeue, JOB STATE CODES
-NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
 ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
 
@@ -100,8 +98,8 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
     if not isinstance(seen.nodes, Known):
         return
     ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
-    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
-        ran_on |= set(view.slurm.nodes)
+    if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
+        ran_on |= set(view.start.nodes)
     for facts in seen.nodes.value.facts:
         if facts.name in ran_on and is_lost(facts):
             why = f"Slurm says {facts.state}: {facts.reason}"[:200]
@@ -110,12 +108,12 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
     """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
-    if view is None or view.slurm is None:
+    if view is None or view.start is None:
         return
     for suspicion in incident.suspicions:
         if len(suspicion.hosts) != 1:
             continue
-        node = _node_of(suspicion.hosts[0], view.slurm.nodes)
+        node = _node_of(suspicion.hosts[0], view.start.nodes)
         again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
         # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
@@ -129,9 +127,9 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
 
 def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
     """The nodes of an attempt that ended because it lost one of them."""
-    if view.slurm is None or not (view.slurm.state in NODE_ENDS or incident.fault in NODE_FAULTS):
+    if view.start is None or not (view.start.state is StartState.LOST_NODE or incident.fault in NODE_FAULTS):
         return ()
-    return view.slurm.nodes[:MAX_LEFT]
+    return view.start.nodes[:MAX_LEFT]
 
 
 def _fault_of(item: BadNode, incident: Incident) -> FaultClass:

@@ -189,22 +189,22 @@ def held_said(look: Look) -> str:
     if not incident.stop_hold or not incident.stopped_attempts:
         return ""
     is_between = incident.phase in (Phase.STOPPING, Phase.RESUBMITTING)  # after it a start of ours, or theirs, is there
-    if attempt is None or attempt.slurm is None:
+    if attempt is None or attempt.start is None:
         base = parse_attempt(incident.stopped_attempts[-1]).base if is_between else ""
         job = base if base.isdigit() else "<its job id>"
         return f" Its Slurm job may be in the queue, held by us: {_let_go(job)}." if is_between else ""
-    job = str(attempt.slurm.slurm_job)
+    job = attempt.start.handle
     if attempt.name not in incident.stopped_attempts:
-        is_ours = is_between and attempt.slurm.held and attempt.slurm.is_queued
+        is_ours = is_between and attempt.start.held and attempt.start.is_queued
         return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}." if is_ours else ""
     if not attempt.status.has_ended:
         return f" Slurm job {job} was told to stop, and may wait in the queue afterwards, held by us: {_let_go(job)}."
     if attempt.successor is not None:
-        after = look.seen.successor.value.slurm if isinstance(look.seen.successor, Known) else None
+        after = look.seen.successor.value.start if isinstance(look.seen.successor, Known) else None
         if after is not None and not (after.is_queued and after.held):
             return ""  # somebody has let it go, or ended it
         return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}."
-    if attempt.status is AttemptStatus.COMPLETED or attempt.slurm.ended_by in (EndedBy.USER, EndedBy.ITSELF):
+    if attempt.status is AttemptStatus.COMPLETED or attempt.start.ended_by in (EndedBy.USER, EndedBy.ITSELF):
         return ""
     return f" Slurm job {job} was ended by us: `scontrol requeue {job}` starts it again while Slurm knows it."
 

@@ -28,7 +28,7 @@ from chalicelib.domain.model.evidence import (
 from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import BadNode, Submission
+from chalicelib.domain.model.start_view import BadNode, Submission
 from rekindle.signatures.faults import FaultClass
 
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline

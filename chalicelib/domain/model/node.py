@@ -202,7 +202,7 @@ class NodesSeen:
 class NodeView:
     """One look at a node.
 
-    slurm      Known(None): the agent is alive, and Slurm has no node of this name
+    listed     Known(None): the agent is alive, and Slurm has no node of this name
     cluster    Known(None): there is no HyperPod cluster of this name
     instance   Known(None): no list names an instance for it, as between two attempts of a replacement
     total      nodes that Slurm has
@@ -214,7 +214,7 @@ class NodeView:
     """
 
     platform: Platform = Platform.UNKNOWN
-    slurm: Maybe[NodeFacts | None] = Unknown("not looked at")
+    listed: Maybe[NodeFacts | None] = Unknown("not looked at")
     cluster: Maybe[ClusterView | None] = Unknown("not looked at")
     instance: Maybe[InstanceView | None] = Unknown("not looked at")
     total: int = 0
@@ -239,7 +239,7 @@ class NodeView:
             return GroupRole.UNKNOWN
         groups = [
             one.value.group
-            for one in (self.instance, self.slurm)
+            for one in (self.instance, self.listed)
             if isinstance(one, Known) and one.value is not None and one.value.group
         ]
         return self.cluster.value.role(groups[0]) if groups else GroupRole.UNKNOWN
@@ -248,7 +248,7 @@ class NodeView:
         """JSON form."""
         return {
             "platform": self.platform.value,
-            "slurm": _maybe_to_wire(self.slurm),
+            "listed": _maybe_to_wire(self.listed),
             "cluster": _maybe_to_wire(self.cluster),
             "instance": _maybe_to_wire(self.instance),
             "total": self.total,
@@ -268,7 +268,7 @@ class NodeView:
         """Inverse of `to_wire`."""
         return cls(
             platform=Platform(wire["platform"]),
-            slurm=_maybe_from_wire(wire["slurm"], lambda one: NodeFacts.from_reader(Reader(one))),
+            listed=_maybe_from_wire(wire["listed"], lambda one: NodeFacts.from_reader(Reader(one))),
             cluster=_maybe_from_wire(wire["cluster"], ClusterView.from_wire),
             instance=_maybe_from_wire(wire["instance"], InstanceView.from_wire),
             total=int(wire["total"]),

@@ -14,7 +14,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire
 from chalicelib.domain.model.node import NodesSeen, NodeView
 from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.model.switches import Breaker
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class AttemptView:
     `is_beat_unread`: there is a mailbox, and it could not be read: that no heartbeat is seen then tells nothing.
     `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
-    `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
-    Slurm tells.
+    `successor` is the attempt that has taken its place in the same submission, whoever put it back; `start` is what
+    only a platform with an agent or a queue of its own tells.
     """
 
     name: str
@@ -91,7 +91,7 @@ class AttemptView:
     judged_step: int | None = None
     hears: str = ""
     successor: str | None = None
-    slurm: SlurmView | None = None
+    start: StartView | None = None
 
     @property
     def is_finishing(self) -> bool:
@@ -142,7 +142,7 @@ class AttemptView:
             "judged_step": self.judged_step,
             "hears": self.hears,
             "successor": self.successor,
-            "slurm": self.slurm.to_wire() if self.slurm else None,
+            "start": self.start.to_wire() if self.start else None,
         }
 
     @classmethod
@@ -170,7 +170,7 @@ class AttemptView:
             judged_step=wire.get("judged_step"),
             hears=wire.get("hears", ""),
             successor=wire.get("successor"),
-            slurm=SlurmView.from_wire(wire["slurm"]) if wire.get("slurm") else None,
+            start=StartView.from_wire(wire["start"]) if wire.get("start") else None,
         )
 
 
@@ -392,9 +392,9 @@ def _reply_from_wire(wire: Mapping[str, Any] | None) -> ReplyView | None:
 
 
 def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
-    """On how many nodes the run is, as Slurm says now, else as it was registered."""
-    slurm = seen.value.slurm if isinstance(seen, Known) else None
-    if slurm is not None and (slurm.nodes or slurm.node_count):
-        return Known(len(slurm.nodes) or slurm.node_count)
+    """On how many nodes the run is, as the platform says now, else as it was registered."""
+    start = seen.value.start if isinstance(seen, Known) else None
+    if start is not None and (start.nodes or start.node_count):
+        return Known(len(start.nodes) or start.node_count)
     total = sum(count for _, count in job.size.instances)
     return Known(total) if total else Unknown("on how many nodes it runs is not known")

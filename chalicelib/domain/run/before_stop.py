@@ -35,9 +35,11 @@ def _unseen(look: Look) -> Decision | None:
 def _no_way_back(look: Look) -> Decision | None:
     """A run that nobody but a person can start again is not stopped."""
     attempt = look.attempt
-    if attempt is None or attempt.slurm is None or look.policy.loss.stop_without_resume_point:
+    if attempt is None or attempt.start is None or not look.platform.can_requeue:
         return None
-    choice = choose(Case(slurm=attempt.slurm, must_be_told=must_be_told(look.incident, None)))
+    if look.policy.loss.stop_without_resume_point:
+        return None
+    choice = choose(Case(start=attempt.start, must_be_told=must_be_told(look.incident, None)))
     if choice.how is not None:
         return None
     return look.hand_over(choice.rule, f"{story(look)} {attempt.name} is not stopped: {choice.why}")
@@ -50,11 +52,11 @@ def _auto_resume_first(look: Look) -> Decision | None:
     Source: SageMaker developer guide, sagemaker-hyperpod-resiliency-slurm-auto-resume.
     """
     incident, attempt = look.incident, look.attempt
-    if attempt is None or attempt.slurm is None or not look.platform.job_restarts_itself:
+    if attempt is None or attempt.start is None or not look.platform.job_restarts_itself:
         return None
-    if attempt.slurm.has_auto_resume is not True:
+    if attempt.start.has_auto_resume is not True:
         return None
-    if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.slurm.is_queued:
+    if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.start.is_queued:
         return None
     is_alive = attempt.beat_at is not None and look.now - attempt.beat_at < BEAT_FRESH
     since = incident.deferred_since

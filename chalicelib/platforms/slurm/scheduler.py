@@ -16,7 +16,7 @@ from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import STOP_VALID, Submission
+from chalicelib.domain.model.start_view import STOP_VALID, Submission
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
@@ -36,7 +36,7 @@ from rekindle.protocol.mailbox import (
 )
 from rekindle.protocol.wire import is_id
 
-# How long an order to start may wait for its agent (a stop: domain/model/slurm_view.py). One that is carried out later
+# How long an order to start may wait for its agent (a stop: domain/model/start_view.py). One that is carried out later
 # could meet a run that a person has started meanwhile; it is decided, and ordered, anew.
 START_VALID: Final = timedelta(minutes=10)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still

@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults.slurm_states import lost_a_node
 from chalicelib.domain.model.job import Attempt, Job, is_far_below
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
@@ -52,9 +51,8 @@ def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -
         return None
     status, fault = _ended(view)
     successor = {"successor": view.successor} if view.successor is not None else {}  # put back: it goes on by itself
-    if view.slurm is not None and successor:
-        is_lost = lost_a_node(view.slurm.state, view.slurm.requeued_by, view.detail)
-        fault = FaultClass.NODE_LOST if is_lost else None
+    if view.start is not None and successor:
+        fault = FaultClass.NODE_LOST if view.start.lost_node else None
     return Signal(
         kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.SWEEP,

@@ -11,7 +11,7 @@ from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, Un
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.model.slurm_view import is_another_run
+from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
 from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Schedulers
 from chalicelib.services.intake.unknown_names import Strangers

@@ -91,7 +91,7 @@ class Nodes:
         return Known(
             NodeView(
                 platform=platform,
-                slurm=facts,
+                listed=facts,
                 cluster=pod,
                 instance=instance,
                 total=total,
@@ -300,10 +300,10 @@ class Nodes:
 def node_facts(view: NodeView) -> dict[str, Any]:
     """What a look saw of the node, for its line in the timeline."""
     facts: dict[str, Any] = {}
-    if isinstance(view.slurm, Known):
-        facts["slurm"] = slurm_state(view.slurm.value) if view.slurm.value is not None else "no such node"
+    if isinstance(view.listed, Known):
+        facts["slurm"] = slurm_state(view.listed.value) if view.listed.value is not None else "no such node"
     else:
-        facts["slurm"] = {"unknown": view.slurm.why}
+        facts["slurm"] = {"unknown": view.listed.why}
     if isinstance(view.instance, Known):
         one = view.instance.value
         facts["instance"] = f"{one.instance_id} {one.state}" if one is not None else "none"

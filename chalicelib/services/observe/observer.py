@@ -30,7 +30,7 @@ from chalicelib.domain.model.observation import (
     node_count,
 )
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import is_another_run
+from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
@@ -146,7 +146,7 @@ class Look:
             view = self.scheduler.of(job.platform).describe(name)
         except RecoveryError as err:
             return Unknown(f"{name} cannot be described: {err}"[:200])
-        told_at = view.slurm.submitted_at if view.slurm is not None else None
+        told_at = view.start.submitted_at if view.start is not None else None
         if is_another_run(name, told_at, job_id=job.job_id, created_at=job.created_at):
             gone = f"it is gone: Slurm gave its number to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
@@ -354,7 +354,7 @@ def _waits_in_queue(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     """An attempt of ours that is submitted and has not begun, where the platform holds a queue."""
     if incident.phase is not Phase.VERIFYING or not incident.tries or incident.tries[-1].is_theirs:
         return False
-    return isinstance(seen, Known) and seen.value.slurm is not None and seen.value.slurm.is_queued
+    return isinstance(seen, Known) and seen.value.start is not None and seen.value.start.is_queued
 
 
 def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
@@ -387,8 +387,8 @@ def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Seque
     if incident.tries:
         names |= {*incident.tries[-1].exclude, *incident.tries[-1].left_nodes}
     view = seen.value if isinstance(seen, Known) else None
-    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
-        names |= set(view.slurm.nodes)
+    if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
+        names |= set(view.start.nodes)
     return frozenset(names)
 
 
@@ -547,7 +547,7 @@ def has_begun(view: AttemptView) -> bool:
     """Whether the platform says that its script has run. On Slurm one that has failed by itself has had nodes."""
     if view.training_since is not None or view.beat_at is not None or view.status is AttemptStatus.RUNNING:
         return True
-    return view.slurm is not None and bool(view.slurm.nodes) and view.status is AttemptStatus.FAILED
+    return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED
 
 
 def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:

@@ -34,7 +34,7 @@ def next_link(
     if not others:
         return None
     ours = scheduler.describe(name)
-    if ours.status is not AttemptStatus.GONE and not (ours.slurm is not None and ours.slurm.held):
+    if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
     views = [scheduler.describe(one.current_attempt) for one in others]
     training = next((view.name for view in views if _trains(view)), None)
@@ -51,10 +51,10 @@ def _trains(view: AttemptView) -> bool:
     """A link that still waits for the one before it, or is held, begins no sooner than we let it."""
     if view.status.has_ended:
         return False
-    slurm = view.slurm
-    return not (slurm is not None and slurm.is_queued and (slurm.held or _depends(view)))
+    start = view.start
+    return not (start is not None and start.is_queued and (start.held or _depends(view)))
 
 
 def _depends(view: AttemptView) -> bool:
-    slurm = view.slurm
-    return slurm is not None and slurm.is_queued and slurm.pending_reason.startswith("Dependency")
+    start = view.start
+    return start is not None and start.is_queued and start.pending_reason.startswith("Dependency")

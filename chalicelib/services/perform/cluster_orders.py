@@ -91,7 +91,7 @@ class HeadOrders:
             issued_at=now,
             expires_at=now + CORDON_VALID,
             attempt=action.attempt,
-            slurm_job=action.slurm_job,
+            slurm_job=int(action.handle),
             exclude=action.nodes,
             incident_id=incident.incident_id,
         )
@@ -112,7 +112,7 @@ class HeadOrders:
             issued_at=now,
             expires_at=now + CORDON_VALID,
             attempt=action.attempt,
-            slurm_job=action.slurm_job,
+            slurm_job=int(action.handle),
             nodes_min=action.nodes_min,
             nodes_max=action.nodes_max,
             incident_id=incident.incident_id,
@@ -127,7 +127,7 @@ class HeadOrders:
             issued_at=now,
             expires_at=now + CAPTURE_VALID,
             attempt=action.attempt,
-            slurm_job=action.slurm_job,
+            slurm_job=int(action.handle),
             signal=Signal(action.signal),
             incident_id=incident.incident_id,
         )

@@ -17,7 +17,7 @@ from chalicelib.domain.decision.verdict import Decision, Look, result, span_word
 from chalicelib.domain.model.action import Action, AdoptAttempt, Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import adopt_held, platform_restarted
 from chalicelib.domain.rules.run.resubmitting import undo_try
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
@@ -114,7 +114,7 @@ def _stop_alive(look: Look, attempt: AttemptView) -> Decision:
 
 def _can_save(attempt: AttemptView) -> bool:
     """Something of it runs that could."""
-    is_queued = attempt.slurm is not None and attempt.slurm.is_queued
+    is_queued = attempt.start is not None and attempt.start.is_queued
     return attempt.status is AttemptStatus.RUNNING and not is_queued
 
 

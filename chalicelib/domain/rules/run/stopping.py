@@ -27,7 +27,7 @@ from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import STOP_VALID
+from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
@@ -105,8 +105,8 @@ def _look_by(look: Look, ask: CheckpointAsk) -> datetime:
     if attempt is not None and not look.platform.relays_heartbeats and attempt.beat_at is not None:
         judged_at = max(attempt.beat_at + LIFELESS, ask.asked_at + look.policy.timing.hang_deadline)
         return min(ask.deadline_at, judged_at) if judged_at > look.now else ask.deadline_at
-    slurm = attempt.slurm if attempt is not None else None
-    if slurm is None or slurm.has_mailbox or look.in_phase >= NEAR_FOR:
+    start = attempt.start if attempt is not None else None
+    if start is None or start.has_mailbox or look.in_phase >= NEAR_FOR:
         return ask.deadline_at
     return min(ask.deadline_at, look.now + max(NEAR, look.policy.timing.look_min))
 
@@ -346,7 +346,7 @@ def _whose_stop(look: Look, attempt: AttemptView | None) -> Look:
 
 def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
     """Its own user was quicker: a run that was stopped by its user is left alone, whatever we were about to do."""
-    start = attempt.slurm
+    start = attempt.start
     if attempt.status is not AttemptStatus.STOPPED or attempt.successor is not None or look.incident.order is not None:
         return None
     is_by_user = start is not None and start.ended_by is EndedBy.USER

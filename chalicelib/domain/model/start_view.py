@@ -1,4 +1,4 @@
-"""What decisions need to know of a Slurm job, beside what every platform tells, and of the nodes it ran on. Pure."""
+"""What a platform with an agent or a queue of its own tells of one start of an attempt, and bad nodes. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.documents import EndedBy
 
-# slurmctld says when a job was submitted to the second, and never says it otherwise for the same start.
+# The platform dates a submission to the second, and always alike for the same start.
 ANOTHER_RUN: Final = timedelta(minutes=10)
 # How long an order to stop may wait for its agent. One that is carried out later could meet a run that has recovered by
 # itself; where the stop is still wanted then, it is decided, and ordered, anew.
@@ -20,26 +20,44 @@ STOP_VALID: Final = timedelta(seconds=60)
 class Submission(StrEnum):
     """How a new attempt is started."""
 
-    CLONE = "clone"  # a copy of the platform's own record of the old one (SageMaker)
-    REQUEUE = "requeue"  # the same Slurm job again
-    SUBMIT = "submit"  # the same script as a new Slurm job
+    CLONE = "clone"  # a copy of the platform's own record of the old one
+    REQUEUE = "requeue"  # the same submission again
+    SUBMIT = "submit"  # what was submitted before, as a new submission
+
+
+class StartState(StrEnum):
+    """The state of a start, where that is more than AttemptStatus tells."""
+
+    UNKNOWN = "unknown"
+    QUEUED = "queued"  # it waits in the platform's queue: nothing of it runs
+    RUNNING = "running"
+    SUSPENDED = "suspended"  # its processes are stopped, and may go on
+    PUT_BACK = "put_back"  # over; the next start of the same submission has taken its place
+    LOST_NODE = "lost_node"  # over, because it lost a node or a node did not come up
+    PREEMPTED = "preempted"  # over, in favour of another run
+    WITHDRAWN = "withdrawn"  # over; another cluster of the same federation runs it
+    PAST_DEADLINE = "past_deadline"  # over, at the deadline that it was submitted with
+    ENDED = "ended"  # over in another way, see AttemptStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmView:
-    """One start of one Slurm job.
+class StartView:
+    """One start of one submission.
 
-    `state` is Slurm's own; `pending_reason` its own word for why a job waits. `held`: it stays in the queue until it is
-    released. `is_known`: slurmctld still knows the job, so that it can be requeued. `has_spec`: what is needed to
-    submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new start can be
-    told by a message where to resume. `has_auto_resume` is None where the script could not be read. `dependents` counts
-    the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so. `node_count` is how
-    many nodes it has, or asks for at least; `min_nodes` how few its own comment says that it can do with.
+    `handle` is the platform's id of the submission, as its commands take it. `pending_reason` is the platform's own
+    word for why it waits. `held`: it stays in the queue until it is released. `lost_node`: it was over because a node
+    was, whether or not it was put back since. `is_known`: the platform still knows it, so that it can be requeued.
+    `has_spec`: what is needed to submit it again is kept; `cannot_resubmit` says why that would not be faithful.
+    `has_mailbox`: a new start can be told by a message where to resume. `has_auto_resume` is None where the script
+    could not be read. `dependents` counts the jobs that wait for this one. `exclude` are the nodes that it must not
+    get, whoever said so. `node_count` is how many nodes it has, or asks for at least; `min_nodes` how few its own
+    comment says that it can do with.
     """
 
-    slurm_job: int
+    handle: str
     restart: int = 0
-    state: SlurmState = SlurmState.UNKNOWN
+    state: StartState = StartState.UNKNOWN
+    lost_node: bool = False
     nodes: tuple[str, ...] = ()
     is_requeueable: bool = False
     is_known: bool = True
@@ -59,15 +77,16 @@ class SlurmView:
 
     @property
     def is_queued(self) -> bool:
-        """It waits in Slurm's queue: nothing of it runs."""
-        return self.state is SlurmState.PENDING
+        """It waits in the platform's queue: nothing of it runs."""
+        return self.state is StartState.QUEUED
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
         return {
-            "slurm_job": self.slurm_job,
+            "handle": self.handle,
             "restart": self.restart,
             "state": self.state.value,
+            "lost_node": self.lost_node,
             "nodes": list(self.nodes),
             "is_requeueable": self.is_requeueable,
             "is_known": self.is_known,
@@ -87,12 +106,13 @@ class SlurmView:
         }
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> SlurmView:
+    def from_wire(cls, wire: Mapping[str, Any]) -> StartView:
         """Inverse of `to_wire`."""
         return cls(
-            slurm_job=int(wire["slurm_job"]),
+            handle=wire["handle"],
             restart=int(wire["restart"]),
-            state=SlurmState(wire["state"]),
+            state=StartState(wire["state"]),
+            lost_node=bool(wire["lost_node"]),
             nodes=tuple(wire["nodes"]),
             is_requeueable=bool(wire["is_requeueable"]),
             is_known=bool(wire["is_known"]),
@@ -117,7 +137,7 @@ class BadNode:
     """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
 
     `instance_id` is the machine behind the name at that time: a repaired node may keep its name. `is_away`: all that is
-    known against it is that Slurm cannot reach it, which is over once Slurm can.
+    known against it is that the platform cannot reach it, which is over once it can.
     """
 
     node: str
@@ -152,7 +172,8 @@ class BadNode:
 
 
 def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:
-    """Slurm's numbers begin anew where a cluster is made anew under its old name: this start has the name of the Job's
-    first one, and is somebody else's. Nothing of the old Job's is done to it, and it gets nothing of the old Job's.
+    """A cluster's numbers begin anew where it is made anew under its old name (Platform.names_recur): this start has
+    the name of the Job's first one, and is somebody else's. Nothing of the old Job's is done to it, and it gets
+    nothing of the old Job's.
     """
     return name == job_id and submitted_at is not None and submitted_at - created_at > ANOTHER_RUN
