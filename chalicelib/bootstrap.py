@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
     from chalicelib.aws.s3.cluster_state import S3HeadNodes
     from chalicelib.aws.s3.mailbox import S3Mailbox
-    from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
     from chalicelib.aws.s3.pages import S3Pages
     from chalicelib.aws.s3.saves import S3Saves
     from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from chalicelib.ingress import Ingress
     from chalicelib.observability import Observability
     from chalicelib.platforms.schedulers import Schedulers
+    from chalicelib.platforms.slurm.mailbox import SlurmMailbox
     from chalicelib.platforms.slurm.scheduler import SlurmScheduler
     from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
     from chalicelib.ports import Clock
@@ -175,7 +175,7 @@ class Service:
     @cached_property
     def mailbox(self) -> SlurmMailbox:
         """The meeting place with the training process."""
-        from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
+        from chalicelib.platforms.slurm.mailbox import SlurmMailbox
 
         return SlurmMailbox(_mailbox(self.settings, self.clients), self.head_nodes, bucket=self.settings.bucket)
 

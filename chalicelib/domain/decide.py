@@ -4,8 +4,8 @@ Total: every phase x observation gives a Decision, and the Decision names the ru
 clock, the environment or the network; the same inputs give the same verdict, so an operator can re-derive it.
 
 The rules are grouped by phase in rules_open, rules_stop, rules_resubmit and rules_verify; rules_ended says what the
-end of an attempt leads to, rules_loss what a bad loss does, rules_slurm what only a Slurm job does, and first_steps how
-the playbooks' responses begin.
+end of an attempt leads to, rules_loss what a bad loss does, platform_restart what a platform does by itself, and
+first_steps how the playbooks' responses begin.
 Rules common to all phases (cancel,
 pause, no Job) stand here and come first. A rule's name is stable: it is what the timeline, `rekindle replay` and the
 tests call it.

@@ -31,7 +31,7 @@ END = "<!-- end -->"
 SLURM_PAGE = ROOT / "docs" / "slurm-playbooks.md"
 SLURM_BEGIN = "<!-- written by python -m tests.domain.test_docs: {} -->"
 SLURM_RULES = re.compile(
-    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.(?:slurm_says_both|many_down)[a-z_]*'
+    r'"((?:adopt|start)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.(?:platform_says_both|many_down)[a-z_]*'
     r"|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|expiring|refused_once|blind"
     r'|blind_limit|owner_stopped)|resubmit\.(?:pending|again|unanswered|requeue_refused|old_unseen|old_unseen_limit))"'
 )

@@ -549,7 +549,7 @@ def test_an_agent_that_cannot_read_slurm_is_told_apart(w: World) -> None:
         w.sweep.run()
         w.clock.advance(timedelta(minutes=1))
         w.head_nodes.beat(CLUSTER, read_at=read_at)
-    assert "has not been able to read Slurm" in w.store.load(w.open_incidents()[0].incident_id).inbox[0].summary
+    assert "could not read its scheduler" in w.store.load(w.open_incidents()[0].incident_id).inbox[0].summary
 
 
 def test_a_short_silence_is_nobody_s_business(w: World) -> None:

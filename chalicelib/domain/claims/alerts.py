@@ -99,7 +99,7 @@ def rests_on_alerts(look: Look) -> bool:
 
 
 def _node_bears_out(look: Look) -> bool:
-    """HyperPod's own word, or Slurm, which cannot reach it; or both a log line and an alert, from two sources."""
+    """HyperPod's own word, or the cluster's, which cannot reach it; or a log line and an alert, from two sources."""
     facts, instance = facts_of(look), instance_seen(look)
     if instance is not None and instance.state is InstanceState.FAILURE:
         return True

@@ -1,7 +1,7 @@
 """Which nodes a Job's Incident holds to be broken, and what it does about them: cordon, report, at worst exclude. Pure.
 
 A cordoned node gets no job, so that a new attempt needs no list of nodes to stay away from: it starts on spares, or
-waits in Slurm's own queue for the repaired node. The repair itself is the node's own Incident's business.
+waits in the platform's own queue for the repaired node. The repair itself is the node's own Incident's business.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _without_those_back(incident: Incident, seen: Observation) -> Incident:
 
 
 def _is_back(node: str, seen: Observation) -> bool:
-    """Slurm reaches it now; False while that is not known."""
+    """The cluster reaches it now; False while that is not known."""
     facts = facts_of(node, seen)
     return facts is not None and not is_lost(facts)
 
@@ -94,7 +94,7 @@ def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
 
 
 def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
-    """The nodes of an attempt that has ended, or of the one before that lost one: those that Slurm cannot reach."""
+    """The nodes of an attempt that has ended, or of the one before that lost one: those out of reach."""
     if not isinstance(seen.nodes, Known):
         return
     ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
@@ -102,7 +102,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
         ran_on |= set(view.start.nodes)
     for facts in seen.nodes.value.facts:
         if facts.name in ran_on and is_lost(facts):
-            why = f"Slurm says {facts.state}: {facts.reason}"[:200]
+            why = f"{seen.platform.title} says {facts.state}: {facts.reason}"[:200]
             yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True)
 
 
@@ -133,7 +133,7 @@ def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
 
 
 def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
-    """What Slurm cannot reach is away, whatever else the run has died of."""
+    """What cannot be reached is away, whatever else the run has died of."""
     return FaultClass.NODE_LOST if item.is_away else incident.fault
 
 
@@ -156,18 +156,18 @@ def _said(suspicion: Suspicion, attempts: int) -> str:
 
 
 def _node_of(host: str, nodes: tuple[str, ...]) -> str | None:
-    """A rank calls its machine by hostname, Slurm by NodeName; on HyperPod both are ip-a-b-c-d."""
+    """A rank calls its machine by hostname, the cluster by its own name; on HyperPod both are ip-a-b-c-d."""
     short = host.partition(".")[0]
     return next((node for node in nodes if node in (host, short) or node.partition(".")[0] == short), None)
 
 
 def is_lost(facts: NodeFacts) -> bool:
-    """Slurm cannot use it: what ran there may live on, unseen."""
+    """The cluster cannot use it: what ran there may live on, unseen."""
     return facts.state in ("down", "error") or "not_responding" in facts.flags
 
 
 def is_claim_over(signal: Signal, incident: Incident, seen: Observation) -> bool:
-    """What the Signal says against its node holds no more, by what Slurm shows, what was heard since, or what the
+    """What the Signal says against its node holds no more, by what the cluster shows, what was heard since, or what the
     node's own Incident has heard.
     """
     if signal.node is None:
@@ -179,7 +179,7 @@ def is_claim_over(signal: Signal, incident: Incident, seen: Observation) -> bool
 
 
 def facts_of(node: str, seen: Observation) -> NodeFacts | None:
-    """What Slurm shows of it; None while that is not known."""
+    """What the cluster shows of it; None while that is not known."""
     if not isinstance(seen.nodes, Known):
         return None
     return next((item for item in seen.nodes.value.facts if item.name == node), None)
@@ -190,7 +190,7 @@ def _machine(facts: NodeFacts | None) -> str | None:
 
 
 def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
-    """What an order names, and bad nodes that Slurm might still give a job to: their cordon is not confirmed."""
+    """What an order names, and bad nodes that might still be given a job: their cordon is not confirmed."""
     ordered = ordered_exclusion(incident)
     doubtful = (item.node for item in incident.bad_nodes if not is_out(item, seen))
     return tuple(dict.fromkeys((*ordered, *doubtful)))
@@ -203,7 +203,7 @@ def ordered_exclusion(incident: Incident) -> tuple[str, ...]:
 
 
 def is_out(bad: BadNode, seen: Observation) -> bool:
-    """Slurm gives it no job, or it is another machine by now."""
+    """The cluster gives it no job, or it is another machine by now."""
     facts = facts_of(bad.node, seen)
     if facts is None:
         return False

@@ -46,7 +46,7 @@ def is_metric_name(text: str) -> bool:
 class WatchPlan:
     """How a Job is watched from outside.
 
-    `loss`, `step`, `grad_norm` are names of the training job's own metrics (MetricDefinitions), for a Job whose script
+    `loss`, `step`, `grad_norm` are names of the platform job's own metrics (MetricDefinitions), for a Job whose script
     cannot be changed; all empty for a Job with a monitor, which needs no names. `hang_minutes` is how long its metric
     may be silent before its hang alarm rings. `alarms_state` says what has come of `alarms`: empty (to be done),
     `made:<for which attempt>`, `refused:<why>`.
@@ -61,7 +61,7 @@ class WatchPlan:
 
     @property
     def has_own_metrics(self) -> bool:
-        """The Job is watched by its training job's own metrics."""
+        """The Job is watched by its platform job's own metrics."""
         return bool(self.loss or self.step or self.grad_norm)
 
     def to_wire(self) -> dict[str, Any]:

@@ -50,11 +50,11 @@ class NodeRecovery(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Platform(StrEnum):
-    """What stands below Slurm."""
+class Machines(StrEnum):
+    """What a cluster's nodes are."""
 
     HYPERPOD = "hyperpod"
-    SLURM = "slurm"  # ParallelCluster, or Slurm on machines of one's own: only Slurm itself can repair
+    OWN = "own"  # ParallelCluster, or machines of one's own: only the cluster's own software can repair
     UNKNOWN = "unknown"
 
 
@@ -213,7 +213,7 @@ class NodeView:
     past       repairs of this node in earlier Incidents, newest first; read at the Incident's begin
     """
 
-    platform: Platform = Platform.UNKNOWN
+    machines: Machines = Machines.UNKNOWN
     listed: Maybe[NodeFacts | None] = Unknown("not looked at")
     cluster: Maybe[ClusterView | None] = Unknown("not looked at")
     instance: Maybe[InstanceView | None] = Unknown("not looked at")
@@ -227,7 +227,7 @@ class NodeView:
     @property
     def recovery(self) -> NodeRecovery:
         """Whether HyperPod repairs this node by itself; on plain Slurm nobody does."""
-        if self.platform is Platform.SLURM:
+        if self.machines is Machines.OWN:
             return NodeRecovery.NONE
         seen = self.cluster.value if isinstance(self.cluster, Known) else None
         return seen.recovery if seen is not None else NodeRecovery.UNKNOWN
@@ -247,7 +247,7 @@ class NodeView:
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
         return {
-            "platform": self.platform.value,
+            "machines": self.machines.value,
             "listed": _maybe_to_wire(self.listed),
             "cluster": _maybe_to_wire(self.cluster),
             "instance": _maybe_to_wire(self.instance),
@@ -267,7 +267,7 @@ class NodeView:
     def from_wire(cls, wire: Mapping[str, Any]) -> NodeView:
         """Inverse of `to_wire`."""
         return cls(
-            platform=Platform(wire["platform"]),
+            machines=Machines(wire["machines"]),
             listed=_maybe_from_wire(wire["listed"], lambda one: NodeFacts.from_reader(Reader(one))),
             cluster=_maybe_from_wire(wire["cluster"], ClusterView.from_wire),
             instance=_maybe_from_wire(wire["instance"], InstanceView.from_wire),

@@ -52,6 +52,9 @@ class Platform:
     stacks_by_signal        ranks write their stacks at a signal that is sent through the platform
     asks                    how an attempt without a mailbox is asked for a checkpoint
     resize                  what may be done to the size of an attempt
+    release_command, end_command, again_command
+                            what a person types to let a held job go, to end it, to start it again; `{id}` is the job's
+    uncordon_command        what a person types to give `{node}` back
     """
 
     name: str = ""
@@ -72,6 +75,10 @@ class Platform:
     stacks_by_signal: bool = False
     asks: Ask = Ask.NONE
     resize: Resize = Resize.NEVER
+    release_command: str = ""
+    end_command: str = ""
+    again_command: str = ""
+    uncordon_command: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form: what differs from the default."""

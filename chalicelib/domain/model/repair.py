@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from chalicelib.domain.model.node import NodeRecovery, PastRepair, Platform
+from chalicelib.domain.model.node import Machines, NodeRecovery, PastRepair
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.node_orders import NodeOrder
 from chalicelib.domain.model.node_orders import Rung as Rung
@@ -376,13 +376,13 @@ def within(rung: Rung, allowed: Allowed) -> bool:
     return allowed is Allowed.REPLACE or (allowed is Allowed.REBOOT and rung is Rung.REBOOT)
 
 
-def route_of(wanted: Route, rung: Rung, platform: Platform, recovery: NodeRecovery) -> Route | None:
+def route_of(wanted: Route, rung: Rung, machines: Machines, recovery: NodeRecovery) -> Route | None:
     """How to ask for `rung`; None: nobody can do that there.
 
     Source: aws-facts §3.2: with NodeRecovery None nobody acts on a hand-written reason, so only the APIs repair;
     without HyperPod there are no such APIs, and Slurm itself can only reboot.
     """
-    if platform is Platform.HYPERPOD:
+    if machines is Machines.HYPERPOD:
         if wanted is Route.SLURM_REBOOT and rung is Rung.REBOOT:
             return Route.SLURM_REBOOT
         if wanted is Route.SLURM_REASON and recovery is NodeRecovery.AUTOMATIC:

@@ -14,6 +14,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import (
     InstanceState,
     InstanceView,
+    Machines,
     NodeRecovery,
     NodeView,
     is_drained,
@@ -263,7 +264,7 @@ def is_running(look: Look) -> bool:
     instance = instance_seen(look)
     if instance is not None:
         return instance.state is InstanceState.RUNNING
-    return view_of(look).platform == "slurm"
+    return view_of(look).machines is Machines.OWN
 
 
 def is_well(look: Look, *, after_reboot: bool = False) -> bool:

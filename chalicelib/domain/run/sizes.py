@@ -1,4 +1,4 @@
-"""May a started-again Slurm job run on fewer nodes than it asks for? Only if its policy and its script both say so.
+"""May a started-again job run on fewer nodes than it asks for? Only if its policy and its script both say so.
 
 Its policy gives the share (`min_nodes_percent`) and the wait before it (`smaller_after`), the job's own comment how few
 nodes its script can do with (`min_nodes=N`). The next start of the Job asks for all of its nodes again.

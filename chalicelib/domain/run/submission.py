@@ -18,8 +18,9 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import StartView, Submission
 from chalicelib.domain.run.resume_point import ResumePoint
-from rekindle.protocol.cluster.names import SlurmAttempt, is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
 from rekindle.protocol.cluster.orders import MAX_NODES
+from rekindle.protocol.wire import MailboxError
 
 _OURS: Final = re.compile(r"-a[0-9]+(x[0-9]+)?\Z")
 
@@ -171,10 +172,17 @@ def requeued_name(attempt: str, start: StartView) -> str:
 
 def submitted_name(job_id: str | None, attempt: str, number: int, salt: int) -> str:
     """The name of a new submission, made from the Job's first; `salt` counts names found taken by somebody else."""
-    first = parse_attempt(job_id if job_id is not None and is_slurm(job_id) else attempt)
+    first = _parsed(job_id) or parse_attempt(attempt)
     base = _OURS.sub("", first.base)
     suffix = f"-a{number}" + (f"x{salt}" if salt else "")
     return SlurmAttempt(cluster=first.cluster, base=base + suffix).name
+
+
+def _parsed(job_id: str | None) -> SlurmAttempt | None:
+    try:
+        return parse_attempt(job_id or "")
+    except MailboxError:
+        return None
 
 
 def excludable(nodes: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,5 +23,9 @@ SLURM: Final = Platform(
     relays_heartbeats=True,  # mailboxes on shared paths are copied to S3
     stacks_by_signal=True,  # scancel --signal
     asks=Ask.SIGNAL,
+    release_command="scontrol release {id}",
+    end_command="scancel {id}",
+    again_command="scontrol requeue {id}",
+    uncordon_command="scontrol update nodename={node} state=resume",
     resize=Resize.WHILE_QUEUED,  # scontrol update NumNodes of a pending job
 )

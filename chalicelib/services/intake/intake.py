@@ -165,7 +165,7 @@ class Intake:
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
-        """Open or join the node's own Incident; `signal.node` is its name in Slurm. News joins and opens nothing.
+        """Open or join the node's own Incident; `signal.node` is its name in the cluster. News joins and opens nothing.
         Neither does more of what a person has denied (in_hand.py).
 
         of_run: the policy of a protected run on the node.

@@ -1,7 +1,7 @@
 """What the sweep has read, as the Signals that the events would have been. Pure: no ports, no clock.
 
 A Job with a monitor is judged by its own heartbeat, which says what the monitor saw; its metrics only tell whom to ask.
-A Job that cannot be changed is judged by its training job's own metrics. CloudWatch holds no NaN, so a loss that is not
+A Job that cannot be changed is judged by its platform job's own metrics. CloudWatch holds no NaN, so a loss that is not
 a number shows there as silence, or as nothing at all.
 """
 
@@ -129,7 +129,7 @@ def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | Non
 
 
 def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now: datetime) -> Signal | None:
-    """What the training job's own metrics say; `readings` by "loss", "step", "grad_norm".
+    """What the platform job's own metrics say; `readings` by "loss", "step", "grad_norm".
 
     None while all is well, or while too little is known: with one metric Unknown, nothing is called silent. The caller
     makes sure that the run is training.

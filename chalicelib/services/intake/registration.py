@@ -138,7 +138,7 @@ class Registration:
         return self.register(found)
 
     def _waiting_for(self, found: Discovered) -> Job | None:
-        """The Job that is being recovered and whose mailbox an untagged training job has: a person has resubmitted it.
+        """The Job that is being recovered and whose mailbox an untagged run has: a person has resubmitted it.
 
         Its Incident finds the run, and takes it for the new attempt; a Job of its own would have two runs recovered.
         """

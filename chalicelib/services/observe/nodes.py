@@ -19,9 +19,9 @@ from chalicelib.domain.model.node import (
     InstanceState,
     InstanceView,
     Load,
+    Machines,
     NodeView,
     PastRepair,
-    Platform,
 )
 from chalicelib.domain.model.node_actions import (
     CheckNode,
@@ -75,12 +75,12 @@ class Nodes:
             facts = Known(found)
             group = repair.group or (found.group if found is not None else None)
             group_total = sum(one.group == group for one in listed.value.nodes) or None if group else None
-        platform = Platform.UNKNOWN
+        machines = Machines.UNKNOWN
         if isinstance(agent, Known):
-            platform = Platform.HYPERPOD if agent.value.cluster_arn else Platform.SLURM
+            machines = Machines.HYPERPOD if agent.value.cluster_arn else Machines.OWN
         pod: Maybe[ClusterView | None] = Known(None)
         instance: Maybe[InstanceView | None] = Unknown("plain Slurm has no instances of HyperPod")
-        if platform is not Platform.SLURM:
+        if machines is not Machines.OWN:
             try:
                 reference, found_pod = self._own(cluster)
             except RecoveryError as err:
@@ -90,7 +90,7 @@ class Nodes:
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         return Known(
             NodeView(
-                platform=platform,
+                machines=machines,
                 listed=facts,
                 cluster=pod,
                 instance=instance,
@@ -307,7 +307,7 @@ def node_facts(view: NodeView) -> dict[str, Any]:
     if isinstance(view.instance, Known):
         one = view.instance.value
         facts["instance"] = f"{one.instance_id} {one.state}" if one is not None else "none"
-    elif view.platform is not Platform.SLURM:
+    elif view.machines is not Machines.OWN:
         facts["instance"] = {"unknown": view.instance.why}
     if isinstance(view.load, Known):
         facts["load"] = view.load.value.to_wire()

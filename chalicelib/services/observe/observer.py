@@ -148,7 +148,7 @@ class Look:
             return Unknown(f"{name} cannot be described: {err}"[:200])
         told_at = view.start.submitted_at if view.start is not None else None
         if is_another_run(name, told_at, job_id=job.job_id, created_at=job.created_at):
-            gone = f"it is gone: Slurm gave its number to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
+            gone = f"it is gone: its number was given to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
         try:
             return Known(self.mailbox.beat(job, view))
@@ -157,7 +157,7 @@ class Look:
             return Known(replace(view, last_step=unread, is_beat_unread=True))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
-        """What has taken the attempt's place in its Slurm job: held, begun, or over already."""
+        """What has taken the attempt's place in its submission: held, begun, or over already."""
         if not isinstance(seen, Known) or seen.value.successor is None:
             return Unknown("none that is known")
         return self._attempt(job, seen.value.successor)
@@ -544,7 +544,7 @@ def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt
 
 
 def has_begun(view: AttemptView) -> bool:
-    """Whether the platform says that its script has run. On Slurm one that has failed by itself has had nodes."""
+    """Whether the platform says that its script has run. One that has failed by itself on nodes of a cluster has."""
     if view.training_since is not None or view.beat_at is not None or view.status is AttemptStatus.RUNNING:
         return True
     return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED

@@ -10,7 +10,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.ports import JobRegistry, Scheduler
 
-# slurmctld looks at dependencies in its next pass only, a minute later at most (slurm.conf, sched_interval).
+# A queue looks at dependencies in its next pass only, a minute later at most.
 LINK_SETTLES: Final = timedelta(minutes=2)
 
 
@@ -22,7 +22,7 @@ def next_link(
     None where there is none, or where that start is ordered, or there, already. Costs one description for each other
     Job of the same mailbox.
 
-    Raises: Retryable, also while `after` has just ended and Slurm has not told yet whether that lets a link begin.
+    Raises: Retryable, also while `after` has just ended and the platform has not told yet whether a link begins.
     """
     if not scheduler.platform.holds_own_queue or not job.mailbox:
         return None

@@ -54,7 +54,7 @@ class Alarms:
     def ensure(self, job: Job) -> Job:
         """Make the alarms that the Job asks for, where that is not done yet; the Job with what came of it.
 
-        A training job's metrics carry its name, so that with a new attempt the alarms move to the new name. A quota
+        A platform job's metrics carry its name, so that with a new attempt the alarms move to the new name. A quota
         that is used up is written down and told once; asking again (`change`) tries again. Raises nothing: a run is
         protected with or without its alarms.
         """

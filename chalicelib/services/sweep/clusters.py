@@ -1,4 +1,4 @@
-"""What the sweep re-reads of Slurm clusters: whether their agents live, and the nodes. One GET a minute and cluster."""
+"""What the sweep re-reads of clusters: whether their agents live, and the nodes. One GET a minute and cluster."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class SweepClusters:
 
 
 def signal_from_agent(cluster: str, agent: Maybe[AgentDoc], *, policy: str, now: datetime) -> Signal | None:
-    """The agent is silent, or cannot read Slurm; None while all is well, or for too short a time to be told.
+    """The agent is silent, or cannot read its cluster; None while all is well, or for too short a time to be told.
 
     One fact per silence: the key holds when it began.
     """
@@ -178,7 +178,7 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
         kind=SignalKind.NODE_STATE,
         source=SignalSource.SWEEP,
         occurred_at=now,
-        dedupe_key=f"slurm-node:{cluster}:{facts.name}:{facts.instance_id}:{mark}"[:200],
+        dedupe_key=f"node-seen:{cluster}:{facts.name}:{facts.instance_id}:{mark}"[:200],
         summary=f"node {facts.name} of {cluster} is {words.upper()}: {facts.reason}"[:400],
         cluster=cluster,
         node=facts.name,

@@ -84,10 +84,10 @@ def left_alone(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     if attempt.start.state is StartState.WITHDRAWN:
         reason = f"{attempt.name} was revoked: another cluster of the federation runs it"
-        return look.close("slurm.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
+        return look.close("start.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
     if attempt.start.state is StartState.PAST_DEADLINE:
         return look.hand_over(
-            "slurm.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
+            "start.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
         )
     return None
 

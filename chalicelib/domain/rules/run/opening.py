@@ -191,7 +191,7 @@ def _node_is_mended(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     return look.close(
         "heal.node_mended",
-        f"{story(look)} But that node is well since, say HyperPod's agents or Slurm; {attempt.name} is "
+        f"{story(look)} But that node is well since, its agents say; {attempt.name} is "
         f"{attempt.status}, and left alone",
         Phase.STOPPED,
         severity=Severity.INFO,

@@ -1,7 +1,7 @@
-"""What only a Slurm job does: it starts again by itself, waits in a queue, is suspended, or is mended by its own srun.
+"""What a platform does by itself: it starts an attempt again, lets it wait in a queue, or suspends it.
 
-Slurm's own restart and ours never both happen: where Slurm (or a person) has put the job back, that start is adopted,
-watched like one of ours, and no other is made.
+The platform's own restart and ours never both happen: where it (or a person) has put the job back, that start is
+adopted, watched like one of ours, and no other is made.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState
 
 _WHO: Final = {
-    EndedBy.SLURM: "Slurm",
-    EndedBy.USER: "a person (scontrol)",
+    EndedBy.USER: "a person",
     EndedBy.ITSELF: "the job itself",
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "somebody",
@@ -85,7 +84,7 @@ def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
 
 
 def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
-    who = _WHO[attempt.start.requeued_by if attempt.start else EndedBy.UNKNOWN]
+    who = _WHO.get(attempt.start.requeued_by if attempt.start else EndedBy.UNKNOWN, look.platform.title)
     if look.policy.shadow:
         return shadow(look, f"go on with {name}, which {who} started in place of {attempt.name}")
     number = look.seen.next_number - 1 if look.seen.current == name else look.seen.next_number
@@ -164,15 +163,13 @@ def _books_closed(look: Look, attempt: AttemptView) -> Incident:
 
 
 def zombies(look: Look, attempt: AttemptView) -> str:
-    """For the timeline: ranks of the old attempt that may live on where Slurm cannot see them."""
+    """For the timeline: ranks of the old attempt that may live on unseen."""
     if attempt.start is None or not isinstance(look.seen.nodes, Known):
         return ""
     lost = [facts.name for facts in look.seen.nodes.value.facts if facts.name in attempt.start.nodes and is_lost(facts)]
     if not lost:
         return ""
-    return (
-        f" Its ranks on {', '.join(lost[:8])} may live on, where Slurm cannot reach them: they may not save any more."
-    )
+    return f" Its ranks on {', '.join(lost[:8])} may live on, out of reach: they may not save any more."
 
 
 def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
@@ -230,11 +227,11 @@ def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decisio
     word = attempt.start.pending_reason or "no reason given"
     row = judge(attempt.start.pending_reason)
     waits = Waits.HELD if attempt.start.held else row.waits if row is not None else Waits.DOUBTFUL
-    said = f"{attempt.name} waits in Slurm's queue ({word}): "
+    said = f"{attempt.name} waits in {look.platform.title}'s queue ({word}): "
     said += row.said if row is not None else "a reason that is not known here"
     is_sure = look.in_state >= 2 * look.policy.timing.look_max
     if waits is Waits.HELD and is_sure:
-        release = f"`scontrol release {attempt.start.handle}` lets it go"
+        release = f"`{look.platform.release_command.format(id=attempt.start.handle)}` lets it go"
         return look.hand_over(
             f"{group}.held", f"{said}; whoever holds it decides, {release}", severity=Severity.WARNING
         )
@@ -274,12 +271,13 @@ def suspended(look: Look, attempt: AttemptView) -> Decision | None:
     """Somebody, or a scheduler that takes turns, has suspended the job: it does not move, and nothing is wrong."""
     if attempt.start is None or attempt.start.state is not StartState.SUSPENDED or look.ordered is not None:
         return None
-    reason = f"{attempt.name} is suspended in Slurm (scontrol suspend, or preemption): it is not stuck, and is left so"
+    by = f"{look.platform.title} (by a person, or for another job)"
+    reason = f"{attempt.name} is suspended by {by}: it is not stuck, and is left so"
     if look.in_state >= look.policy.resubmission.capacity_limit:
         return look.hand_over(
-            "slurm.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
+            "start.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
         )
     if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("slurm.suspended", reason, Phase.HOLDING)
+        return look.move("start.suspended", reason, Phase.HOLDING)
     # It stood still for a reason: once it goes on, that is counted from then.
-    return look.changed(**unwatched()).stay("slurm.suspended", reason)
+    return look.changed(**unwatched()).stay("start.suspended", reason)

@@ -161,7 +161,7 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
             to,
         )
     if claims_are_over(look):
-        reason = f"{story(look)} But that node is well since, say HyperPod's agents or Slurm; {attempt.name} goes on"
+        reason = f"{story(look)} But that node is well since, its agents say; {attempt.name} goes on"
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
     if not look.incident.tries:
