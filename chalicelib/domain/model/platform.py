@@ -20,13 +20,6 @@ class Resize(StrEnum):
     WHILE_QUEUED = "while_queued"  # one that waits for nodes can be given fewer
 
 
-class Ask(StrEnum):
-    """How an attempt that has no mailbox is asked for a checkpoint."""
-
-    NONE = "none"
-    SIGNAL = "signal"  # a signal that its script traps, sent through the platform
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
     """Capabilities.
@@ -50,7 +43,6 @@ class Platform:
     checks_users            who may join a Job or name its mailbox is judged inside the cluster, before it is reported
     relays_heartbeats       heartbeats may come by a copy: their absence does not show that nothing reads requests
     stacks_by_signal        ranks write their stacks at a signal that is sent through the platform
-    asks                    how an attempt without a mailbox is asked for a checkpoint
     resize                  what may be done to the size of an attempt
     release_command, end_command, again_command
                             what a person types to let a held job go, to end it, to start it again; `{id}` is the job's
@@ -73,7 +65,6 @@ class Platform:
     checks_users: bool = False
     relays_heartbeats: bool = False
     stacks_by_signal: bool = False
-    asks: Ask = Ask.NONE
     resize: Resize = Resize.NEVER
     release_command: str = ""
     end_command: str = ""
@@ -89,8 +80,6 @@ class Platform:
     def from_wire(cls, wire: Mapping[str, Any]) -> Platform:
         """Inverse of `to_wire`; a capability of a newer version is left out."""
         known = {one.name: wire[one.name] for one in fields(cls) if one.name in wire}
-        if "asks" in known:
-            known["asks"] = Ask(known["asks"])
         if "resize" in known:
             known["resize"] = Resize(known["resize"])
         return cls(**known)

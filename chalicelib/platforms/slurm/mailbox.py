@@ -18,6 +18,7 @@ from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, ReplyView
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports import HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import relay_prefix
@@ -43,7 +44,7 @@ class SlurmMailbox:
 
     def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
         """See ports.Mailbox. DONE: the order is given; whether it did anything is `reply`'s answer."""
-        if job.mailbox or not job.cluster:
+        if job.mailbox or job.platform != SLURM.name:
             return self._inner.ask(job, action, incident_id=incident_id, now=now)
         name = action_name(action)
         doc = self._head_nodes.attempt(action.attempt)
@@ -71,7 +72,7 @@ class SlurmMailbox:
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
         """See ports.Mailbox."""
-        if job.mailbox or not job.cluster:
+        if job.mailbox or job.platform != SLURM.name:
             return self._inner.reply(job, request_id)
         try:
             order, answer = self._head_nodes.ordered(job.cluster, _token(request_id))
@@ -137,7 +138,7 @@ class SlurmMailbox:
 
     def _kept(self, job: Job) -> Job:
         """With the place of its marks, for a Job on Slurm without a mailbox."""
-        if job.mailbox or not job.cluster:
+        if job.mailbox or job.platform != SLURM.name:
             return job
         return replace(job, mailbox=f"s3://{self._bucket}/{relay_prefix(job.cluster, job.job_id)}")
 

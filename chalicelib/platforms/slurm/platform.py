@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.model.platform import Ask, Platform, Resize
+from chalicelib.domain.model.platform import Platform, Resize
 
 SLURM: Final = Platform(
     name="slurm",
@@ -22,7 +22,6 @@ SLURM: Final = Platform(
     checks_users=True,  # the agent lets a comment name Jobs of its own user only
     relays_heartbeats=True,  # mailboxes on shared paths are copied to S3
     stacks_by_signal=True,  # scancel --signal
-    asks=Ask.SIGNAL,
     release_command="scontrol release {id}",
     end_command="scancel {id}",
     again_command="scontrol requeue {id}",
