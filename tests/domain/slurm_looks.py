@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.faults.slurm_states import start_state
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import NodesSeen
@@ -14,7 +13,9 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Obse
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState, StartView, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.slurm.pending_reasons import wait_of
 from chalicelib.platforms.slurm.platform import SLURM
+from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import EndedBy, NodeFacts, SlurmState
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident
@@ -56,6 +57,7 @@ def start(
     last = Unknown("no heartbeat") if step is None or status is AttemptStatus.STARTING else Known(step)
     told = base | more
     told["state"] = start_state(told["state"])
+    told["wait"] = wait_of(told.pop("pending_reason", ""))
     told.setdefault("lost_node", told["state"] is StartState.LOST_NODE)
     return AttemptView(name=name, status=status, last_step=last, start=StartView(**told), **own)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.faults.pending_reasons import REASONS
 from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import TRANSITIONS, Incident, Phase
 from chalicelib.domain.model.known import Known
@@ -19,6 +18,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from chalicelib.domain.run.rollback import rewind_steps, skip_window
 from chalicelib.domain.run.submission import ROWS
+from chalicelib.platforms.slurm.pending_reasons import REASONS
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import incident
 from tests.domain.test_loss_tables import LOSS_TABLE

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
 from chalicelib.domain.model.action import ActionResult, Done, ResizeJob, action_from_wire, action_to_wire
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.sizes import fewest
+from chalicelib.platforms.slurm.pending_reasons import wait_of
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW
 from tests.domain.policies import changed
@@ -115,4 +115,4 @@ def test_the_action_survives_the_wire() -> None:
     ],
 )
 def test_which_reasons_mean_that_nodes_are_missing(reason: str, short: bool) -> None:
-    assert is_short_of_nodes(reason) is short
+    assert wait_of(reason).is_short is short

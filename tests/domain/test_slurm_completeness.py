@@ -9,15 +9,15 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.domain.decide import decide
-from chalicelib.domain.faults.pending_reasons import REASONS, Waits, judge
 from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
 from chalicelib.domain.model.action import ActionResult, AdoptAttempt, Done, Notify, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
-from chalicelib.domain.model.start_view import StartView, Submission
+from chalicelib.domain.model.start_view import StartView, Submission, Waits
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.submission import ROWS, Case, choose
+from chalicelib.platforms.slurm.pending_reasons import REASONS, judge
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, checkpoint

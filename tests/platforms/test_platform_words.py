@@ -44,7 +44,6 @@ LISTED: Final = {
     "chalicelib/domain/drills/catalogue.py": OWN,
     "chalicelib/domain/drills/world.py": OWN,
     "chalicelib/domain/faults/failure_reasons.py": OWN,
-    "chalicelib/domain/faults/pending_reasons.py": OWN,
     "chalicelib/domain/faults/slurm_states.py": OWN,
     "chalicelib/domain/model/node.py": NODES,
     "chalicelib/domain/model/repair.py": NODES,

@@ -40,18 +40,64 @@ class StartState(StrEnum):
     ENDED = "ended"  # over in another way, see AttemptStatus
 
 
+class Waits(StrEnum):
+    """How the wait of a queued start can end."""
+
+    IN_QUEUE = "in_queue"  # by itself: somebody's job ends, a time comes, a node is back
+    HELD = "held"  # when whoever holds it lets it go
+    DOUBTFUL = "doubtful"  # perhaps by itself: a node or a partition is away, or the request is too large for ever
+    NEVER = "never"  # not as it was asked for: a person must change the request, or a limit
+
+
+UNKNOWN_REASON: Final = "a reason that is not known here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Why a queued start waits: `word` is the platform's own, `said` what it means. `is_short`: it waits for nodes, and
+    for nothing else, so that fewer might do. `for_jobs`: it waits for other jobs to end.
+    """
+
+    word: str = ""
+    waits: Waits = Waits.IN_QUEUE
+    said: str = "it waits its turn"
+    is_short: bool = False
+    for_jobs: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "word": self.word,
+            "waits": self.waits.value,
+            "said": self.said,
+            "is_short": self.is_short,
+            "for_jobs": self.for_jobs,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Wait:
+        """Inverse of `to_wire`."""
+        return cls(
+            word=wire["word"],
+            waits=Waits(wire["waits"]),
+            said=wire["said"],
+            is_short=bool(wire["is_short"]),
+            for_jobs=bool(wire["for_jobs"]),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartView:
     """One start of one submission.
 
-    `handle` is the platform's id of the submission, as its commands take it. `pending_reason` is the platform's own
-    word for why it waits. `held`: it stays in the queue until it is released. `lost_node`: it was over because a node
-    was, whether or not it was put back since. `is_known`: the platform still knows it, so that it can be requeued.
-    `has_spec`: what is needed to submit it again is kept; `cannot_resubmit` says why that would not be faithful.
-    `has_mailbox`: a new start can be told by a message where to resume. `has_auto_resume` is None where the script
-    could not be read. `dependents` counts the jobs that wait for this one. `exclude` are the nodes that it must not
-    get, whoever said so. `node_count` is how many nodes it has, or asks for at least; `min_nodes` how few its own
-    comment says that it can do with.
+    `handle` is the platform's id of the submission, as its commands take it. `wait` says why it waits, while it is
+    queued. `held`: it stays in the queue until it is released. `lost_node`: it was over because a node was, whether or
+    not it was put back since. `is_known`: the platform still knows it, so that it can be requeued. `has_spec`: what is
+    needed to submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new
+    start can be told by a message where to resume. `has_auto_resume` is None where the script could not be read.
+    `dependents` counts the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so.
+    `node_count` is how many nodes it has, or asks for at least; `min_nodes` how few its own comment says that it can
+    do with.
     """
 
     handle: str
@@ -66,7 +112,7 @@ class StartView:
     cannot_resubmit: tuple[str, ...] = ()
     has_spec: bool = False
     has_mailbox: bool = False
-    pending_reason: str = ""
+    wait: Wait = Wait()
     ended_by: EndedBy = EndedBy.UNKNOWN
     requeued_by: EndedBy = EndedBy.UNKNOWN
     dependents: int = 0
@@ -95,7 +141,7 @@ class StartView:
             "cannot_resubmit": list(self.cannot_resubmit),
             "has_spec": self.has_spec,
             "has_mailbox": self.has_mailbox,
-            "pending_reason": self.pending_reason,
+            "wait": self.wait.to_wire(),
             "ended_by": self.ended_by.value,
             "requeued_by": self.requeued_by.value,
             "dependents": self.dependents,
@@ -121,7 +167,7 @@ class StartView:
             cannot_resubmit=tuple(wire["cannot_resubmit"]),
             has_spec=bool(wire["has_spec"]),
             has_mailbox=bool(wire["has_mailbox"]),
-            pending_reason=wire["pending_reason"],
+            wait=Wait.from_wire(wire["wait"]),
             ended_by=EndedBy(wire["ended_by"]),
             requeued_by=EndedBy(wire["requeued_by"]),
             dependents=int(wire["dependents"]),

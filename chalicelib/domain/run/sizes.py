@@ -10,7 +10,6 @@ import dataclasses
 import math
 
 from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, subject
-from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
 from chalicelib.domain.model.action import Done, Notify, ResizeJob, Severity
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.platform import Resize
@@ -35,7 +34,7 @@ def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     job = attempt.start if look.platform.resize is Resize.WHILE_QUEUED else None
     if last is None or last.name != attempt.name or job is None or not job.is_queued or job.held or look.policy.shadow:
         return None
-    if not is_short_of_nodes(job.pending_reason):
+    if not job.wait.is_short:
         return None
     if last.nodes_min is not None:
         return _asked(look, attempt, job, last.nodes_min)
@@ -43,7 +42,7 @@ def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     if least is None or look.in_state < look.policy.resubmission.smaller_after:
         return None
     said = (
-        f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.pending_reason}): its "
+        f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.wait.word}): its "
         f"policy and its script allow {least}, and now it asks for so many. The next start asks for all "
         "again."
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.faults.slurm_states import status_of, view_of
+from chalicelib.domain.faults.slurm_states import status_of
 from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
@@ -20,6 +20,7 @@ from chalicelib.domain.model.start_view import STOP_VALID, Submission
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
+from chalicelib.platforms.slurm.view import view_of
 from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt

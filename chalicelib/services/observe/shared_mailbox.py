@@ -57,4 +57,4 @@ def _trains(view: AttemptView) -> bool:
 
 def _depends(view: AttemptView) -> bool:
     start = view.start
-    return start is not None and start.is_queued and start.pending_reason.startswith("Dependency")
+    return start is not None and start.is_queued and start.wait.for_jobs

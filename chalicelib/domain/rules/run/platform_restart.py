@@ -14,13 +14,12 @@ from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, step_word, story, subject
 from chalicelib.domain.faults.diagnosis import died_at, failure_signature
 from chalicelib.domain.faults.loss import marked_bad
-from chalicelib.domain.faults.pending_reasons import Waits, judge
 from chalicelib.domain.guards.guards import would_hold
 from chalicelib.domain.model.action import AdoptAttempt, Done, ExcludeNodes, Notify, Severity, StopJob
 from chalicelib.domain.model.incident import Failure, Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.start_view import StartState, Submission
+from chalicelib.domain.model.start_view import StartState, Submission, Waits
 from chalicelib.domain.rules.run.ended import fruitless_of_job, over_budget, settle_try
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.run.first_response import begin_stop, shadow
@@ -224,11 +223,9 @@ def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decisio
     """
     if attempt.start is None or not attempt.start.is_queued:
         return None
-    word = attempt.start.pending_reason or "no reason given"
-    row = judge(attempt.start.pending_reason)
-    waits = Waits.HELD if attempt.start.held else row.waits if row is not None else Waits.DOUBTFUL
-    said = f"{attempt.name} waits in {look.platform.title}'s queue ({word}): "
-    said += row.said if row is not None else "a reason that is not known here"
+    wait = attempt.start.wait
+    waits = Waits.HELD if attempt.start.held else wait.waits
+    said = f"{attempt.name} waits in {look.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.said}"
     is_sure = look.in_state >= 2 * look.policy.timing.look_max
     if waits is Waits.HELD and is_sure:
         release = f"`{look.platform.release_command.format(id=attempt.start.handle)}` lets it go"
