@@ -20,6 +20,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.platforms.schedulers import Schedulers
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
 from rekindle.protocol.mailbox import AttemptOrder
@@ -135,7 +136,7 @@ def test_a_state_is_shown_as_its_status(lab: Lab, state: SlurmState) -> None:
     view = lab.scheduler.describe(FIRST)
     assert view.status is STATUSES[state]
     assert view.start is not None
-    assert (view.start.slurm_job, view.start.nodes, view.start.state) == (123, ("gpu-1", "gpu-2"), state)
+    assert (view.start.handle, view.start.nodes, view.start.state) == ("123", ("gpu-1", "gpu-2"), start_state(state))
     assert (view.ended_at is not None) == view.status.has_ended
     assert bool(view.failure_reason) == (view.status is AttemptStatus.FAILED)
 
@@ -502,7 +503,7 @@ def test_a_job_stores_its_platform_and_an_unknown_name_is_asked_for_by_its_form(
     assert both.of("training_job").describe("lm-7b").start is None
     assert both.of("slurm").describe(FIRST).start is not None
     assert both.of_name("lm-7b").find("lm-7b") is not None
-    assert both.discover(FIRST) is not None
-    assert both.stop("lm-7b", hold=True).done is Done.DONE
-    assert both.stop(FIRST, hold=True).done is Done.PENDING
+    assert both.of_name(FIRST).discover(FIRST) is not None
+    assert both.of("training_job").stop("lm-7b", hold=True).done is Done.DONE
+    assert both.of("slurm").stop(FIRST, hold=True).done is Done.PENDING
     assert training.stops == ["lm-7b"]
