@@ -52,7 +52,7 @@ def fill(cloud: Cloud, count: int, jobs: int) -> None:
     """`jobs` Jobs, and `count` Incidents of them, written as the store writes them."""
     from chalicelib.aws.dynamodb import items
     from chalicelib.aws.dynamodb.jobs import job_item
-    from chalicelib.domain.model.job import Job, Orchestrator
+    from chalicelib.domain.model.job import Job
 
     client, now = cloud.client("dynamodb"), cloud.clock.now()
     rows: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def fill(cloud: Cloud, count: int, jobs: int) -> None:
         job = Job(
             job_id=name,
             name=name,
-            orchestrator=Orchestrator.TRAINING_JOB,
+            platform="training_job",
             policy_name="default",
             created_at=now,
             current_attempt=name,

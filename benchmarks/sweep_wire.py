@@ -18,7 +18,7 @@ from typing import Any
 from botocore.hooks import HierarchicalEmitter
 
 from chalicelib.aws.dynamodb.jobs import job_item
-from chalicelib.domain.model.job import Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.job import Job, WatchPlan
 from localcloud.aws.sagemaker import AwsError
 from localcloud.aws.shapes import check_answer, request_problems
 from rekindle.protocol.mailbox import Beat, LossState, RunPhase
@@ -212,7 +212,7 @@ def fleet_of(count: int, watch: WatchPlan) -> list[Job]:
             Job(
                 job_id=name,
                 name=name,
-                orchestrator=Orchestrator.TRAINING_JOB,
+                platform="training_job",
                 policy_name="default",
                 created_at=NOW,
                 current_attempt=name,

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
     from chalicelib.aws.s3.cluster_state import S3HeadNodes
     from chalicelib.aws.s3.mailbox import S3Mailbox
-    from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
     from chalicelib.aws.s3.pages import S3Pages
     from chalicelib.aws.s3.saves import S3Saves
     from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from chalicelib.ingress import Ingress
     from chalicelib.observability import Observability
     from chalicelib.platforms.schedulers import Schedulers
+    from chalicelib.platforms.slurm.mailbox import SlurmMailbox
     from chalicelib.platforms.slurm.scheduler import SlurmScheduler
     from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
     from chalicelib.ports import Clock
@@ -152,7 +152,7 @@ class Service:
         """Every platform."""
         from chalicelib.platforms.schedulers import Schedulers
 
-        return Schedulers(training=self.training_jobs, slurm=self.slurm)
+        return Schedulers(self.slurm, self.training_jobs)
 
     @cached_property
     def training_jobs(self) -> TrainingJobScheduler:
@@ -176,7 +176,7 @@ class Service:
     @cached_property
     def mailbox(self) -> SlurmMailbox:
         """The meeting place with the training process."""
-        from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
+        from chalicelib.platforms.slurm.mailbox import SlurmMailbox
 
         return SlurmMailbox(_mailbox(self.settings, self.clients), self.head_nodes, bucket=self.settings.bucket)
 

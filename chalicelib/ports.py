@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.job import Orchestrator, WatchPlan
+from chalicelib.domain.model.job import WatchPlan
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.action import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from chalicelib.domain.model.known import Known, Maybe
     from chalicelib.domain.model.node import ClusterView, InstanceView
     from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+    from chalicelib.domain.model.platform import Platform
     from chalicelib.domain.model.signal import Signal
     from chalicelib.domain.model.switches import ShadowScope, Switches
     from chalicelib.domain.policy.document import Policy
@@ -294,6 +295,7 @@ class JobRegistry(Protocol):
 class Discovered:
     """A platform job that asks for protection by its tags (on Slurm: by its comment).
 
+    `platform` and `cluster` say where it runs, as a Job does.
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
     `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs
     it: the Slurm user, or the role of a training job. `stage`: which stage of Rekindle it belongs to
@@ -308,7 +310,8 @@ class Discovered:
     created_at: datetime
     checkpoints: str = ""
     watch: WatchPlan = field(default_factory=WatchPlan)
-    orchestrator: Orchestrator = Orchestrator.TRAINING_JOB
+    platform: str = ""
+    cluster: str = ""
     title: str = ""
     limits: tuple[str, ...] = ()
     number: int = 1
@@ -318,7 +321,21 @@ class Discovered:
 
 
 class Scheduler(Protocol):
-    """The platform that runs attempts (SageMaker training jobs; later Slurm, EKS)."""
+    """One platform that runs attempts."""
+
+    @property
+    def platform(self) -> Platform:
+        """What it can do."""
+        ...
+
+    def owns(self, attempt: str) -> bool:
+        """The name has the form of this platform's names. Asked only of names that come from outside, before a Job
+        stores where it runs."""
+        ...
+
+    def restarts_between(self, one: str, other: str) -> int | None:
+        """How many times the same submission was restarted from `one` to `other`; None where they are not the same."""
+        ...
 
     def describe(self, attempt: str) -> AttemptView:
         """Status without steps (they come from the Mailbox). A name the platform does not know has status GONE."""
@@ -371,6 +388,18 @@ class Scheduler(Protocol):
         living attempt of the Job); NAME_TAKEN (by another run, or by one that has ended); CAPACITY; REFUSED;
         PENDING (Slurm: ordered, not answered; asked again it is the same order).
         """
+        ...
+
+
+class Schedulers(Protocol):
+    """The Schedulers of all platforms."""
+
+    def of(self, platform: str) -> Scheduler:
+        """That of the platform which a Job stores. Raises: Permanent where there is none of that name."""
+        ...
+
+    def of_name(self, attempt: str) -> Scheduler:
+        """That of the platform whose names look so, for a name that comes from outside and that no Job stores yet."""
         ...
 
 

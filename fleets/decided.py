@@ -22,11 +22,12 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.slurm.platform import SLURM
 from fleets.causes import Shows
 from rekindle.detectors.ranks import STRONG
-from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
+from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.signatures.faults import FaultClass
 
 BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)  # of the play; no decision depends on the date
@@ -207,19 +208,19 @@ class _Play:
             node = BAD
         is_ended = row.effect in (Effect.DIES, Effect.DIES_AGAIN)
         ended = Signal(
-            kind=SignalKind.SLURM_JOB,
+            kind=SignalKind.ATTEMPT_STATE,
             source=SignalSource.AGENT,
             occurred_at=BEGAN,
             dedupe_key="fleet:ended",
-            summary=row.slurm_reason or row.failure_reason or "the job has failed",
+            summary=row.reason_there or row.failure_reason or "the job has failed",
             job_id="fleet",
             attempt=ATTEMPT,
             cluster="fleet",
             fault=FaultClass.NODE_LOST if self.shows is Shows.NODE_GONE else FaultClass.SOFTWARE_CRASH,
         )
         named = Signal(
-            kind=row.kind if row.kind is not SignalKind.TRAINING_JOB_STATE else SignalKind.SLURM_JOB,
-            source=row.by if row.kind is not SignalKind.TRAINING_JOB_STATE else SignalSource.AGENT,
+            kind=row.kind,
+            source=row.by if row.kind is not SignalKind.ATTEMPT_STATE else SignalSource.AGENT,
             occurred_at=BEGAN,
             dedupe_key="fleet:fault",
             summary=row.said,
@@ -230,7 +231,7 @@ class _Play:
             fault=row.signal_fault,
             evidence=evidence,
         )
-        return (named, ended) if is_ended and row.kind is not SignalKind.TRAINING_JOB_STATE else (named,)
+        return (named, ended) if is_ended and row.kind is not SignalKind.ATTEMPT_STATE else (named,)
 
     def _seen(self, now: datetime, news: tuple[Signal, ...], results: tuple[ActionResult, ...]) -> Observation:
         world, incident = self.world, self.incident
@@ -259,6 +260,8 @@ class _Play:
             nodes=Known(NodesSeen(facts=self._nodes(), total=len(NODES))),
             results=results,
             node_count=Known(len(NODES)),
+            platform=SLURM,
+            cluster="fleet",
         )
 
     def _suspicion(self, view: AttemptView) -> Maybe[Suspicion]:
@@ -292,7 +295,7 @@ class _Play:
 def _row(shows: Shows, *, monitored: bool) -> DrillRow:
     row = drill_for(_DRILL[shows].value)
     if shows is Shows.NODE_CRASH:
-        return replace(row, effect=Effect.DIES, slurm_reason="Slurm FAILED: exit code: 1")
+        return replace(row, effect=Effect.DIES, reason_there="Slurm FAILED: exit code: 1")
     if not monitored and shows in (Shows.HANG, Shows.NON_FINITE):
         # Nothing in the run tells of it: it ends by the collective's own time-out, or by a person's order to stop.
         return drill_for(FaultClass.SOFTWARE_CRASH.value)
@@ -310,9 +313,9 @@ def _running(step_s: float) -> AttemptView:
         work="training",
         step_s=step_s,
         loss_health="ok",
-        slurm=SlurmView(
-            slurm_job=1,
-            state=SlurmState.RUNNING,
+        start=StartView(
+            handle="1",
+            state=StartState.RUNNING,
             nodes=NODES,
             is_requeueable=True,
             has_spec=True,

@@ -4,8 +4,8 @@ Total: every phase x observation gives a Decision, and the Decision names the ru
 clock, the environment or the network; the same inputs give the same verdict, so an operator can re-derive it.
 
 The rules are grouped by phase in rules_open, rules_stop, rules_resubmit and rules_verify; rules_ended says what the
-end of an attempt leads to, rules_loss what a bad loss does, rules_slurm what only a Slurm job does, and first_steps how
-the playbooks' responses begin.
+end of an attempt leads to, rules_loss what a bad loss does, platform_restart what a platform does by itself, and
+first_steps how the playbooks' responses begin.
 Rules common to all phases (cancel,
 pause, no Job) stand here and come first. A rule's name is stable: it is what the timeline, `rekindle replay` and the
 tests call it.
@@ -101,7 +101,11 @@ def _of_a_run(look: Look) -> Decision:
     decision = decide_order(look) or platform_restarted(look) or _by_phase(look)
     decision = _carried_on(look, guarded(look, decision, base=base))
     decision = told_of_nodes(
-        _nodes_first(look, decision), ran=look.incident.attempt, policy=look.policy, may_cordon=may_cordon(look)
+        _nodes_first(look, decision),
+        ran=look.incident.attempt,
+        cluster=look.seen.cluster,
+        policy=look.policy,
+        may_cordon=may_cordon(look),
     )
     return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
 

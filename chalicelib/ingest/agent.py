@@ -98,7 +98,7 @@ def _job(detail: Fields) -> Signal:
     status = STATUSES.get(state)
     word = WORDS.get(status) if status is not None else None
     return Signal(
-        kind=SignalKind.SLURM_JOB,
+        kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.AGENT,
         occurred_at=at,
         dedupe_key=ended_job_key(attempt, word)

@@ -10,7 +10,7 @@ from chalicelib.domain.model.signal import SignalKind
 from rekindle.signatures.faults import FaultClass
 
 MAX_RANKS: Final = 100_000  # four times the largest published run
-MAX_SECONDS: Final = 90 * 86400.0  # above any training job's life (28 days)
+MAX_SECONDS: Final = 90 * 86400.0  # above any run's life
 MAX_WORD_CHARS: Final = 128
 
 

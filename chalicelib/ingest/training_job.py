@@ -90,7 +90,7 @@ def parse(envelope: Envelope) -> Signal:
     # A terminal state is reached once in a job's life; the others may come again, told apart by the transition's start.
     moment = began_at or modified_at or envelope.time
     return Signal(
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.SAGEMAKER,
         occurred_at=ended_at or modified_at or envelope.time,
         dedupe_key=ended_job_key(name, status)

@@ -1,52 +1,24 @@
-"""One Scheduler over all platforms: an attempt's name tells whose it is."""
+"""Every platform's Scheduler, by the name that a Job stores."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-
-from chalicelib.domain.model.action import ActionResult, ResubmitJob
-from chalicelib.domain.model.job import Job
-from chalicelib.domain.model.observation import AttemptView
-from chalicelib.domain.policy.document import Policy
-from chalicelib.ports import Discovered, Scheduler
-from rekindle.protocol.cluster.names import is_slurm
+from chalicelib.domain.model.errors import Permanent
+from chalicelib.ports import Scheduler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedulers:
-    """ports.Scheduler."""
+    """ports.Schedulers over `each`; the last is asked of names that no other owns."""
 
-    training: Scheduler
-    slurm: Scheduler
+    def __init__(self, *each: Scheduler) -> None:
+        self._each = each
 
-    def _of(self, attempt: str) -> Scheduler:
-        return self.slurm if is_slurm(attempt) else self.training
+    def of(self, platform: str) -> Scheduler:
+        """See ports.Schedulers."""
+        found = next((one for one in self._each if one.platform.name == platform), None)
+        if found is None:
+            raise Permanent(f"there is no platform {platform[:64]!r} here")
+        return found
 
-    def describe(self, attempt: str) -> AttemptView:
-        """See ports.Scheduler."""
-        return self._of(attempt).describe(attempt)
-
-    def discover(self, attempt: str) -> Discovered | None:
-        """See ports.Scheduler."""
-        return self._of(attempt).discover(attempt)
-
-    def find(self, attempt: str) -> Discovered | None:
-        """See ports.Scheduler."""
-        return self._of(attempt).find(attempt)
-
-    def stop(self, attempt: str, *, hold: bool = False, incident_id: str | None = None) -> ActionResult:
-        """See ports.Scheduler."""
-        return self._of(attempt).stop(attempt, hold=hold, incident_id=incident_id)
-
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
-        """See ports.Scheduler."""
-        return self._of(job.current_attempt).siblings(job, besides=besides, told=told)
-
-    def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
-        """See ports.Scheduler."""
-        return self._of(job.current_attempt).missed(job, besides=besides)
-
-    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
-        """See ports.Scheduler."""
-        return self._of(action.clone_of).resubmit(action, job=job, policy=policy, incident_id=incident_id)
+    def of_name(self, attempt: str) -> Scheduler:
+        """See ports.Schedulers."""
+        return next((one for one in self._each if one.owns(attempt)), self._each[-1])

@@ -270,6 +270,7 @@ class Replay:
                 job_id=signal.job_id,
                 mailbox="",
                 instance_count=1,
+                platform=self._world.platform.name,
                 created_at=_BEFORE_ANY_EVENT,  # so that the first attempt which an event names takes its place
             )
         )

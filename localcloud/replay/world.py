@@ -24,6 +24,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports import Discovered, Notice
 from localcloud.replay.history import Sight
 from rekindle.protocol.mailbox import AttemptOrder
@@ -113,7 +114,7 @@ class RecordedWorld:
         run.job_id = run.job_id or signal.job_id
         if run.ours:
             return
-        if signal.kind is SignalKind.TRAINING_JOB_STATE:
+        if signal.kind is SignalKind.ATTEMPT_STATE:
             _take_state(run, signal)
         elif signal.source is SignalSource.MONITOR:
             self._take_monitor(run, signal)
@@ -171,6 +172,30 @@ class RecordedWorld:
             self.runs[name] = Run(name=name, created_at=seen_at or self.clock.now(), job_id=job_id)
         return self.runs[name]
 
+    # --- Schedulers: one platform ---
+
+    platform = TRAINING_JOB
+
+    def of(self, platform: str) -> RecordedWorld:
+        """See the port."""
+        del platform
+        return self
+
+    def of_name(self, attempt: str) -> RecordedWorld:
+        """See the port."""
+        del attempt
+        return self
+
+    def owns(self, attempt: str) -> bool:
+        """See the port."""
+        del attempt
+        return True
+
+    def restarts_between(self, one: str, other: str) -> int | None:
+        """See the port: each attempt is a job of its own."""
+        del one, other
+        return None
+
     # --- Scheduler ---
 
     def describe(self, attempt: str) -> AttemptView:
@@ -187,6 +212,7 @@ class RecordedWorld:
             mailbox="",
             instance_count=1,
             created_at=run.created_at,
+            platform=TRAINING_JOB.name,
         )
 
     def find(self, attempt: str) -> Discovered | None:

@@ -116,7 +116,7 @@ def _one_job(args: argparse.Namespace) -> int:
     style = Style.of(sys.stdout)
     facts = (
         ("state", "active" if member(job, "active") is True else "over"),
-        ("runs on", word(job, "orchestrator")),
+        ("runs on", word(job, "platform")),
         ("policy", word(job, "policy")),
         ("mailbox", word(job, "mailbox")),
         ("known since", day_and_time(job, "created_at")),

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
-from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from rekindle.signatures.faults import FaultClass
 
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -51,7 +52,7 @@ def job(name: str = "lm-7b", **changes: Any) -> Job:
     values: dict[str, Any] = {
         "job_id": name,
         "name": name,
-        "orchestrator": Orchestrator.TRAINING_JOB,
+        "platform": TRAINING_JOB.name,
         "policy_name": "default",
         "created_at": T0,
         "current_attempt": name,

@@ -8,8 +8,8 @@ import pytest
 
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import SkipWindow
-from chalicelib.domain.model.job import Orchestrator
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports import JobRegistry
 from tests.adapters.conftest import Shelf
 from tests.adapters.samples import T0, at, attempt, incident, job, signal
@@ -46,7 +46,7 @@ def test_many_jobs_are_read_together_and_those_that_nobody_registered_are_left_o
 
 def test_a_slurm_job_keeps_its_limits_and_only_its_maker_is_told_that_it_is_new(registry: JobRegistry) -> None:
     made = job(
-        "slurm.ml.123", orchestrator=Orchestrator.SLURM, limits=("it is an array job", "Requeue=0"), attempt_number=2
+        "slurm.ml.123", platform=SLURM.name, cluster="ml", limits=("it is an array job", "Requeue=0"), attempt_number=2
     )
     first = attempt(2, of="slurm.ml.123", name="slurm.ml.123.r1")
     assert registry.register(made, first) is made

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from chalicelib.aws.s3.mailbox import S3Mailbox
-from chalicelib.aws.s3.mailbox_signals import SlurmMailbox
 from chalicelib.domain.model.action import Done, QuarantineCheckpoint, RequestCheckpoint
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
-from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.platforms.slurm.mailbox import SlurmMailbox
+from chalicelib.platforms.slurm.platform import SLURM
 from rekindle.protocol.cluster.documents import AttemptDoc, FoundCheckpoint, FoundDoc, SlurmState
 from rekindle.protocol.cluster.names import found_key
 from rekindle.protocol.cluster.orders import Answer, Outcome, Verb
@@ -29,7 +30,8 @@ ROOT = "/fsx/lm/ckpt"
 JOB = Job(
     job_id=FIRST,
     name="pretrain",
-    orchestrator=Orchestrator.SLURM,
+    platform=SLURM.name,
+    cluster="ml",
     policy_name="default",
     created_at=START,
     current_attempt=FIRST,

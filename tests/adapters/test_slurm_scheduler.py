@@ -12,13 +12,15 @@ from chalicelib.domain.faults.slurm_states import STATUSES, fault_of_end, reason
 from chalicelib.domain.model.action import Done, ResubmitJob
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import SkipWindow
-from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.platforms.schedulers import Schedulers
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
 from rekindle.protocol.mailbox import AttemptOrder
@@ -52,7 +54,8 @@ def a_doc(**changes: Any) -> AttemptDoc:
 JOB = Job(
     job_id=FIRST,
     name="pretrain",
-    orchestrator=Orchestrator.SLURM,
+    platform=SLURM.name,
+    cluster="ml",
     policy_name="default",
     created_at=START,
     current_attempt=FIRST,
@@ -132,8 +135,8 @@ def test_a_state_is_shown_as_its_status(lab: Lab, state: SlurmState) -> None:
     lab.head_nodes.show(a_doc(state=state))
     view = lab.scheduler.describe(FIRST)
     assert view.status is STATUSES[state]
-    assert view.slurm is not None
-    assert (view.slurm.slurm_job, view.slurm.nodes, view.slurm.state) == (123, ("gpu-1", "gpu-2"), state)
+    assert view.start is not None
+    assert (view.start.handle, view.start.nodes, view.start.state) == ("123", ("gpu-1", "gpu-2"), start_state(state))
     assert (view.ended_at is not None) == view.status.has_ended
     assert bool(view.failure_reason) == (view.status is AttemptStatus.FAILED)
 
@@ -189,8 +192,8 @@ def test_a_requeued_start_names_its_successor(lab: Lab) -> None:
     lab.head_nodes.show(a_doc(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM))
     view = lab.scheduler.describe(FIRST)
     assert (view.status, view.successor) == (AttemptStatus.STOPPED, RESTART)
-    assert view.slurm is not None
-    assert view.slurm.requeued_by is EndedBy.SLURM
+    assert view.start is not None
+    assert view.start.requeued_by is EndedBy.SLURM
 
 
 def test_a_start_that_nobody_knows_is_gone_but_one_just_ordered_is_starting(lab: Lab) -> None:
@@ -214,7 +217,7 @@ def test_a_mailbox_on_a_shared_path_is_met_in_our_copy_of_it(lab: Lab) -> None:
     assert found.mailbox == f"s3://stack/clusters/ml/jobs/{FIRST}"
     assert found.checkpoints == "file:///fsx/runs/lm/ckpt"
     assert (found.title, found.instance_count, found.number, found.job_id) == ("pretrain", 2, 1, None)
-    assert found.orchestrator is Orchestrator.SLURM
+    assert found.platform == SLURM.name
     assert any("it is an array job" in limit for limit in found.limits)
     assert any("Requeue=0" in limit for limit in found.limits)
 
@@ -492,15 +495,15 @@ def test_a_name_too_long_for_a_token_still_has_one_of_its_own(lab: Lab) -> None:
 # ---- routing ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_s_name_tells_whose_it_is(lab: Lab) -> None:
+def test_a_job_stores_its_platform_and_an_unknown_name_is_asked_for_by_its_form(lab: Lab) -> None:
     training = FakeScheduler(lab.clock)
     training.put("lm-7b")
-    both = Schedulers(training=training, slurm=lab.scheduler)
+    both = Schedulers(lab.scheduler, training)
     lab.head_nodes.show(a_doc())
-    assert both.describe("lm-7b").slurm is None
-    assert both.describe(FIRST).slurm is not None
-    assert both.find("lm-7b") is not None
-    assert both.discover(FIRST) is not None
-    assert both.stop("lm-7b", hold=True).done is Done.DONE
-    assert both.stop(FIRST, hold=True).done is Done.PENDING
+    assert both.of("training_job").describe("lm-7b").start is None
+    assert both.of("slurm").describe(FIRST).start is not None
+    assert both.of_name("lm-7b").find("lm-7b") is not None
+    assert both.of_name(FIRST).discover(FIRST) is not None
+    assert both.of("training_job").stop("lm-7b", hold=True).done is Done.DONE
+    assert both.of("slurm").stop(FIRST, hold=True).done is Done.PENDING
     assert training.stops == ["lm-7b"]

@@ -29,7 +29,7 @@ def _cluster(service: FakeService) -> None:
 def _slurm_job(service: FakeService, *limits: str) -> None:
     service.scheduler.put(NAME, mailbox="s3://runs/lm")
     run = service.scheduler.runs[NAME]
-    run.found = replace(run.found, limits=limits)
+    run.found = replace(run.found, limits=limits, cluster="ml")
 
 
 def test_no_cluster_says_how_one_appears(rekindle: Run) -> None:

@@ -76,6 +76,6 @@ def test_an_operators_day(run: Run, tmp_path: Path) -> None:
 
             rekindle("stop", "lm", "--yes")
             made.recover(count=2)
-            made.run_until(lambda: made.service.scheduler.describe("lm-r2").status.has_ended)
+            made.run_until(lambda: made.service.scheduler.of_name("lm-r2").describe("lm-r2").status.has_ended)
             assert read("jobs", "lm")["active"] is False
             rekindle("drill", "hang", "--job", "lm", "--key", "d2", code=1)

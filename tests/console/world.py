@@ -16,9 +16,10 @@ from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 from chalicelib.aws.dynamodb.items import INCIDENTS_CLOSED, flag, text
 from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, SkipWindow, Try
-from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from localcloud.cloud import STACK, Cloud
 from localcloud.engine.clock import RealClock
 from localcloud.stack import deploy_rekindle
@@ -72,7 +73,7 @@ def a_job(name: str, *, active: bool = True, **changes: Any) -> Job:
     plain = Job(
         job_id=name,
         name=name,
-        orchestrator=Orchestrator.TRAINING_JOB,
+        platform=TRAINING_JOB.name,
         policy_name="default",
         created_at=at,
         current_attempt=name,
@@ -86,7 +87,7 @@ def a_job(name: str, *, active: bool = True, **changes: Any) -> Job:
 
 def a_signal(name: str, at: datetime, summary: str, **changes: Any) -> Signal:
     plain = Signal(
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.SAGEMAKER,
         occurred_at=at,
         dedupe_key=f"k-{name}",

@@ -277,12 +277,12 @@ def test_the_plan_of_a_training_job_is_read_and_a_job_of_slurm_is_asked_for_none
     def clients(service: str) -> Any:
         return sagemaker if service == "sagemaker" else client(account, service)
 
-    run = read_run(Account(clients=clients, region=REGION), job(orchestrator="training_job"))
+    run = read_run(Account(clients=clients, region=REGION), job(platform="training_job"))
     assert run is not None
     assert isinstance(run.plan, PlanFacts)
     assert (run.plan.status, run.plan.ends_at) == ("Active", NOW)
     stub.assert_no_pending_responses()
-    on_slurm = read_run(Account(clients=clients, region=REGION), job(orchestrator="slurm"))
+    on_slurm = read_run(Account(clients=clients, region=REGION), job(platform="slurm"))
     assert on_slurm is not None
     assert on_slurm.plan is None
 

@@ -13,6 +13,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Playbook
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from rekindle.signatures.faults import FaultClass
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -57,6 +58,7 @@ def seen(attempt: AttemptView | Maybe[Any] | None = None, **more: Any) -> Observ
         attempt = view()
     wrapped = Known(attempt) if isinstance(attempt, AttemptView) else attempt
     return Observation(
+        platform=more.pop("platform", TRAINING_JOB),
         observed_at=NOW,
         has_job=more.pop("has_job", True),
         paused=more.pop("paused", False),

@@ -15,10 +15,10 @@ from chalicelib.domain.model.node import (
     InstanceState,
     InstanceView,
     Load,
+    Machines,
     NodeRecovery,
     NodeView,
     PastRepair,
-    Platform,
 )
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.observation import Observation
@@ -57,17 +57,17 @@ def node_view(
     recovery: NodeRecovery = NodeRecovery.NONE,
     status: str = "InService",
     load: Maybe[Load] = Unknown("not needed yet"),
-    platform: Platform = Platform.HYPERPOD,
+    machines: Machines = Machines.HYPERPOD,
     role: GroupRole = GroupRole.COMPUTE,
     past: tuple[PastRepair, ...] = (),
     **more: Any,
 ) -> NodeView:
     slurm = facts() if slurm is None else slurm
     inst = instance() if inst is None else inst
-    on_pod = platform is not Platform.SLURM
+    on_pod = machines is not Machines.OWN
     return NodeView(
-        platform=platform,
-        slurm=Known(slurm) if isinstance(slurm, NodeFacts) else slurm,
+        machines=machines,
+        listed=Known(slurm) if isinstance(slurm, NodeFacts) else slurm,
         cluster=Known(ClusterView(status=status, recovery=recovery, roles={"gpu": role}) if on_pod else None),
         instance=Known(inst) if isinstance(inst, InstanceView) else inst,
         total=8,

@@ -11,8 +11,11 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.domain.model.slurm_view import SlurmView, Submission
+from chalicelib.domain.model.start_view import StartState, StartView, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.slurm.pending_reasons import wait_of
+from chalicelib.platforms.slurm.platform import SLURM
+from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import EndedBy, NodeFacts, SlurmState
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident
@@ -40,10 +43,10 @@ OF_ATTEMPT = {spec.name for spec in dataclasses.fields(AttemptView)}
 def start(
     status: AttemptStatus = AttemptStatus.RUNNING, name: str = R0, *, step: int | None = 100, **more: Any
 ) -> AttemptView:
-    """One start; what an attempt has no field for goes to its SlurmView."""
+    """One start; what an attempt has no field for goes to its StartView."""
     own = {key: more.pop(key) for key in list(more) if key in OF_ATTEMPT}
     base: dict[str, Any] = {
-        "slurm_job": 7,
+        "handle": "7",
         "restart": 1 if name == R1 else 2 if name == R2 else 0,
         "state": STATES[status],
         "nodes": () if status is AttemptStatus.STARTING else NODES,
@@ -52,7 +55,11 @@ def start(
         "has_mailbox": True,
     }
     last = Unknown("no heartbeat") if step is None or status is AttemptStatus.STARTING else Known(step)
-    return AttemptView(name=name, status=status, last_step=last, slurm=SlurmView(**(base | more)), **own)
+    told = base | more
+    told["state"] = start_state(told["state"])
+    told["wait"] = wait_of(told.pop("pending_reason", ""))
+    told.setdefault("lost_node", told["state"] is StartState.LOST_NODE)
+    return AttemptView(name=name, status=status, last_step=last, start=StartView(**told), **own)
 
 
 def put_back(by: EndedBy = EndedBy.SLURM, *, name: str = R0, after: str = R1, **more: Any) -> AttemptView:
@@ -67,6 +74,8 @@ def sees(view: AttemptView | Unknown, **more: Any) -> Observation:
     nodes = more.pop("nodes", None)
     total, down = more.pop("total", 0), more.pop("down", 0)
     return Observation(
+        platform=SLURM,
+        cluster="ml",
         observed_at=NOW,
         has_job=True,
         paused=False,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.faults.pending_reasons import REASONS
 from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import TRANSITIONS, Incident, Phase
 from chalicelib.domain.model.known import Known
@@ -19,6 +18,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from chalicelib.domain.run.rollback import rewind_steps, skip_window
 from chalicelib.domain.run.submission import ROWS
+from chalicelib.platforms.slurm.pending_reasons import REASONS
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import incident
 from tests.domain.test_loss_tables import LOSS_TABLE
@@ -31,7 +31,7 @@ END = "<!-- end -->"
 SLURM_PAGE = ROOT / "docs" / "slurm-playbooks.md"
 SLURM_BEGIN = "<!-- written by python -m tests.domain.test_docs: {} -->"
 SLURM_RULES = re.compile(
-    r'"((?:adopt|slurm)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.(?:slurm_says_both|many_down)[a-z_]*'
+    r'"((?:adopt|start)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.(?:platform_says_both|many_down)[a-z_]*'
     r"|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|expiring|refused_once|blind"
     r'|blind_limit|owner_stopped)|resubmit\.(?:pending|again|unanswered|requeue_refused|old_unseen|old_unseen_limit))"'
 )

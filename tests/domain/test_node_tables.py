@@ -27,9 +27,9 @@ from chalicelib.domain.model.node import (
     GroupRole,
     InstanceState,
     Load,
+    Machines,
     NodeRecovery,
     PastRepair,
-    Platform,
     is_well_but_drained,
 )
 from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
@@ -229,7 +229,7 @@ NODE_TABLE: list[Row] = [
                 changed_at=NOW - 2 * HOUR,
                 told=("node.theirs",),
                 instance_word=f"{OLD} ShuttingDown",
-                slurm_word="idle",
+                listed_word="idle",
             ),
             phase_entered_at=NOW - 2 * HOUR,
         ),
@@ -313,10 +313,10 @@ NODE_TABLE: list[Row] = [
         name="cordoned by the run that reported it",
     ),
     row("node.blind", asked(P.OPEN), observed(node_view(inst=UNSEEN), XID), P.HOLDING),
-    row("node.blind", asked(P.OPEN), observed(node_view(platform=Platform.UNKNOWN), XID), P.HOLDING, name="platform"),
+    row("node.blind", asked(P.OPEN), observed(node_view(machines=Machines.UNKNOWN), XID), P.HOLDING, name="platform"),
     row(
         "node.blind_limit",
-        asked(P.HOLDING, memory(changed_at=NOW - 2 * HOUR, slurm_word="idle"), phase_entered_at=NOW - 2 * HOUR),
+        asked(P.HOLDING, memory(changed_at=NOW - 2 * HOUR, listed_word="idle"), phase_entered_at=NOW - 2 * HOUR),
         observed(node_view(inst=UNSEEN)),
         P.HANDED_OVER,
         Notify,
@@ -589,14 +589,14 @@ NODE_TABLE: list[Row] = [
     row(
         "repair.no_way",
         asked(P.DRAINING, memory(findings=(finding(FindingKind.AGENT_REPLACE),))),
-        observed(node_view(drained(), UNSEEN, platform=Platform.SLURM)),
+        observed(node_view(drained(), UNSEEN, machines=Machines.OWN)),
         P.HANDED_OVER,
         Notify,
     ),
     row(
         "repair.reboot",
         asked(P.DRAINING),
-        observed(node_view(drained(instance_id=None), UNSEEN, platform=Platform.SLURM)),
+        observed(node_view(drained(instance_id=None), UNSEEN, machines=Machines.OWN)),
         P.REPAIRING,
         RebootNode,
         Notify,
@@ -616,7 +616,7 @@ NODE_TABLE: list[Row] = [
     row(
         "repair.blocked",
         asked(P.DRAINING),
-        observed(node_view(drained(), platform=Platform.UNKNOWN)),
+        observed(node_view(drained(), machines=Machines.UNKNOWN)),
         P.DRAINING,
         name="platform",
     ),
@@ -823,7 +823,10 @@ NODE_TABLE: list[Row] = [
         asked(
             P.REPAIRING,
             memory(
-                REPLACED, changed_at=NOW - HOUR, instance_word=f"{NEW} Running", slurm_word="idle+fail (Action:Replace)"
+                REPLACED,
+                changed_at=NOW - HOUR,
+                instance_word=f"{NEW} Running",
+                listed_word="idle+fail (Action:Replace)",
             ),
             phase_entered_at=NOW - HOUR,
         ),
@@ -847,7 +850,7 @@ NODE_TABLE: list[Row] = [
                 step(Rung.REPLACE, ago=2 * HOUR),
                 changed_at=NOW - 2 * HOUR,
                 instance_word=f"{NEW} Pending",
-                slurm_word="down (rekindle:inc-node-1)",
+                listed_word="down (rekindle:inc-node-1)",
             ),
             phase_entered_at=NOW - 2 * HOUR,
         ),
@@ -976,7 +979,7 @@ NODE_TABLE: list[Row] = [
         asked(
             P.RETURNING,
             memory(
-                REBOOTED, changed_at=NOW - 2 * HOUR, instance_word=f"{OLD} Running", slurm_word="idle+not_responding"
+                REBOOTED, changed_at=NOW - 2 * HOUR, instance_word=f"{OLD} Running", listed_word="idle+not_responding"
             ),
             phase_entered_at=NOW - 2 * HOUR,
         ),
@@ -1370,24 +1373,24 @@ def test_the_ladder_is_reboot_then_replace_then_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "rung", "platform", "recovery", "route"),
+    ("wanted", "rung", "machines", "recovery", "route"),
     [
-        (Route.AUTO, Rung.REPLACE, Platform.HYPERPOD, AUTO, Route.API),
-        (Route.AUTO, Rung.REBOOT, Platform.SLURM, NodeRecovery.NONE, Route.SLURM_REBOOT),
-        (Route.AUTO, Rung.REPLACE, Platform.SLURM, NodeRecovery.NONE, None),
-        (Route.API, Rung.REBOOT, Platform.SLURM, NodeRecovery.NONE, None),
-        (Route.SLURM_REASON, Rung.REPLACE, Platform.HYPERPOD, AUTO, Route.SLURM_REASON),
+        (Route.AUTO, Rung.REPLACE, Machines.HYPERPOD, AUTO, Route.API),
+        (Route.AUTO, Rung.REBOOT, Machines.OWN, NodeRecovery.NONE, Route.SLURM_REBOOT),
+        (Route.AUTO, Rung.REPLACE, Machines.OWN, NodeRecovery.NONE, None),
+        (Route.API, Rung.REBOOT, Machines.OWN, NodeRecovery.NONE, None),
+        (Route.SLURM_REASON, Rung.REPLACE, Machines.HYPERPOD, AUTO, Route.SLURM_REASON),
         # nobody acts on a reason there, or it is not known whether anybody does
-        (Route.SLURM_REASON, Rung.REPLACE, Platform.HYPERPOD, NodeRecovery.NONE, Route.API),
-        (Route.SLURM_REASON, Rung.REPLACE, Platform.HYPERPOD, NodeRecovery.UNKNOWN, Route.API),
-        (Route.SLURM_REBOOT, Rung.REBOOT, Platform.HYPERPOD, AUTO, Route.SLURM_REBOOT),
-        (Route.SLURM_REBOOT, Rung.REPLACE, Platform.HYPERPOD, AUTO, Route.API),
+        (Route.SLURM_REASON, Rung.REPLACE, Machines.HYPERPOD, NodeRecovery.NONE, Route.API),
+        (Route.SLURM_REASON, Rung.REPLACE, Machines.HYPERPOD, NodeRecovery.UNKNOWN, Route.API),
+        (Route.SLURM_REBOOT, Rung.REBOOT, Machines.HYPERPOD, AUTO, Route.SLURM_REBOOT),
+        (Route.SLURM_REBOOT, Rung.REPLACE, Machines.HYPERPOD, AUTO, Route.API),
     ],
 )
 def test_the_way_a_repair_is_asked_for(
-    wanted: Route, rung: Rung, platform: Platform, recovery: NodeRecovery, route: Route | None
+    wanted: Route, rung: Rung, machines: Machines, recovery: NodeRecovery, route: Route | None
 ) -> None:
-    assert route_of(wanted, rung, platform, recovery) is route
+    assert route_of(wanted, rung, machines, recovery) is route
 
 
 def test_a_flag_that_we_do_not_know_is_not_healthy() -> None:

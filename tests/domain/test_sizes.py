@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
 from chalicelib.domain.model.action import ActionResult, Done, ResizeJob, action_from_wire, action_to_wire
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.sizes import fewest
+from chalicelib.platforms.slurm.pending_reasons import wait_of
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import R1, case, decided, sees, start, try_of
 
 HALF = changed(resubmission={"min_nodes_percent": 50.0})
-RESIZE = ResizeJob(attempt=R1, slurm_job=7, nodes_min=4, nodes_max=8, why="waits for nodes")
+RESIZE = ResizeJob(attempt=R1, handle="7", nodes_min=4, nodes_max=8, why="waits for nodes")
 
 
 def waiting(minutes: int = 31, **more: Any) -> Incident:
@@ -93,7 +93,7 @@ def test_what_became_of_it(done: Done, rule: str, actions: list[str]) -> None:
 )
 def test_the_comment_bounds_the_policy(count: int, least: int, percent: float, fewer: int | None) -> None:
     policy = changed(resubmission={"min_nodes_percent": percent})
-    assert fewest(SlurmView(slurm_job=7, node_count=count, min_nodes=least), policy) == fewer
+    assert fewest(StartView(handle="7", node_count=count, min_nodes=least), policy) == fewer
 
 
 def test_the_action_survives_the_wire() -> None:
@@ -115,4 +115,4 @@ def test_the_action_survives_the_wire() -> None:
     ],
 )
 def test_which_reasons_mean_that_nodes_are_missing(reason: str, short: bool) -> None:
-    assert is_short_of_nodes(reason) is short
+    assert wait_of(reason).is_short is short

@@ -9,15 +9,15 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.domain.decide import decide
-from chalicelib.domain.faults.pending_reasons import REASONS, Waits, judge
 from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
 from chalicelib.domain.model.action import ActionResult, AdoptAttempt, Done, Notify, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
-from chalicelib.domain.model.slurm_view import SlurmView, Submission
+from chalicelib.domain.model.start_view import StartView, Submission, Waits
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.submission import ROWS, Case, choose
+from chalicelib.platforms.slurm.pending_reasons import REASONS, judge
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, checkpoint
@@ -57,7 +57,7 @@ def views(name: str) -> list[AttemptView]:
     made += [start(AttemptStatus.STARTING, name, pending_reason=row.example) for row in REASONS]
     made.append(start(AttemptStatus.RUNNING, name, has_auto_resume=True))
     made.append(start(AttemptStatus.FAILED, name, is_known=False, has_spec=False, cannot_resubmit=("an array job",)))
-    made.append(dataclasses.replace(start(AttemptStatus.GONE, name), slurm=None))
+    made.append(dataclasses.replace(start(AttemptStatus.GONE, name), start=None))
     return made
 
 
@@ -176,15 +176,15 @@ def test_each_way_to_start_again_has_a_case_and_none_is_left_open() -> None:
     spoken = set()
     bools = (False, True)
     for known, requeueable, spec, faithful, box, told, refused in itertools.product(bools, repeat=7):
-        slurm = SlurmView(
-            slurm_job=7,
+        slurm = StartView(
+            handle="7",
             is_known=known,
             is_requeueable=requeueable,
             has_spec=spec,
             cannot_resubmit=() if faithful else ("an array job",),
             has_mailbox=box,
         )
-        choice = choose(Case(slurm=slurm, must_be_told=told, requeue_refused=refused))
+        choice = choose(Case(start=slurm, must_be_told=told, requeue_refused=refused))
         spoken.add(choice.rule)
         if choice.how is Submission.REQUEUE:
             assert known

@@ -17,7 +17,7 @@ from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.domain.model.slurm_view import BadNode
+from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.policy.document import DEFAULT_POLICY as P
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.signatures.faults import FaultClass as F
@@ -77,7 +77,7 @@ def test_a_claim_is_not_confirmed_by_a_run_that_was_suspended_or_unseen(away: st
 def test_how_long_it_has_been_suspended_begins_with_the_suspension() -> None:
     before = case(Phase.VERIFYING, F.HANG, phase_entered_at=NOW - 24 * HOUR, seen_as=f"{R1}:running", seen_since=NOW)
     decision = decided(before, sees(running(R1, step=95, state=SlurmState.SUSPENDED)))
-    assert decision.rule == "slurm.suspended"
+    assert decision.rule == "start.suspended"
 
 
 # ---- what is left behind ---------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import AttemptView, Observation, ReplyView
-from chalicelib.domain.model.slurm_view import BadNode, Submission
+from chalicelib.domain.model.start_view import BadNode, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.first_response import begin_stop
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
@@ -523,7 +523,7 @@ SLURM_TABLE: list[Row] = [
         case(),
         sees(start(S.EXPIRED, state=SlurmState.DEADLINE), **POINTS),
         P,
-        "slurm.deadline",
+        "start.deadline",
         Phase.HANDED_OVER,
         ("Notify",),
     ),
@@ -532,7 +532,7 @@ SLURM_TABLE: list[Row] = [
         case(),
         sees(start(S.FAILED, state=SlurmState.REVOKED), **POINTS),
         P,
-        "slurm.revoked",
+        "start.revoked",
         Phase.STOPPED,
         ("Notify",),
     ),
@@ -604,7 +604,7 @@ SLURM_TABLE: list[Row] = [
     (
         "nothing at all is known of it",
         case(Phase.RESUBMITTING, F.NODE_LOST, **since(2 * MINUTE, S.GONE, R0)),
-        sees(dataclasses.replace(start(S.GONE), slurm=None), **POINTS),
+        sees(dataclasses.replace(start(S.GONE), start=None), **POINTS),
         P,
         "job.gone",
         Phase.HANDED_OVER,
@@ -834,7 +834,7 @@ SLURM_TABLE: list[Row] = [
         case(),
         sees(start(state=SlurmState.SUSPENDED), new_signals=(signal(F.HANG, attempt=R0),)),
         P,
-        "slurm.suspended",
+        "start.suspended",
         Phase.HOLDING,
         (),
     ),
@@ -852,7 +852,7 @@ SLURM_TABLE: list[Row] = [
         case(Phase.HOLDING, F.HANG, seen_as=f"{R0}:suspended", seen_since=NOW - timedelta(hours=7)),
         sees(start(state=SlurmState.SUSPENDED)),
         P,
-        "slurm.suspended_limit",
+        "start.suspended_limit",
         Phase.HANDED_OVER,
         ("Notify",),
     ),
@@ -861,7 +861,7 @@ SLURM_TABLE: list[Row] = [
         case(Phase.VERIFYING, F.HANG),
         sees(start(S.RUNNING, R1, step=95, state=SlurmState.SUSPENDED)),
         P,
-        "slurm.suspended",
+        "start.suspended",
         Phase.VERIFYING,
         (),
     ),
@@ -991,7 +991,7 @@ SLURM_TABLE: list[Row] = [
         ),
         sees(start(step=100, beat_at=NOW - timedelta(minutes=10))),
         P,
-        "defer.slurm_says_both",
+        "defer.platform_says_both",
         Phase.HOLDING,
         (),
     ),
@@ -1006,7 +1006,7 @@ SLURM_TABLE: list[Row] = [
         ),
         sees(start(step=100, beat_at=NOW - timedelta(hours=3))),
         P,
-        "defer.slurm_says_both_limit",
+        "defer.platform_says_both_limit",
         Phase.HANDED_OVER,
         ("Notify",),
     ),
@@ -1333,9 +1333,7 @@ def test_a_late_signal_about_the_old_start_does_not_touch_the_new_one() -> None:
 def test_the_ranks_of_a_stuck_run_are_asked_for_their_stacks_once_where_they_hear_it() -> None:
     hung = case(fault=F.HANG)
     first = decided(hung, sees(start(hears="USR2")))
-    asked = CaptureStacks(
-        attempt=R0, slurm_job=7, signal="USR2", why="what each rank does, for who holds the others up"
-    )
+    asked = CaptureStacks(attempt=R0, handle="7", signal="USR2", why="what each rank does, for who holds the others up")
     assert one(first, CaptureStacks) == asked
     assert first.incident.evidence_since == NOW
     later = decided(first.incident, sees(start(hears="USR2")))
@@ -1354,7 +1352,7 @@ def test_the_wait_for_reports_before_a_stop_begins_with_the_question() -> None:
     [
         (F.HANG, start(), P),
         (F.UNCLEAR, start(hears="USR2"), P),
-        (F.HANG, dataclasses.replace(start(hears="USR2"), slurm=None), P),
+        (F.HANG, dataclasses.replace(start(hears="USR2"), start=None), P),
         (F.HANG, start(hears="USR2"), SHADOW),
     ],
     ids=["it does not say that it hears", "it does not hang", "it is not on Slurm", "shadow"],

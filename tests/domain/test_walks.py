@@ -19,7 +19,7 @@ from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.model.action import ActionResult, Done, Notify, action_name
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.node import InstanceState, Load, NodeRecovery, NodesSeen, Platform
+from chalicelib.domain.model.node import InstanceState, Load, Machines, NodeRecovery, NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation, ReplyView
 from chalicelib.domain.model.repair import Allowed, NodeRepair
 from chalicelib.domain.model.signal import Signal, SignalKind
@@ -167,7 +167,7 @@ def look_at_node(rng: random.Random, case: Incident, now: datetime, last: Last) 
         shown,
         its,
         recovery=rng.choice(list(NodeRecovery)),
-        platform=rng.choice(list(Platform)),
+        machines=rng.choice(list(Machines)),
         load=rng.choice(loads),
         down=rng.choice([0, 5]),
     )

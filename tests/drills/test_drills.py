@@ -179,6 +179,6 @@ def test_what_cannot_be_rehearsed_is_refused_in_words(one: World, drills: Drills
     with pytest.raises(UnknownEntity, match="kept for 30 days"):
         drills.get("drill-none")
     one.cloud.client("sagemaker").stop_training_job(TrainingJobName="lm")
-    one.run_until(lambda: one.service.scheduler.describe("lm").status.has_ended)
+    one.run_until(lambda: one.service.scheduler.of_name("lm").describe("lm").status.has_ended)
     with pytest.raises(Skip, match="nothing to rehearse on: lm is stopped"):
         drills.start("lm", "hang", who="ann", key="n2")

@@ -17,6 +17,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.resume_point import is_attempt_name
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports import Discovered, Notice
 from rekindle.protocol.mailbox import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
@@ -46,7 +47,11 @@ class _Run:
 
 
 class FakeScheduler:
-    """A platform whose runs change state only when told to, but stop and start when asked."""
+    """A platform whose runs change state only when told to, but stop and start when asked; ports.Schedulers as well,
+    where there is no other.
+    """
+
+    platform = TRAINING_JOB
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -56,6 +61,19 @@ class FakeScheduler:
         self.submitted: list[ResubmitJob] = []
         self.unlisted: set[str] = set()  # live runs that the platform's list does not show yet
         self.refuse_with: deque[ActionResult] = deque()
+
+    def of(self, platform: str) -> FakeScheduler:
+        assert platform == self.platform.name, platform
+        return self
+
+    def of_name(self, attempt: str) -> FakeScheduler:
+        return self
+
+    def owns(self, attempt: str) -> bool:
+        return True
+
+    def restarts_between(self, one: str, other: str) -> int | None:
+        return None
 
     def put(
         self,
@@ -82,6 +100,7 @@ class FakeScheduler:
             instance_count=2,
             created_at=self._clock.now(),
             user=user,
+            platform=self.platform.name,
         )
         self.runs[name] = _Run(view=view, found=found)
 

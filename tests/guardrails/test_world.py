@@ -194,7 +194,7 @@ class Storm:
             self.w.scheduler.put(name, AttemptStatus.FAILED, failure_reason="RuntimeError: boom")
             self.w.intake.receive(
                 Signal(
-                    kind=SignalKind.TRAINING_JOB_STATE,
+                    kind=SignalKind.ATTEMPT_STATE,
                     source=SignalSource.SAGEMAKER,
                     occurred_at=now,
                     dedupe_key=f"end:{name}",

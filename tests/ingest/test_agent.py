@@ -48,7 +48,7 @@ def _job(**changes: Any) -> Signal:
 @pytest.mark.parametrize("state", list(SlurmState))
 def test_a_whole_document_is_read_in_every_state(state: SlurmState) -> None:
     signal = _job(state=state, ended_by=EndedBy.SLURM, exit_code=1, exit_signal=9, job_id="slurm.pretrain.7")
-    assert (signal.kind, signal.attempt, signal.job_id) == (SignalKind.SLURM_JOB, ATTEMPT, "slurm.pretrain.7")
+    assert (signal.kind, signal.attempt, signal.job_id) == (SignalKind.ATTEMPT_STATE, ATTEMPT, "slurm.pretrain.7")
     assert signal.triggers == (signal.fault is not None)
     status = STATUSES.get(state)
     assert signal.triggers == (status is not None and status.value in ("failed", "expired", "gone"))

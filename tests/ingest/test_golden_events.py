@@ -51,7 +51,7 @@ FIRST_START, RESTART = "slurm.pretrain.4211", "slurm.pretrain.4211.r1"
 
 def _slurm(fault: F | None, *, attempt: str = FIRST_START, job_id: str | None = None) -> list[Expected]:
     triggers = fault is not None
-    return [_signal(K.SLURM_JOB, fault, triggers=triggers, attempt=attempt, job_id=job_id, cluster=CLUSTER)]
+    return [_signal(K.ATTEMPT_STATE, fault, triggers=triggers, attempt=attempt, job_id=job_id, cluster=CLUSTER)]
 
 
 def _slurm_node(fault: F | None) -> list[Expected]:
@@ -225,52 +225,40 @@ GOLDEN: dict[str, list[Expected]] = {
         _signal(K.NODE_HEALTH, F.UNCLEAR, triggers=False, cluster=CLUSTER, node=NODE)
     ],
     "sagemaker_training_job_clone_tags": [
-        _signal(K.TRAINING_JOB_STATE, F.SOFTWARE_CRASH, triggers=True, job_id=JOB, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.SOFTWARE_CRASH, triggers=True, job_id=JOB, attempt=ATTEMPT)
     ],
-    "sagemaker_training_job_completed": [_signal(K.TRAINING_JOB_STATE, None, triggers=False, attempt=ATTEMPT)],
-    "sagemaker_training_job_deleting": [_signal(K.TRAINING_JOB_STATE, None, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_completed": [_signal(K.ATTEMPT_STATE, None, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_deleting": [_signal(K.ATTEMPT_STATE, None, triggers=False, attempt=ATTEMPT)],
     "sagemaker_training_job_failed_capacity": [
-        _signal(K.TRAINING_JOB_STATE, F.PLATFORM_ERROR, triggers=True, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.PLATFORM_ERROR, triggers=True, attempt=ATTEMPT)
     ],
     "sagemaker_training_job_failed_client_error": [
-        _signal(K.TRAINING_JOB_STATE, F.SOFTWARE_CRASH, triggers=True, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.SOFTWARE_CRASH, triggers=True, attempt=ATTEMPT)
     ],
-    "sagemaker_training_job_failed_crash": [
-        _signal(K.TRAINING_JOB_STATE, F.SOFTWARE_CRASH, triggers=True, attempt=ATTEMPT)
-    ],
+    "sagemaker_training_job_failed_crash": [_signal(K.ATTEMPT_STATE, F.SOFTWARE_CRASH, triggers=True, attempt=ATTEMPT)],
     "sagemaker_training_job_failed_cuda_oom": [
-        _signal(K.TRAINING_JOB_STATE, F.OUT_OF_MEMORY, triggers=True, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.OUT_OF_MEMORY, triggers=True, attempt=ATTEMPT)
     ],
     "sagemaker_training_job_failed_internal": [
-        _signal(K.TRAINING_JOB_STATE, F.PLATFORM_ERROR, triggers=True, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.PLATFORM_ERROR, triggers=True, attempt=ATTEMPT)
     ],
     "sagemaker_training_job_failed_killed": [
-        _signal(K.TRAINING_JOB_STATE, F.SOFTWARE_CRASH, triggers=True, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.SOFTWARE_CRASH, triggers=True, attempt=ATTEMPT)
     ],
-    "sagemaker_training_job_failed_nan": [_signal(K.TRAINING_JOB_STATE, F.NON_FINITE, triggers=True, attempt=ATTEMPT)],
-    "sagemaker_training_job_failed_nccl_timeout": [
-        _signal(K.TRAINING_JOB_STATE, F.HANG, triggers=True, attempt=ATTEMPT)
-    ],
-    "sagemaker_training_job_failed_no_reason": [
-        _signal(K.TRAINING_JOB_STATE, F.UNCLEAR, triggers=True, attempt=ATTEMPT)
-    ],
-    "sagemaker_training_job_failed_xid": [
-        _signal(K.TRAINING_JOB_STATE, F.NODE_HARDWARE, triggers=True, attempt=ATTEMPT)
-    ],
-    "sagemaker_training_job_in_progress": [_signal(K.TRAINING_JOB_STATE, None, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_failed_nan": [_signal(K.ATTEMPT_STATE, F.NON_FINITE, triggers=True, attempt=ATTEMPT)],
+    "sagemaker_training_job_failed_nccl_timeout": [_signal(K.ATTEMPT_STATE, F.HANG, triggers=True, attempt=ATTEMPT)],
+    "sagemaker_training_job_failed_no_reason": [_signal(K.ATTEMPT_STATE, F.UNCLEAR, triggers=True, attempt=ATTEMPT)],
+    "sagemaker_training_job_failed_xid": [_signal(K.ATTEMPT_STATE, F.NODE_HARDWARE, triggers=True, attempt=ATTEMPT)],
+    "sagemaker_training_job_in_progress": [_signal(K.ATTEMPT_STATE, None, triggers=False, attempt=ATTEMPT)],
     "sagemaker_training_job_interrupted_spot": [
-        _signal(K.TRAINING_JOB_STATE, F.PLANNED_END, triggers=False, attempt=ATTEMPT)
+        _signal(K.ATTEMPT_STATE, F.PLANNED_END, triggers=False, attempt=ATTEMPT)
     ],
-    "sagemaker_training_job_max_runtime": [
-        _signal(K.TRAINING_JOB_STATE, F.PLANNED_END, triggers=True, attempt=ATTEMPT)
-    ],
-    "sagemaker_training_job_max_wait": [_signal(K.TRAINING_JOB_STATE, F.PLANNED_END, triggers=True, attempt=ATTEMPT)],
-    "sagemaker_training_job_repairing": [
-        _signal(K.TRAINING_JOB_STATE, F.NODE_HARDWARE, triggers=False, attempt=ATTEMPT)
-    ],
-    "sagemaker_training_job_starting": [_signal(K.TRAINING_JOB_STATE, None, triggers=False, attempt=ATTEMPT)],
-    "sagemaker_training_job_stopped": [_signal(K.TRAINING_JOB_STATE, None, triggers=False, attempt=ATTEMPT)],
-    "sagemaker_training_job_stopping": [_signal(K.TRAINING_JOB_STATE, None, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_max_runtime": [_signal(K.ATTEMPT_STATE, F.PLANNED_END, triggers=True, attempt=ATTEMPT)],
+    "sagemaker_training_job_max_wait": [_signal(K.ATTEMPT_STATE, F.PLANNED_END, triggers=True, attempt=ATTEMPT)],
+    "sagemaker_training_job_repairing": [_signal(K.ATTEMPT_STATE, F.NODE_HARDWARE, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_starting": [_signal(K.ATTEMPT_STATE, None, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_stopped": [_signal(K.ATTEMPT_STATE, None, triggers=False, attempt=ATTEMPT)],
+    "sagemaker_training_job_stopping": [_signal(K.ATTEMPT_STATE, None, triggers=False, attempt=ATTEMPT)],
 }
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.lost_time import POISONS
 from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of, total_of
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from rekindle.signatures.faults import FaultClass
 from tests.ledger.books import POD, at, incident, ledger, restart
 from tests.ledger.test_ledger_invariants import incidents
@@ -29,7 +30,7 @@ def job(*, active: bool = False, ended: float | None = 50_000) -> Job:
     return Job(
         job_id="lm",
         name="lm",
-        orchestrator=Orchestrator.TRAINING_JOB,
+        platform=TRAINING_JOB.name,
         policy_name="default",
         created_at=at(0),
         current_attempt="lm",

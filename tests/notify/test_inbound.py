@@ -133,7 +133,7 @@ def job(door: Door, request: pytest.FixtureRequest) -> str:
         StoppingCondition={"MaxRuntimeInSeconds": 86400},
         Tags=[{"Key": "rekindle:policy", "Value": "default"}],
     )
-    door.service.intake.register(door.service.scheduler.discover(name))
+    door.service.intake.register(door.service.scheduler.of_name(name).discover(name))
     return name
 
 

@@ -24,6 +24,10 @@ class Over:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._part, name)
 
+    def of(self, _: str) -> Any:
+        """For ports.Schedulers: the world has one platform."""
+        return self
+
 
 def _described(world: World, change: Callable[[AttemptView], AttemptView]) -> None:
     part = world.scheduler

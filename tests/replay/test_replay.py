@@ -114,7 +114,7 @@ def test_a_failed_job_is_resubmitted_at_once() -> None:
     (verdict,), (standing,) = play(job("lm", "Failed", reason="AlgorithmError: exit code 1"))
     assert verdict.to_wire() == {
         "event": "e0",
-        "signal": "training_job_state",
+        "signal": "attempt_state",
         "dropped": None,
         "incident": standing.incident.incident_id,
         "fault": "software_crash",

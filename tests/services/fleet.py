@@ -12,7 +12,8 @@ from typing import Any
 
 from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.bootstrap import Service, build
-from chalicelib.domain.model.job import Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.job import Job, WatchPlan
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports import SweepMark
 from chalicelib.services.sweep.sweep import Swept
 from localcloud.aws.sagemaker import Phase
@@ -43,7 +44,7 @@ class Fleet:
             job = Job(
                 job_id=name,
                 name=name,
-                orchestrator=Orchestrator.TRAINING_JOB,
+                platform=TRAINING_JOB.name,
                 policy_name="default",
                 created_at=now,
                 current_attempt=name,

@@ -19,6 +19,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.platforms.schedulers import Schedulers
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.observer import Look
@@ -136,7 +137,7 @@ class SlurmWorld(World):
         self.policies = FakePolicies(policy)
         self.policy = policy
         self.slurm = SlurmScheduler(self.head, self.mailbox, clock=self.clock, bucket="stack")
-        common: dict[str, Any] = {"registry": self.registry, "scheduler": self.slurm, "clock": self.clock}
+        common: dict[str, Any] = {"registry": self.registry, "scheduler": Schedulers(self.slurm), "clock": self.clock}
         self.intake = Intake(
             store=self.store, mailbox=self.mailbox, clusters=self.clusters, executions=self.executions, **common
         )
@@ -153,7 +154,7 @@ class SlurmWorld(World):
         self.orders = Orders(
             intake=self.intake,
             registry=self.registry,
-            scheduler=self.slurm,
+            scheduler=common["scheduler"],
             policies=self.policies,
             alarms=self.alarms,
             clock=self.clock,
@@ -274,7 +275,7 @@ class SlurmWorld(World):
             detail=doc.detail,
         )
         self._tell(
-            SignalKind.SLURM_JOB,
+            SignalKind.ATTEMPT_STATE,
             name,
             fault,
             key=f"{name}:{doc.state}:{doc.successor}",

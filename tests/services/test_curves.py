@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
-from chalicelib.domain.model.job import Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.job import Attempt, Job, WatchPlan
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.services.operator.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
 from rekindle.monitor.base.metrics import Sample, aggregate
 from tests.fakes.registry import FakeJobRegistry
@@ -24,7 +25,7 @@ def job(**changes: object) -> Job:
     plain = Job(
         job_id="lm",
         name="lm",
-        orchestrator=Orchestrator.TRAINING_JOB,
+        platform=TRAINING_JOB.name,
         policy_name="default",
         created_at=AT,
         current_attempt="lm-r1",

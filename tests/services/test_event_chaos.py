@@ -45,7 +45,7 @@ CLAIMS = st.sampled_from(
         (SignalKind.ALARM, FaultClass.LOSS_SPIKE),
         (SignalKind.ALARM, FaultClass.DIVERGENCE),
         (SignalKind.SPOT_INTERRUPTION, FaultClass.PLANNED_END),
-        (SignalKind.TRAINING_JOB_STATE, FaultClass.NODE_LOST),
+        (SignalKind.ATTEMPT_STATE, FaultClass.NODE_LOST),
     ]
 )
 

@@ -276,7 +276,7 @@ def test_hearsay_about_an_unknown_name_costs_one_question_an_hour_and_the_platfo
     w.scheduler.put("nobody", policy_name="default")  # it was tagged, or submitted, after all
     is_heard(SignalKind.STALL)
     assert w.registry.job_of_attempt("nobody") is None
-    is_heard(SignalKind.TRAINING_JOB_STATE)
+    is_heard(SignalKind.ATTEMPT_STATE)
     assert w.scheduler.discovered == asked + 3
 
 
@@ -358,7 +358,7 @@ def test_an_incident_that_keeps_changing_hands_is_left_to_the_redelivery(
 def test_steps_on_the_way_to_training_wake_nobody(w: World) -> None:
     w.deliver(w.say(SignalKind.STALL, JOB, FaultClass.HANG))
     w.work()
-    news = w.say(SignalKind.TRAINING_JOB_STATE, JOB, None, evidence={"status": "InProgress"})
+    news = w.say(SignalKind.ATTEMPT_STATE, JOB, None, evidence={"status": "InProgress"})
     manifest = w.say(SignalKind.CHECKPOINT_REPLY, JOB, None, evidence={"object": "manifest"})
     assert [w.intake.receive(one).reason for one in (news, manifest)] == ["mere news", "mere news"]
     assert w.executions.woken == []

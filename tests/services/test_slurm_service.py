@@ -13,13 +13,15 @@ import pytest
 
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest, NotOurs, UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry, Try
-from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.dispatch import parse
 from chalicelib.platforms.schedulers import Schedulers
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.clusters import Clusters
 from chalicelib.services.operator.orders import Orders
@@ -64,7 +66,7 @@ class World:
         self.executions = FakeExecutions()
         self.training = FakeScheduler(self.clock)
         slurm = SlurmScheduler(self.head_nodes, self.mailbox, clock=self.clock, bucket="stack")
-        self.scheduler = Schedulers(training=self.training, slurm=slurm)
+        self.scheduler = Schedulers(slurm, self.training)
         common: dict[str, Any] = {"registry": self.registry, "scheduler": self.scheduler, "clock": self.clock}
         self.intake = Intake(
             store=self.store,
@@ -156,8 +158,8 @@ def w() -> World:
 
 def test_a_commented_job_joins_on_its_first_event(w: World) -> None:
     job = w.join()
-    assert (job.orchestrator, job.name, job.current_attempt, job.mailbox) == (
-        Orchestrator.SLURM,
+    assert (job.platform, job.name, job.current_attempt, job.mailbox) == (
+        SLURM.name,
         "lm",
         FIRST,
         "s3://runs/lm",
@@ -476,7 +478,7 @@ def test_an_end_whose_event_was_lost_is_found_in_the_job_s_turn(w: World) -> Non
     w.rounds(31)
     incident = w.open_incidents()[0]
     signal = w.store.load(incident.incident_id).inbox[0]
-    assert (signal.kind, signal.fault) == (SignalKind.SLURM_JOB, FaultClass.NODE_LOST)
+    assert (signal.kind, signal.fault) == (SignalKind.ATTEMPT_STATE, FaultClass.NODE_LOST)
     event = replace(parse(golden.load("agent_slurm_job_node_fail"))[0], attempt=FIRST)
     assert w.intake.receive(replace(event, dedupe_key=signal.dedupe_key)).what is What.DUPLICATE
     assert event.dedupe_key.replace("4214", "4211") == signal.dedupe_key  # event and sweep are one fact
@@ -574,7 +576,7 @@ def test_an_agent_that_cannot_read_slurm_is_told_apart(w: World) -> None:
         w.sweep.run()
         w.clock.advance(timedelta(minutes=1))
         w.head_nodes.beat(CLUSTER, read_at=read_at)
-    assert "has not been able to read Slurm" in w.store.load(w.open_incidents()[0].incident_id).inbox[0].summary
+    assert "could not read its scheduler" in w.store.load(w.open_incidents()[0].incident_id).inbox[0].summary
 
 
 def test_a_short_silence_is_nobody_s_business(w: World) -> None:
@@ -622,4 +624,4 @@ def test_a_cluster_that_nobody_knows_is_not_found(w: World) -> None:
 def test_training_jobs_go_on_as_before(w: World) -> None:
     w.training.put("lm-7b", AttemptStatus.RUNNING, mailbox="s3://box/lm")
     job = w.orders.register(training_job="lm-7b", policy=None, mailbox=None)
-    assert (job.orchestrator, job.limits, job.attempt_number) == (Orchestrator.TRAINING_JOB, (), 1)
+    assert (job.platform, job.limits, job.attempt_number) == (TRAINING_JOB.name, (), 1)

@@ -24,7 +24,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.services.observe.shared_mailbox import LINK_SETTLES, next_link
 from chalicelib.services.perform.cluster_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
@@ -132,7 +132,7 @@ def test_an_order_that_always_fails_is_not_given_for_ever(w: SlurmWorld) -> None
 
 def test_stacks_are_ordered_once_and_an_agent_that_is_away_holds_nothing_up(w: SlurmWorld) -> None:
     incident = opened(w)
-    capture = CaptureStacks(attempt=w.job.attempt, slurm_job=w.job.slurm_job, signal="USR2", why="")
+    capture = CaptureStacks(attempt=w.job.attempt, handle=str(w.job.slurm_job), signal="USR2", why="")
     assert [act(w, incident, capture).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
     [order] = w.head.first.values()
     assert (order.verb, order.signal, order.attempt) == (Verb.STACKS, OrderSignal.USR2, w.job.attempt)
@@ -145,7 +145,7 @@ def test_an_exclusion_is_one_order_per_list(w: SlurmWorld) -> None:
     incident = opened(w)
     w.model.put_back(w.job, by=EndedBy.USER, held=True)
     for nodes in (("ip-1",), ("ip-1",), ()):
-        act(w, incident, ExcludeNodes(attempt=w.job.attempt, slurm_job=1, nodes=nodes, why=""))
+        act(w, incident, ExcludeNodes(attempt=w.job.attempt, handle="1", nodes=nodes, why=""))
     w.head.work()
     assert [order.exclude for order in w.model.executed] == [("ip-1",), ()]
 
@@ -155,7 +155,7 @@ def test_a_job_is_made_smaller_by_one_order_and_not_below_its_share_of_the_first
     w.job.min_nodes = 1
     first = w.job.wants
     w.model.put_back(w.job, by=EndedBy.USER)
-    resize = ResizeJob(attempt=w.job.attempt, slurm_job=w.job.slurm_job, nodes_min=1, nodes_max=first, why="")
+    resize = ResizeJob(attempt=w.job.attempt, handle=str(w.job.slurm_job), nodes_min=1, nodes_max=first, why="")
     assert [act(w, incident, resize).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
     w.head.work()
     w.head.publish()

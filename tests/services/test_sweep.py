@@ -11,10 +11,11 @@ import pytest
 
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_beats
 from chalicelib.domain.model.errors import Throttled
-from chalicelib.domain.model.job import AlarmMode, Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.job import AlarmMode, Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports import Series, SweepMark
 from chalicelib.services.intake.missed_signals import (
     gone_quiet,
@@ -38,7 +39,7 @@ def a_job(name: str = "lm", **changes: Any) -> Job:
     values: dict[str, Any] = {
         "job_id": name,
         "name": name,
-        "orchestrator": Orchestrator.TRAINING_JOB,
+        "platform": TRAINING_JOB.name,
         "policy_name": "default",
         "created_at": START,
         "current_attempt": name,

@@ -117,23 +117,39 @@ class CarefulScheduler(FakeScheduler):
 class World:
     """Hands for a test, and what must always hold."""
 
-    def __init__(self, policy: Policy = DEFAULT_POLICY, *, mailbox: str = "s3://box/lm") -> None:
-        self.clock = FakeClock()
+    def __init__(
+        self,
+        policy: Policy = DEFAULT_POLICY,
+        *,
+        mailbox: str = "s3://box/lm",
+        clock: FakeClock | None = None,
+        platform: Any = None,
+        schedulers: Any = None,
+        head_nodes: Any = None,
+        takes_nodes: Any = None,
+    ) -> None:
+        """`platform` is the truth of another one than training jobs, with the run on it, and `schedulers` reach it."""
+        self.clock = clock or FakeClock()
         self.registry = FakeJobRegistry()
         self.store = FakeIncidentStore(self.registry)
-        self.scheduler = CarefulScheduler(self.clock)
+        self.scheduler: Any = platform or CarefulScheduler(self.clock)
+        schedulers = schedulers or self.scheduler
         self.mailbox = FakeMailbox()
         self.executions = FakeExecutions()
         self.announcer = FakeAnnouncer()
         self.clusters = FakeClusterReader()
         self.policies = FakePolicies(policy)
         self.policy = policy
-        common: dict[str, Any] = {"registry": self.registry, "scheduler": self.scheduler, "clock": self.clock}
+        common: dict[str, Any] = {"registry": self.registry, "scheduler": schedulers, "clock": self.clock}
         self.intake = Intake(
             store=self.store, mailbox=self.mailbox, clusters=self.clusters, executions=self.executions, **common
         )
-        self.look = Look(store=self.store, mailbox=self.mailbox, policies=self.policies, **common)
-        self.perform = Perform(mailbox=self.mailbox, announcer=self.announcer, **common)
+        self.look = Look(
+            store=self.store, mailbox=self.mailbox, policies=self.policies, head_nodes=head_nodes, **common
+        )
+        self.perform = Perform(
+            mailbox=self.mailbox, announcer=self.announcer, head_nodes=head_nodes, intake=takes_nodes, **common
+        )
         self.metrics, self.saves, self.marks, self.board = FakeMetrics(), FakeSaves(), FakeMarks(), FakeAlarmBoard()
         self.listing = FakeListing(self.scheduler)
         self.alarms = Alarms(board=self.board, mailbox=self.mailbox, **common)
@@ -152,13 +168,14 @@ class World:
         self.orders = Orders(
             intake=self.intake,
             registry=self.registry,
-            scheduler=self.scheduler,
+            scheduler=schedulers,
             policies=self.policies,
             alarms=self.alarms,
             clock=self.clock,
         )
-        self.scheduler.put(JOB, AttemptStatus.RUNNING, policy_name=policy.name, mailbox=mailbox)
-        self.intake.register(self.scheduler.find(JOB))  # type: ignore[arg-type]
+        if platform is None:
+            self.scheduler.put(JOB, AttemptStatus.RUNNING, policy_name=policy.name, mailbox=mailbox)
+        self.intake.register(schedulers.of_name(JOB).find(JOB))
         self.sims: dict[str, Sim] = {JOB: Sim()}
         self.air: list[Signal] = []
         self.taken: list[Signal] = []
@@ -259,7 +276,7 @@ class World:
         fault = classify_failure_reason(reason).fault if status is AttemptStatus.FAILED else None
         if status is AttemptStatus.EXPIRED:
             fault = FaultClass.PLANNED_END
-        self.say(SignalKind.TRAINING_JOB_STATE, name, fault, key=ended_job_key(name, word), evidence={"status": word})
+        self.say(SignalKind.ATTEMPT_STATE, name, fault, key=ended_job_key(name, word), evidence={"status": word})
 
     def fail(self, name: str, reason: str) -> None:
         self.end(name, AttemptStatus.FAILED, reason)
@@ -300,6 +317,8 @@ class World:
         *,
         key: str | None = None,
         evidence: dict[str, Any] | None = None,
+        cluster: str | None = None,
+        node: str | None = None,
     ) -> Signal:
         """A Signal takes to the air; whether, when and how often it arrives is for the test."""
         signal = Signal(
@@ -310,6 +329,8 @@ class World:
             summary=f"{kind} about {name}",
             job_id=JOB,
             attempt=name,
+            cluster=cluster,
+            node=node,
             fault=fault,
             triggers=fault is not None,
             evidence=evidence or {},

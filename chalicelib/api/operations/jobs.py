@@ -46,9 +46,9 @@ from chalicelib.domain.model.job import (
     AlarmMode,
     Attempt,
     Job,
-    Orchestrator,
 )
 from chalicelib.domain.model.known import maybe_to_wire
+from chalicelib.platforms.registry import PLATFORMS
 from chalicelib.services.operator.orders import MAX_EXCLUDED
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB
 
@@ -192,7 +192,7 @@ def job_wire(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "name": job.name,
-        "orchestrator": job.orchestrator.value,
+        "platform": job.platform,
         "policy": job.policy_name,
         "created_at": job.created_at.isoformat(),
         "current_attempt": job.current_attempt,
@@ -232,7 +232,7 @@ def _skips(skips: Sequence[SkipWindow]) -> list[list[int]]:
 _JOB_FIELDS: Final[Mapping[str, Schema]] = {
     "job_id": any_text("the same across every attempt"),
     "name": any_text("as the platform shows it"),
-    "orchestrator": word("what runs its attempts", Orchestrator),
+    "platform": word("what runs its attempts", [one.name for one in PLATFORMS]),
     "policy": any_text("the policy's name"),
     "created_at": at("when the first attempt was created"),
     "current_attempt": any_text("the platform's name of the attempt under protection"),

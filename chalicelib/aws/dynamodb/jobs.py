@@ -19,7 +19,7 @@ from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.job import Attempt, Job, Orchestrator, WatchPlan
+from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, maybe_from_wire, maybe_to_wire
 from chalicelib.ports import Standing
 
@@ -262,7 +262,7 @@ def job_item(job: Job) -> Item:
         "gsi1sk": items.text(job.job_id),
         "job_id": items.text(job.job_id),
         "name": items.text(job.name),
-        "orchestrator": items.text(job.orchestrator.value),
+        "platform": items.text(job.platform),
         "policy_name": items.text(job.policy_name),
         "created_at": items.text(job.created_at.isoformat()),
         "mailbox": items.text(job.mailbox),
@@ -272,6 +272,8 @@ def job_item(job: Job) -> Item:
         "active": items.flag(job.active),
         "version": items.number(job.version),
     }
+    if job.cluster:
+        item["cluster"] = items.text(job.cluster)
     if job.checkpoints:
         item["checkpoints"] = items.text(job.checkpoints)
     if job.watch != WatchPlan():
@@ -292,7 +294,8 @@ def job_of(stored: Item) -> Job:
     return Job(
         job_id=stored["job_id"]["S"],
         name=stored["name"]["S"],
-        orchestrator=Orchestrator(stored["orchestrator"]["S"]),
+        platform=stored["platform"]["S"],
+        cluster=items.read_text(stored, "cluster") or "",
         policy_name=stored["policy_name"]["S"],
         created_at=datetime.fromisoformat(stored["created_at"]["S"]),
         mailbox=stored["mailbox"]["S"],

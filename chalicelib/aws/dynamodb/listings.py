@@ -21,7 +21,6 @@ from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
 from chalicelib.ports import Page, Wanted
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 
 MAX_READ: Final = 500  # Incidents looked at for one page: five BatchGetItem calls
 _KEY_NAMES: Final = frozenset({"pk", "sk", "gsi1pk", "gsi1sk"})
@@ -196,14 +195,9 @@ def _is_plain(wanted: Wanted) -> bool:
 def _fits(incident: Incident, wanted: Wanted) -> bool:
     return (
         (wanted.is_open is None or incident.is_open is wanted.is_open)  # the index lags behind
-        and (wanted.cluster is None or wanted.cluster in (incident.cluster, _slurm_cluster(incident)))
+        and (wanted.cluster is None or wanted.cluster == incident.cluster)
         and (wanted.fault is None or incident.fault.value == wanted.fault)
     )
-
-
-def _slurm_cluster(incident: Incident) -> str | None:
-    name = incident.attempt
-    return parse_attempt(name).cluster if name is not None and is_slurm(name) else None
 
 
 def _moment(wanted: Wanted) -> str:

@@ -12,7 +12,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.run.checkpoint_choice import attributed
 from rekindle.protocol.cluster.documents import FoundDoc
-from rekindle.protocol.cluster.names import cluster_prefix, found_key, is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import cluster_prefix, found_key
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 
 if TYPE_CHECKING:
@@ -29,13 +29,12 @@ class FoundCheckpoints:
         self._bucket = bucket
 
     def is_for(self, job: Job) -> bool:
-        """True for a Job on Slurm whose checkpoints lie on a shared path (or its mailbox, where nothing else tells)."""
-        if self._bucket is None or not is_slurm(job.current_attempt):
+        """True for a Job on a cluster whose checkpoints (or mailbox, where nothing else tells) lie on a shared path."""
+        if self._bucket is None or not job.cluster:
             return False
         if job.checkpoints:
             return _is_directory(job.checkpoints)
-        cluster = parse_attempt(job.current_attempt).cluster
-        return job.mailbox.startswith(f"s3://{self._bucket}/{cluster_prefix(cluster)}")
+        return job.mailbox.startswith(f"s3://{self._bucket}/{cluster_prefix(job.cluster)}")
 
     def of(self, job: Job, attempts: Sequence[Attempt]) -> list[CheckpointView]:
         """In the agent's order; empty for a Job that this is not for.
@@ -45,7 +44,7 @@ class FoundCheckpoints:
         """
         if not self.is_for(job):
             return []
-        key = found_key(parse_attempt(job.current_attempt).cluster, job.job_id)
+        key = found_key(job.cluster, job.job_id)
         raw = self._objects.read(Place(bucket=self._bucket, path=key), MAX_MESSAGE_BYTES)
         if raw is None:
             raise DependencyUnavailable(f"the agent has not listed the checkpoints of {job.job_id} yet")

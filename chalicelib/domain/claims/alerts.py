@@ -83,7 +83,7 @@ def rests_on_alerts(look: Look) -> bool:
     if incident.node is not None:
         return only_alerts(incident.signals) and not _node_bears_out(look)
     attempt = look.attempt
-    if attempt is not None and attempt.slurm is not None and attempt.slurm.is_queued:
+    if attempt is not None and attempt.start is not None and attempt.start.is_queued:
         return False  # nothing of it runs yet: it is withdrawn for another reason
     # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
     is_unproven_word = _only_unproven(look)
@@ -99,7 +99,7 @@ def rests_on_alerts(look: Look) -> bool:
 
 
 def _node_bears_out(look: Look) -> bool:
-    """HyperPod's own word, or Slurm, which cannot reach it; or both a log line and an alert, from two sources."""
+    """HyperPod's own word, or the cluster's, which cannot reach it; or a log line and an alert, from two sources."""
     facts, instance = facts_of(look), instance_seen(look)
     if instance is not None and instance.state is InstanceState.FAILURE:
         return True

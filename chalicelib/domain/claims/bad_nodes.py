@@ -1,7 +1,7 @@
 """Which nodes a Job's Incident holds to be broken, and what it does about them: cordon, report, at worst exclude. Pure.
 
 A cordoned node gets no job, so that a new attempt needs no list of nodes to stay away from: it starts on spares, or
-waits in Slurm's own queue for the repaired node. The repair itself is the node's own Incident's business.
+waits in the platform's own queue for the repaired node. The repair itself is the node's own Incident's business.
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ from chalicelib.domain.model.node_findings import OF_PLATFORM, PLATFORM_KINDS, S
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import BadNode
+from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from rekindle.detectors.ranks import STRONG, RankRule
-from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.signatures.faults import FaultClass
 
 NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
-# A start ends so when it loses a node. Source: squeue, JOB STATE CODES
-NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
 ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
 
@@ -43,7 +40,7 @@ ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTI
 def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     """The Incident with the nodes that this look holds to be broken."""
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
-    if incident.attempt is None or not is_slurm(incident.attempt):
+    if incident.attempt is None or not seen.platform.can_exclude_nodes:
         return incident
     incident = _without_those_back(_not_told_yet(incident, seen), seen)
     found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
@@ -74,7 +71,7 @@ def _without_those_back(incident: Incident, seen: Observation) -> Incident:
 
 
 def _is_back(node: str, seen: Observation) -> bool:
-    """Slurm reaches it now; False while that is not known."""
+    """The cluster reaches it now; False while that is not known."""
     facts = facts_of(node, seen)
     return facts is not None and not is_lost(facts)
 
@@ -97,26 +94,26 @@ def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
 
 
 def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> Iterable[BadNode]:
-    """The nodes of an attempt that has ended, or of the one before that lost one: those that Slurm cannot reach."""
+    """The nodes of an attempt that has ended, or of the one before that lost one: those out of reach."""
     if not isinstance(seen.nodes, Known):
         return
     ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
-    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
-        ran_on |= set(view.slurm.nodes)
+    if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
+        ran_on |= set(view.start.nodes)
     for facts in seen.nodes.value.facts:
         if facts.name in ran_on and is_lost(facts):
-            why = f"Slurm says {facts.state}: {facts.reason}"[:200]
+            why = f"{seen.platform.title} says {facts.state}: {facts.reason}"[:200]
             yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True)
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
     """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
-    if view is None or view.slurm is None:
+    if view is None or view.start is None:
         return
     for suspicion in incident.suspicions:
         if len(suspicion.hosts) != 1:
             continue
-        node = _node_of(suspicion.hosts[0], view.slurm.nodes)
+        node = _node_of(suspicion.hosts[0], view.start.nodes)
         again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
         # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
@@ -130,13 +127,13 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
 
 def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
     """The nodes of an attempt that ended because it lost one of them."""
-    if view.slurm is None or not (view.slurm.state in NODE_ENDS or incident.fault in NODE_FAULTS):
+    if view.start is None or not (view.start.state is StartState.LOST_NODE or incident.fault in NODE_FAULTS):
         return ()
-    return view.slurm.nodes[:MAX_LEFT]
+    return view.start.nodes[:MAX_LEFT]
 
 
 def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
-    """What Slurm cannot reach is away, whatever else the run has died of."""
+    """What cannot be reached is away, whatever else the run has died of."""
     return FaultClass.NODE_LOST if item.is_away else incident.fault
 
 
@@ -159,18 +156,18 @@ def _said(suspicion: Suspicion, attempts: int) -> str:
 
 
 def _node_of(host: str, nodes: tuple[str, ...]) -> str | None:
-    """A rank calls its machine by hostname, Slurm by NodeName; on HyperPod both are ip-a-b-c-d."""
+    """A rank calls its machine by hostname, the cluster by its own name; on HyperPod both are ip-a-b-c-d."""
     short = host.partition(".")[0]
     return next((node for node in nodes if node in (host, short) or node.partition(".")[0] == short), None)
 
 
 def is_lost(facts: NodeFacts) -> bool:
-    """Slurm cannot use it: what ran there may live on, unseen."""
+    """The cluster cannot use it: what ran there may live on, unseen."""
     return facts.state in ("down", "error") or "not_responding" in facts.flags
 
 
 def is_claim_over(signal: Signal, incident: Incident, seen: Observation) -> bool:
-    """What the Signal says against its node holds no more, by what Slurm shows, what was heard since, or what the
+    """What the Signal says against its node holds no more, by what the cluster shows, what was heard since, or what the
     node's own Incident has heard.
     """
     if signal.node is None:
@@ -182,7 +179,7 @@ def is_claim_over(signal: Signal, incident: Incident, seen: Observation) -> bool
 
 
 def facts_of(node: str, seen: Observation) -> NodeFacts | None:
-    """What Slurm shows of it; None while that is not known."""
+    """What the cluster shows of it; None while that is not known."""
     if not isinstance(seen.nodes, Known):
         return None
     return next((item for item in seen.nodes.value.facts if item.name == node), None)
@@ -193,7 +190,7 @@ def _machine(facts: NodeFacts | None) -> str | None:
 
 
 def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
-    """What an order names, and bad nodes that Slurm might still give a job to: their cordon is not confirmed."""
+    """What an order names, and bad nodes that might still be given a job: their cordon is not confirmed."""
     ordered = ordered_exclusion(incident)
     doubtful = (item.node for item in incident.bad_nodes if not is_out(item, seen))
     return tuple(dict.fromkeys((*ordered, *doubtful)))
@@ -206,7 +203,7 @@ def ordered_exclusion(incident: Incident) -> tuple[str, ...]:
 
 
 def is_out(bad: BadNode, seen: Observation) -> bool:
-    """Slurm gives it no job, or it is another machine by now."""
+    """The cluster gives it no job, or it is another machine by now."""
     facts = facts_of(bad.node, seen)
     if facts is None:
         return False
@@ -214,7 +211,9 @@ def is_out(bad: BadNode, seen: Observation) -> bool:
     return is_another or not is_in_service(facts)
 
 
-def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_cordon: bool = True) -> Decision:
+def told_of_nodes(
+    decision: Decision, *, ran: str | None, cluster: str, policy: Policy, may_cordon: bool = True
+) -> Decision:
     """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
 
     Under a policy that leaves nodes alone none is cordoned, for nobody would give it back: the next start is kept away
@@ -224,7 +223,6 @@ def told_of_nodes(decision: Decision, *, ran: str | None, policy: Policy, may_co
     fresh = [item for item in incident.bad_nodes if not item.is_told]
     if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
-    cluster = parse_attempt(ran).cluster
     repairs = policy.nodes.repair not in (Allowed.OFF, Allowed.TELL)
     cordons = repairs and may_cordon
     actions: list[Action] = []

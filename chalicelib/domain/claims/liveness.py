@@ -45,7 +45,7 @@ def weighed(look: Look, attempt: AttemptView) -> Decision | None:
     since = max(incident.phase_entered_at, incident.watch_at or incident.phase_entered_at)
     since = max(since, min(said_at, look.now)) if said_at else since
     if look.now - since >= _confirm_limit(look) or _stands_still(look, attempt, since):
-        return _slurm_says_both(look, attempt)
+        return _platform_says_both(look, attempt)
     next_beats = (
         since + TWO_BEATS if look.now < since + TWO_BEATS else look.now + max(NEXT_BEAT, look.policy.timing.look_min)
     )
@@ -93,12 +93,12 @@ def _claims(look: Look) -> list[Signal]:
     return [one for one in incident.signals if one.fault is incident.fault and concerns(one, incident)]
 
 
-def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
-    """Slurm alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat since
-    tells which. Where the node is lost, Slurm ends the job itself (slurm.conf, SlurmdTimeout), and that is waited for.
+def _platform_says_both(look: Look, attempt: AttemptView) -> Decision | None:
+    """The platform alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat
+    since tells which. Where the node is lost it ends the job itself (Platform.ends_lost_runs), and that is waited for.
     """
     claims = [one for one in look.incident.signals if one.fault is look.incident.fault]
-    if look.incident.fault is not FaultClass.NODE_LOST or attempt.slurm is None or not claims:
+    if look.incident.fault is not FaultClass.NODE_LOST or not look.platform.ends_lost_runs or not claims:
         return None
     if any(one.kind is not SignalKind.NODE_STATE for one in claims):
         return None
@@ -106,19 +106,19 @@ def _slurm_says_both(look: Look, attempt: AttemptView) -> Decision | None:
     has_beaten = attempt.beat_at is not None and claim_at is not None and attempt.beat_at >= claim_at + TWO_BEATS
     if has_beaten and (attempt.work == STALLED or not _are_many_down(look)):
         return None
-    rule, limit, doubt = "defer.slurm_says_both", "defer.slurm_says_both_limit", "no heartbeat tells more"
+    rule, limit, doubt = "defer.platform_says_both", "defer.platform_says_both_limit", "no heartbeat tells more"
     if has_beaten and isinstance(look.seen.nodes, Known):
         seen = look.seen.nodes.value
         rule, limit = "defer.many_down", "defer.many_down_limit"
         doubt = f"{seen.down} of {seen.total} nodes are down for it at once: the network or the controller is suspected"
-    reason = f"{story(look)} But Slurm also says that {attempt.name} is {attempt.status}, and {doubt}"
+    reason = f"{story(look)} But {look.platform.title} also says that {attempt.name} is {attempt.status}, and {doubt}"
     if look.in_phase >= look.policy.nodes.stuck_limit:
         return look.hand_over(limit, reason)
     return look.stay(rule, reason)
 
 
 def _are_many_down(look: Look) -> bool:
-    """Slurm's word about one node is worth little while it cannot reach many: unmoved steps do not bear it out."""
+    """Its word about one node is worth little while it cannot reach many: unmoved steps do not bear it out."""
     seen = look.seen.nodes
     return isinstance(seen, Known) and are_many(seen.value.down, seen.value.total, look.policy)
 

@@ -12,6 +12,7 @@ from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_w
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
+from chalicelib.domain.model.platform import Platform
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy
@@ -53,6 +54,11 @@ class Look:
     def attempt(self) -> AttemptView | None:
         """The attempt under care; None while it cannot be read."""
         return self.seen.attempt.value if isinstance(self.seen.attempt, Known) else None
+
+    @property
+    def platform(self) -> Platform:
+        """What the run's platform can do."""
+        return self.seen.platform
 
     @property
     def in_phase(self) -> timedelta:
@@ -178,33 +184,36 @@ def suspects_said(incident: Incident) -> str:
 
 
 def held_said(look: Look) -> str:
-    """For whoever is told: a Slurm job that we have put back into the queue waits there for somebody to let it go."""
+    """For whoever is told: a job that we have put back into the queue waits there for somebody to let it go."""
     attempt, incident = look.attempt, look.incident
     if not incident.stop_hold or not incident.stopped_attempts:
         return ""
     is_between = incident.phase in (Phase.STOPPING, Phase.RESUBMITTING)  # after it a start of ours, or theirs, is there
-    if attempt is None or attempt.slurm is None:
+    title = look.platform.title
+    if attempt is None or attempt.start is None:
         base = parse_attempt(incident.stopped_attempts[-1]).base if is_between else ""
         job = base if base.isdigit() else "<its job id>"
-        return f" Its Slurm job may be in the queue, held by us: {_let_go(job)}." if is_between else ""
-    job = str(attempt.slurm.slurm_job)
+        return f" Its {title} job may be in the queue, held by us: {_let_go(look, job)}." if is_between else ""
+    job, let_go = f"{title} job {attempt.start.handle}", _let_go(look, attempt.start.handle)
     if attempt.name not in incident.stopped_attempts:
-        is_ours = is_between and attempt.slurm.held and attempt.slurm.is_queued
-        return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}." if is_ours else ""
+        is_ours = is_between and attempt.start.held and attempt.start.is_queued
+        return f" {job} is in the queue, held by us: {let_go}." if is_ours else ""
     if not attempt.status.has_ended:
-        return f" Slurm job {job} was told to stop, and may wait in the queue afterwards, held by us: {_let_go(job)}."
+        return f" {job} was told to stop, and may wait in the queue afterwards, held by us: {let_go}."
     if attempt.successor is not None:
-        after = look.seen.successor.value.slurm if isinstance(look.seen.successor, Known) else None
+        after = look.seen.successor.value.start if isinstance(look.seen.successor, Known) else None
         if after is not None and not (after.is_queued and after.held):
             return ""  # somebody has let it go, or ended it
-        return f" Slurm job {job} is in the queue, held by us: {_let_go(job)}."
-    if attempt.status is AttemptStatus.COMPLETED or attempt.slurm.ended_by in (EndedBy.USER, EndedBy.ITSELF):
+        return f" {job} is in the queue, held by us: {let_go}."
+    if attempt.status is AttemptStatus.COMPLETED or attempt.start.ended_by in (EndedBy.USER, EndedBy.ITSELF):
         return ""
-    return f" Slurm job {job} was ended by us: `scontrol requeue {job}` starts it again while Slurm knows it."
+    again = look.platform.again_command.format(id=attempt.start.handle)
+    return f" {job} was ended by us: `{again}` starts it again while {title} knows it."
 
 
-def _let_go(job: str) -> str:
-    return f"`scontrol release {job}` lets it go, `scancel {job}` ends it"
+def _let_go(look: Look, job: str) -> str:
+    release, end = look.platform.release_command, look.platform.end_command
+    return f"`{release.format(id=job)}` lets it go, `{end.format(id=job)}` ends it"
 
 
 def cordons_said(look: Look) -> str:
@@ -212,10 +221,9 @@ def cordons_said(look: Look) -> str:
     names = [item.node for item in look.incident.bad_nodes if item.is_cordoned]
     if not names:
         return ""
-    return (
-        f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back, and by hand "
-        f"`scontrol update nodename={names[0]} state=resume` does."
-    )
+    said = f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back"
+    by_hand = look.platform.uncordon_command.format(node=names[0])
+    return f"{said}, and by hand `{by_hand}` does." if by_hand else f"{said}."
 
 
 def is_poisoned(look: Look, attempt: AttemptView) -> bool:

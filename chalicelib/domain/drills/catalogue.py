@@ -13,12 +13,11 @@ from typing import Any
 
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.incident import Phase, TimelineEntry
-from chalicelib.domain.model.job import Job, Orchestrator
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from rekindle.protocol.cluster.documents import SlurmState
-from rekindle.protocol.cluster.names import parse_attempt
+from chalicelib.domain.model.start_view import StartState
 from rekindle.signatures.faults import FaultClass
 
 
@@ -39,8 +38,8 @@ class Effect(StrEnum):
 class DrillRow:
     """One fault that can be rehearsed: the Signal that would tell of it, and its effect.
 
-    `told_by` is the fault that the Signal itself names; `slurm_state` and `slurm_reason` are Slurm's own words for the
-    end of a run that dies.
+    `told_by` is the fault that the Signal itself names; `start_state`, `by_platform` and `reason_there` are how a
+    cluster's queue tells the end of a run that dies.
     """
 
     fault: FaultClass
@@ -51,8 +50,9 @@ class DrillRow:
     source: str
     told_by: FaultClass | None = None
     failure_reason: str = ""
-    slurm_state: SlurmState = SlurmState.FAILED
-    slurm_reason: str = ""
+    start_state: StartState = StartState.ENDED
+    by_platform: bool = False
+    reason_there: str = ""
 
     @property
     def signal_fault(self) -> FaultClass:
@@ -77,40 +77,42 @@ DRILLS: tuple[DrillRow, ...] = (
         said="an instance is gone, and the run with it",
         source="EC2 Instance State-change Notification; a training job then fails with InternalServerError",
         failure_reason="InternalServerError: We encountered an internal error. Please try again.",
-        slurm_state=SlurmState.NODE_FAIL,
-        slurm_reason="Slurm NODE_FAIL: NodeDown",
+        start_state=StartState.LOST_NODE,
+        by_platform=True,
+        reason_there="Slurm NODE_FAIL: NodeDown",
     ),
     DrillRow(
         fault=FaultClass.PLATFORM_ERROR,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="the platform ended the run with an internal error",
         source="failure_reasons, row internal_server_error",
         failure_reason="InternalServerError: We encountered an internal error. Please try again.",
-        slurm_state=SlurmState.BOOT_FAIL,
-        slurm_reason="Slurm BOOT_FAIL: a node failed to boot",
+        start_state=StartState.LOST_NODE,
+        by_platform=True,
+        reason_there="Slurm BOOT_FAIL: a node failed to boot",
     ),
     DrillRow(
         fault=FaultClass.SOFTWARE_CRASH,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="the training script has crashed",
         source="failure_reasons, row algorithm_error",
         failure_reason="AlgorithmError: ExecuteUserScriptError: ExitCode 1 ErrorMessage \"KeyError: 'labels'\"",
-        slurm_reason="Slurm FAILED: exit code: 1",
+        reason_there="Slurm FAILED: exit code: 1",
     ),
     DrillRow(
         fault=FaultClass.OUT_OF_MEMORY,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="a rank has run out of GPU memory",
         source="failure_reasons, row cuda_out_of_memory",
         failure_reason="AlgorithmError: torch.OutOfMemoryError: CUDA out of memory., exit code: 1",
-        slurm_state=SlurmState.OUT_OF_MEMORY,
-        slurm_reason="Slurm OUT_OF_MEMORY: exit code: 125",
+        by_platform=True,
+        reason_there="Slurm OUT_OF_MEMORY: exit code: 125",
     ),
     DrillRow(
         fault=FaultClass.HANG,
@@ -162,26 +164,27 @@ DRILLS: tuple[DrillRow, ...] = (
     ),
     DrillRow(
         fault=FaultClass.BAD_CHECKPOINT,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES,
         said="the run died reading a damaged checkpoint",
         source="failure_reasons, row bad_checkpoint",
         failure_reason="AlgorithmError: RuntimeError: PytorchStreamReader failed reading zip archive: failed finding "
         "central directory, exit code: 1",
-        slurm_reason="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        reason_there="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
     ),
     DrillRow(
         fault=FaultClass.NO_PROGRESS,
-        kind=SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         by=SignalSource.SAGEMAKER,
         effect=Effect.DIES_AGAIN,
         said="the run dies, and so does every attempt after it before it has gained a step",
         source="DESIGN §5: three attempts that gained no step end with a person",
         told_by=FaultClass.PLATFORM_ERROR,
         failure_reason="InternalServerError: We encountered an internal error. Please try again.",
-        slurm_state=SlurmState.BOOT_FAIL,
-        slurm_reason="Slurm BOOT_FAIL: a node failed to boot",
+        start_state=StartState.LOST_NODE,
+        by_platform=True,
+        reason_there="Slurm BOOT_FAIL: a node failed to boot",
     ),
     DrillRow(
         fault=FaultClass.JOB_MISSING,
@@ -218,15 +221,14 @@ def drill_for(fault: str) -> DrillRow:
 
 def signal_of(row: DrillRow, job: Job, view: AttemptView | None, *, drill_id: str, now: datetime) -> Signal:
     """The Signal that would tell of the fault. It is shown to decide() and goes nowhere else."""
-    kind = row.kind
-    source = row.by
-    if job.orchestrator is Orchestrator.SLURM and kind is SignalKind.TRAINING_JOB_STATE:
-        kind, source = SignalKind.SLURM_JOB, SignalSource.AGENT
+    kind, source = row.kind, row.by
+    if job.cluster and kind is SignalKind.ATTEMPT_STATE:
+        source = SignalSource.AGENT
     evidence: dict[str, Any] = {"drill_id": drill_id}
     step = view.last_step if view is not None else Unknown("not read")
     if isinstance(step, Known) and row.effect in (Effect.FREEZES, Effect.NAN, Effect.SPIKES, Effect.DIVERGES):
         evidence |= {"step": step.value, "onset_step": step.value}
-    slurm = view.slurm if view is not None else None
+    start = view.start if view is not None else None
     is_node = row.fault in (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST, FaultClass.PLANNED_END)
     return Signal(
         kind=kind,
@@ -236,8 +238,8 @@ def signal_of(row: DrillRow, job: Job, view: AttemptView | None, *, drill_id: st
         summary=f"drill: {row.said}",
         job_id=job.job_id,
         attempt=job.current_attempt,
-        cluster=parse_attempt(job.current_attempt).cluster if slurm is not None else None,
-        node=slurm.nodes[0] if slurm is not None and slurm.nodes and is_node else None,
+        cluster=job.cluster if start is not None else None,
+        node=start.nodes[0] if start is not None and start.nodes and is_node else None,
         fault=row.signal_fault,
         evidence=evidence,
     )

@@ -24,11 +24,11 @@ from chalicelib.domain.model.action import (
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView, CheckpointView, ReplyView
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import StartState, Submission
 from chalicelib.domain.run.submission import requeued_name
-from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.documents import EndedBy
 
-ASSUMED_STOP_S = 120.0  # Source: StopTrainingJob: SIGTERM, and 120 s to end by itself
+ASSUMED_STOP_S = 120.0  # SIGTERM, and 120 s to end by itself (aws-facts §6)
 ASSUMED_START_S = 300.0  # a start with warm instances; only moves the play on, never reported as a figure
 ASSUMED_STEP_S = 1.0
 DRILL_ROOT = "drill://never-written"  # stands for the checkpoint that the run would have saved
@@ -75,7 +75,7 @@ class DrillWorld:
             case Effect.DIES | Effect.DIES_AGAIN:
                 world._die(now)
             case Effect.VANISHES:
-                world.run = replace(world.run, status=AttemptStatus.GONE, detail="drill: no such job", slurm=None)
+                world.run = replace(world.run, status=AttemptStatus.GONE, detail="drill: no such job", start=None)
             case Effect.FREEZES:
                 world.run = replace(world.run, work=STALLED)
             case Effect.NAN:
@@ -178,10 +178,10 @@ class DrillWorld:
             return  # the same order again
         self.started += 1
         old, at_step = self.run, action.resume_step
-        slurm = old.slurm
-        if slurm is not None:
-            restart = slurm.restart + 1 if action.how is Submission.REQUEUE else 0
-            slurm = replace(slurm, state=SlurmState.CONFIGURING, held=False, restart=restart, exclude=action.exclude)
+        start = old.start
+        if start is not None:
+            restart = start.restart + 1 if action.how is Submission.REQUEUE else 0
+            start = replace(start, state=StartState.RUNNING, held=False, restart=restart, exclude=action.exclude)
         is_seen = old.beat_at is not None
         self.run = AttemptView(
             name=action.name,
@@ -190,7 +190,7 @@ class DrillWorld:
             first_step=at_step if is_seen else Unknown("no heartbeat"),
             last_step=Unknown("no step yet") if is_seen else Unknown("no heartbeat"),
             step_s=old.step_s,
-            slurm=slurm,
+            start=start,
         )
         self.since, self.stops_at, self.successor, self.reply, self.reply_at = now, None, None, None, None
         self.resumes_at = at_step
@@ -218,16 +218,16 @@ class DrillWorld:
     def _stopped(self, at: datetime) -> None:
         ended = replace(self.view_unsettled(at), status=AttemptStatus.STOPPED, ended_at=at, detail="drill: stopped")
         self.stops_at = None
-        slurm = ended.slurm
-        if slurm is not None and self.held:
-            name = requeued_name(ended.name, slurm)
-            waiting = replace(slurm, state=SlurmState.PENDING, held=True, restart=slurm.restart + 1, nodes=())
-            self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", slurm=waiting)
-            over = replace(slurm, state=SlurmState.REQUEUED, requeued_by=EndedBy.AGENT)
-            ended = replace(ended, successor=name, slurm=over)
-        elif slurm is not None:
-            cancelled = replace(slurm, state=SlurmState.CANCELLED, ended_by=EndedBy.AGENT)
-            ended = replace(ended, slurm=cancelled)
+        start = ended.start
+        if start is not None and self.held:
+            name = requeued_name(ended.name, start)
+            waiting = replace(start, state=StartState.QUEUED, held=True, restart=start.restart + 1, nodes=())
+            self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", start=waiting)
+            over = replace(start, state=StartState.PUT_BACK, requeued_by=EndedBy.AGENT)
+            ended = replace(ended, successor=name, start=over)
+        elif start is not None:
+            cancelled = replace(start, state=StartState.ENDED, ended_by=EndedBy.AGENT)
+            ended = replace(ended, start=cancelled)
         self.run, self.since = ended, at
 
     def view_unsettled(self, at: datetime) -> AttemptView:
@@ -240,7 +240,7 @@ class DrillWorld:
 
     def _started(self, at: datetime) -> None:
         self.starts_at = None
-        slurm = self.run.slurm
+        start = self.run.start
         self.run = replace(
             self.run,
             status=AttemptStatus.RUNNING,
@@ -250,7 +250,7 @@ class DrillWorld:
             beat_at=at if self.is_seen else None,
             loss_state="finite" if self.is_seen else "none",
             loss_health="ok" if self.is_judged else "unknown",
-            slurm=replace(slurm, state=SlurmState.RUNNING) if slurm is not None else None,
+            start=replace(start, state=StartState.RUNNING) if start is not None else None,
         )
         self.since = at
         if self.row.effect is Effect.DIES_AGAIN:
@@ -259,16 +259,16 @@ class DrillWorld:
     def _die(self, at: datetime) -> None:
         self.dies_at = None
         run, row = self.run, self.row
-        slurm = run.slurm
-        if slurm is not None:
-            by = EndedBy.SLURM if row.slurm_state is not SlurmState.FAILED else EndedBy.ITSELF
-            slurm = replace(slurm, state=row.slurm_state, ended_by=by)
+        start = run.start
+        if start is not None:
+            by = EndedBy.SLURM if row.by_platform else EndedBy.ITSELF
+            start = replace(start, state=row.start_state, ended_by=by)
         self.run = replace(
             run,
             status=AttemptStatus.FAILED,
-            failure_reason=row.slurm_reason if slurm is not None else row.failure_reason,
+            failure_reason=row.reason_there if start is not None else row.failure_reason,
             ended_at=at,
-            slurm=slurm,
+            start=start,
         )
         self.since = at
 

@@ -14,9 +14,9 @@ from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_s
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.policy.playbooks import FAULT_RANK
 from rekindle.detectors import Health
-from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.signatures.faults import FaultClass
 
 _ORDERS = {
@@ -26,9 +26,7 @@ _ORDERS = {
 }
 ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL, SignalKind.ORDER_NODE, SignalKind.ORDER_APPROVAL})
 # What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
-STATE_KINDS = frozenset(
-    {SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING}
-)
+STATE_KINDS = frozenset({SignalKind.ATTEMPT_STATE, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING})
 _BAD_LOSS = ("nan", "inf")
 
 
@@ -85,9 +83,9 @@ def note_state(incident: Incident, seen: Observation) -> Incident:
         return dataclasses.replace(incident, unseen_since=seen.observed_at)
     if incident.unseen_since is not None:
         incident = _seen_again(incident, incident.unseen_since, seen.observed_at)
-    is_suspended = view.slurm is not None and view.slurm.state is SlurmState.SUSPENDED
-    state = f"{view.name}:{SlurmState.SUSPENDED if is_suspended else view.status}"
-    if incident.seen_as == f"{view.name}:{SlurmState.SUSPENDED}" != state and incident.phase in _WEIGHING:
+    is_suspended = view.start is not None and view.start.state is StartState.SUSPENDED
+    state = f"{view.name}:{StartState.SUSPENDED if is_suspended else view.status}"
+    if incident.seen_as == f"{view.name}:{StartState.SUSPENDED}" != state and incident.phase in _WEIGHING:
         incident = dataclasses.replace(incident, phase_entered_at=seen.observed_at)
     if incident.seen_as == state:
         return incident
@@ -219,7 +217,7 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
     if loss_fault is not None and not view.status.has_ended:
         found.append((FAULT_RANK[loss_fault], loss_fault, f"beat.{view.loss_health}"))
     if view.status is AttemptStatus.EXPIRED:
-        is_preempted = view.slurm is not None and view.slurm.state is SlurmState.PREEMPTED
+        is_preempted = view.start is not None and view.start.state is StartState.PREEMPTED
         rule = "platform.preempted" if is_preempted else "platform.time_limit"
         found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, rule))
     if view.status is AttemptStatus.GONE and not incident.tries:

@@ -10,8 +10,7 @@ from typing import Final
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.model.errors import DependencyUnavailable
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.observation import AttemptStatus
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.cluster.node_states import Standing, standing_of
 from rekindle.signatures.faults import FaultClass
@@ -125,41 +124,6 @@ def fault_of_end(
 def lost_a_node(state: SlurmState, requeued_by: EndedBy, detail: str) -> bool:
     """The start was over because a node was. The agent says so in words, where Slurm has put the job back since."""
     return state in NODE_ENDS or (requeued_by is EndedBy.SLURM and _DOWN in detail)
-
-
-def view_of(doc: AttemptDoc) -> AttemptView:
-    """What the whiteboard says about a start. Raises: DependencyUnavailable for a state that cannot be read."""
-    status = status_of(doc.state)
-    about = doc.reason or doc.detail
-    return AttemptView(
-        name=doc.attempt,
-        status=status,
-        detail=f"{doc.state.value.upper()}{f': {about}' if about and about != 'None' else ''}"[:300],
-        failure_reason=reason_of(doc)[:2000],
-        ended_at=(doc.ended_at or doc.seen_at) if status.has_ended else None,
-        successor=doc.successor,
-        slurm=SlurmView(
-            slurm_job=doc.slurm_job,
-            restart=doc.restart,
-            state=doc.state,
-            nodes=doc.nodes,
-            is_requeueable=doc.is_requeueable,
-            is_known=doc.is_known,
-            held=doc.held,
-            has_auto_resume=doc.has_auto_resume,
-            cannot_resubmit=doc.cannot_resubmit,
-            has_spec=doc.spec is not None,
-            has_mailbox=bool(doc.mailbox),
-            pending_reason=doc.reason if status is AttemptStatus.STARTING else "",
-            ended_by=doc.ended_by,
-            requeued_by=doc.requeued_by,
-            dependents=len(doc.dependents),
-            exclude=doc.exclude,
-            submitted_at=doc.submitted_at,
-            node_count=doc.node_count,
-            min_nodes=doc.min_nodes,
-        ),
-    )
 
 
 def is_own_restart(doc: AttemptDoc) -> bool:

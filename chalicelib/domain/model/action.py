@@ -20,7 +20,7 @@ from chalicelib.domain.model.node_actions import (
     node_action_from_wire,
     node_action_to_wire,
 )
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.model.urgency import Severity as Severity
 
 
@@ -38,7 +38,7 @@ class RequestCheckpoint:
 class StopJob:
     """Stop the attempt (SIGTERM, a grace, SIGKILL). Naturally idempotent: an ended attempt is left alone.
 
-    `hold`: it stays in its platform's queue and is not started from there before we say so (Slurm).
+    `hold`: it stays in its platform's queue and is not started from there before we say so.
     """
 
     attempt: str
@@ -92,30 +92,30 @@ class CordonNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludeNodes:
-    """Set the whole list of nodes that a pending Slurm job must not get; what is left out of it is lifted."""
+    """Set the whole list of nodes that a queued start must not get; what is left out of it is lifted."""
 
     attempt: str
-    slurm_job: int
+    handle: str
     nodes: tuple[str, ...]
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStacks:
-    """Have all ranks of a Slurm attempt write their stacks, by the signal that its own heartbeat says it hears."""
+    """Have all ranks of an attempt write their stacks, by the signal that its own heartbeat says it hears."""
 
     attempt: str
-    slurm_job: int
+    handle: str
     signal: str
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeJob:
-    """Let a pending Slurm job take `nodes_min` to `nodes_max` nodes."""
+    """Let a queued start take `nodes_min` to `nodes_max` nodes."""
 
     attempt: str
-    slurm_job: int
+    handle: str
     nodes_min: int
     nodes_max: int
     why: str
@@ -259,21 +259,21 @@ def action_to_wire(action: Action) -> dict[str, Any]:  # noqa: C901  one case fo
         case ExcludeNodes():
             body = {
                 "attempt": action.attempt,
-                "slurm_job": action.slurm_job,
+                "handle": action.handle,
                 "nodes": list(action.nodes),
                 "why": action.why,
             }
         case CaptureStacks():
             body = {
                 "attempt": action.attempt,
-                "slurm_job": action.slurm_job,
+                "handle": action.handle,
                 "signal": action.signal,
                 "why": action.why,
             }
         case ResizeJob():
             body = {
                 "attempt": action.attempt,
-                "slurm_job": action.slurm_job,
+                "handle": action.handle,
                 "nodes_min": action.nodes_min,
                 "nodes_max": action.nodes_max,
                 "why": action.why,
@@ -339,18 +339,16 @@ def action_from_wire(wire: Mapping[str, Any]) -> Action:  # noqa: C901  one case
         case "ExcludeNodes":
             return ExcludeNodes(
                 attempt=wire["attempt"],
-                slurm_job=int(wire["slurm_job"]),
+                handle=wire["handle"],
                 nodes=tuple(wire["nodes"]),
                 why=wire["why"],
             )
         case "CaptureStacks":
-            return CaptureStacks(
-                attempt=wire["attempt"], slurm_job=int(wire["slurm_job"]), signal=wire["signal"], why=wire["why"]
-            )
+            return CaptureStacks(attempt=wire["attempt"], handle=wire["handle"], signal=wire["signal"], why=wire["why"])
         case "ResizeJob":
             return ResizeJob(
                 attempt=wire["attempt"],
-                slurm_job=int(wire["slurm_job"]),
+                handle=wire["handle"],
                 nodes_min=int(wire["nodes_min"]),
                 nodes_max=int(wire["nodes_max"]),
                 why=wire["why"],

@@ -1,7 +1,7 @@
 """Whether a cluster's whiteboard says anything about now. Pure.
 
 The agent writes its heartbeat every 30 s and its other documents when they change, so what they say holds as long as
-the heartbeat is fresh and Slurm is being read. After that the whole whiteboard is a memory: Unknown.
+the heartbeat is fresh and the cluster is being read. After that the whole whiteboard is a memory: Unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rekindle.protocol.cluster.documents import AgentDoc
 
 
 def why_unknown(agent: Maybe[AgentDoc], *, now: datetime) -> str:
-    """Why nothing can be said about the cluster now; empty while its agent lives and reads Slurm."""
+    """Why nothing can be said about the cluster now; empty while its agent lives and reads it."""
     if not isinstance(agent, Known):
         return agent.why
     doc = agent.value
@@ -23,7 +23,7 @@ def why_unknown(agent: Maybe[AgentDoc], *, now: datetime) -> str:
         left = f", and {', '.join(doc.standbys[:3])} has not taken over" if doc.standbys else ""
         return f"the agent of {doc.cluster}{where} is silent since {doc.at:%Y-%m-%d %H:%M:%S}{left}"
     if doc.read_at is None:
-        return f"the agent of {doc.cluster} has not read Slurm yet"
+        return f"the agent of {doc.cluster} has not read its scheduler yet"
     if now - doc.read_at > SILENT_AFTER:
-        return f"the agent of {doc.cluster} has not been able to read Slurm since {doc.read_at:%Y-%m-%d %H:%M:%S}"
+        return f"the agent of {doc.cluster} could not read its scheduler since {doc.read_at:%Y-%m-%d %H:%M:%S}"
     return ""

@@ -28,7 +28,7 @@ from chalicelib.domain.model.evidence import (
 from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import BadNode, Submission
+from chalicelib.domain.model.start_view import BadNode, Submission
 from rekindle.signatures.faults import FaultClass
 
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
@@ -112,8 +112,8 @@ class Try:
 
     `no_room`: it failed for want of capacity before it ever ran. `died_at_load`: it failed before it had made a step
     past the checkpoint that it was given. `is_theirs`: the platform started it by itself. `leaves` is a held start of
-    the old Slurm job that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
-    one before it lost a node of: which one, Slurm may show only later. `nodes_min` to `nodes_max` is the size that it
+    the old submission that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
+    one before it lost a node of: which one may be shown only later. `nodes_min` to `nodes_max` is the size that it
     was allowed because it waited for nodes.
     """
 
@@ -163,14 +163,14 @@ class Incident:
     `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
     `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest attempt's first one was decided.
     `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
-    `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name in Slurm; `repair` is
-    what such a one remembers.
+    `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name there; `repair` is what
+    such a one remembers.
     `onset_fault` is what began at `onset_step`; `onsets` are those rolled back for, in order; `bout` is a bad loss that
     is watched; `verify_to` is a step that a new attempt must pass besides the target, where one is set.
     `stretches` and `suspicions` are what later Incidents and people need to know (see evidence.py), `conclusion` what
     came out of them. `needs` is what the next look must read, asked for since `needs_since`; `evidence_since` is when
     the ranks' own reports about the attempt under care began to be waited for.
-    On Slurm: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
+    On a cluster: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
     `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: it said no to that.
     `excluded_checkpoints` are passed over in this Incident; those of them in `quarantined` were marked for others too.
     `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.

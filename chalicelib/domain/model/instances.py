@@ -96,7 +96,7 @@ def gpus_of(instance_type: str) -> Maybe[int]:
 class JobSize:
     """How big a run is, as found when it was registered: instances by type, and GPUs in all.
 
-    `instances` is empty where the platform names no types (Slurm).
+    `instances` is empty where the platform names no types.
     """
 
     instances: tuple[tuple[str, int], ...] = ()

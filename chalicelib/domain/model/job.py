@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from chalicelib.domain.model.incident import SkipWindow
 
 
-class Orchestrator(StrEnum):
-    """What runs a Job's attempts."""
-
-    TRAINING_JOB = "training_job"
-    SLURM = "slurm"
-
-
 class AlarmMode(StrEnum):
     """Which CloudWatch alarms the service keeps for a Job."""
 
@@ -53,7 +46,7 @@ def is_metric_name(text: str) -> bool:
 class WatchPlan:
     """How a Job is watched from outside.
 
-    `loss`, `step`, `grad_norm` are names of the training job's own metrics (MetricDefinitions), for a Job whose script
+    `loss`, `step`, `grad_norm` are names of the platform job's own metrics (MetricDefinitions), for a Job whose script
     cannot be changed; all empty for a Job with a monitor, which needs no names. `hang_minutes` is how long its metric
     may be silent before its hang alarm rings. `alarms_state` says what has come of `alarms`: empty (to be done),
     `made:<for which attempt>`, `refused:<why>`.
@@ -68,7 +61,7 @@ class WatchPlan:
 
     @property
     def has_own_metrics(self) -> bool:
-        """The Job is watched by its training job's own metrics."""
+        """The Job is watched by its platform job's own metrics."""
         return bool(self.loss or self.step or self.grad_norm)
 
     def to_wire(self) -> dict[str, Any]:
@@ -99,6 +92,7 @@ class WatchPlan:
 class Job:
     """A protected run, the same `job_id` across every Attempt.
 
+    `platform` names what its attempts run on (model/platform.py), `cluster` which cluster of it; empty: none.
     `mailbox` is the prefix (`s3://bucket/prefix`) under which the run's monitor and the service meet; empty where the
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
     `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
@@ -110,12 +104,13 @@ class Job:
 
     job_id: str
     name: str
-    orchestrator: Orchestrator
+    platform: str
     policy_name: str
     created_at: datetime
     current_attempt: str
     attempt_number: int
     attempt_started_at: datetime
+    cluster: str = ""
     mailbox: str = ""
     checkpoints: str = ""
     active: bool = True

@@ -50,11 +50,11 @@ class NodeRecovery(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Platform(StrEnum):
-    """What stands below Slurm."""
+class Machines(StrEnum):
+    """What a cluster's nodes are."""
 
     HYPERPOD = "hyperpod"
-    SLURM = "slurm"  # ParallelCluster, or Slurm on machines of one's own: only Slurm itself can repair
+    OWN = "own"  # ParallelCluster, or machines of one's own: only the cluster's own software can repair
     UNKNOWN = "unknown"
 
 
@@ -202,7 +202,7 @@ class NodesSeen:
 class NodeView:
     """One look at a node.
 
-    slurm      Known(None): the agent is alive, and Slurm has no node of this name
+    listed     Known(None): the agent is alive, and Slurm has no node of this name
     cluster    Known(None): there is no HyperPod cluster of this name
     instance   Known(None): no list names an instance for it, as between two attempts of a replacement
     total      nodes that Slurm has
@@ -213,8 +213,8 @@ class NodeView:
     past       repairs of this node in earlier Incidents, newest first; read at the Incident's begin
     """
 
-    platform: Platform = Platform.UNKNOWN
-    slurm: Maybe[NodeFacts | None] = Unknown("not looked at")
+    machines: Machines = Machines.UNKNOWN
+    listed: Maybe[NodeFacts | None] = Unknown("not looked at")
     cluster: Maybe[ClusterView | None] = Unknown("not looked at")
     instance: Maybe[InstanceView | None] = Unknown("not looked at")
     total: int = 0
@@ -227,7 +227,7 @@ class NodeView:
     @property
     def recovery(self) -> NodeRecovery:
         """Whether HyperPod repairs this node by itself; on plain Slurm nobody does."""
-        if self.platform is Platform.SLURM:
+        if self.machines is Machines.OWN:
             return NodeRecovery.NONE
         seen = self.cluster.value if isinstance(self.cluster, Known) else None
         return seen.recovery if seen is not None else NodeRecovery.UNKNOWN
@@ -239,7 +239,7 @@ class NodeView:
             return GroupRole.UNKNOWN
         groups = [
             one.value.group
-            for one in (self.instance, self.slurm)
+            for one in (self.instance, self.listed)
             if isinstance(one, Known) and one.value is not None and one.value.group
         ]
         return self.cluster.value.role(groups[0]) if groups else GroupRole.UNKNOWN
@@ -247,8 +247,8 @@ class NodeView:
     def to_wire(self) -> dict[str, Any]:
         """JSON form."""
         return {
-            "platform": self.platform.value,
-            "slurm": _maybe_to_wire(self.slurm),
+            "machines": self.machines.value,
+            "listed": _maybe_to_wire(self.listed),
             "cluster": _maybe_to_wire(self.cluster),
             "instance": _maybe_to_wire(self.instance),
             "total": self.total,
@@ -267,8 +267,8 @@ class NodeView:
     def from_wire(cls, wire: Mapping[str, Any]) -> NodeView:
         """Inverse of `to_wire`."""
         return cls(
-            platform=Platform(wire["platform"]),
-            slurm=_maybe_from_wire(wire["slurm"], lambda one: NodeFacts.from_reader(Reader(one))),
+            machines=Machines(wire["machines"]),
+            listed=_maybe_from_wire(wire["listed"], lambda one: NodeFacts.from_reader(Reader(one))),
             cluster=_maybe_from_wire(wire["cluster"], ClusterView.from_wire),
             instance=_maybe_from_wire(wire["instance"], InstanceView.from_wire),
             total=int(wire["total"]),

@@ -31,7 +31,7 @@ class FindingKind(StrEnum):
     XID_REPLACE = "xid_replace"
     XID_REBOOT = "xid_reboot"
     HARDWARE = "hardware"  # a hardware fault that nobody recommends anything for
-    DOWN = "down"  # Slurm cannot reach it
+    DOWN = "down"  # the cluster cannot reach it
     SUSPECTED = "suspected"  # by a run's own evidence
     OMEN = "omen"  # worth a line, no node action
 
@@ -115,7 +115,7 @@ def is_all_clear(signal: Signal) -> bool:
 
 
 def instance_of(signal: Signal) -> str | None:
-    """The instance that a Signal is about; a node's name in Slurm outlives its instances."""
+    """The instance that a Signal is about; a node's name in the cluster outlives its instances."""
     for told in (signal.evidence.get("instance_id"), signal.node):
         if isinstance(told, str) and INSTANCE_ID.fullmatch(told):
             return told
@@ -128,7 +128,7 @@ def _kind(signal: Signal) -> FindingKind | None:
     said = signal.evidence
     if said.get("lemon") is True:
         return FindingKind.LEMON
-    # The agent's word: in an event RepairAction, in a log record its recommendation, in Slurm its mark on the node.
+    # The agent's word: in an event RepairAction, in a log record its recommendation, in the cluster its mark.
     # Where none names an action, the fault's own name does.
     marked = str(said.get("reason") or "")
     asked = (said.get("repair_action"), said.get("recommended"), marked if marked.startswith(ACTION) else None)

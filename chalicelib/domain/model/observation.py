@@ -12,8 +12,9 @@ from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.evidence import Suspicion
 from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from chalicelib.domain.model.node import NodesSeen, NodeView
+from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.model.switches import Breaker
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class AttemptView:
     `is_beat_unread`: there is a mailbox, and it could not be read: that no heartbeat is seen then tells nothing.
     `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
-    `successor` is the attempt that has taken its place in the same Slurm job, whoever put it back; `slurm` is what only
-    Slurm tells.
+    `successor` is the attempt that has taken its place in the same submission, whoever put it back; `start` is what
+    only a platform with an agent or a queue of its own tells.
     """
 
     name: str
@@ -90,7 +91,7 @@ class AttemptView:
     judged_step: int | None = None
     hears: str = ""
     successor: str | None = None
-    slurm: SlurmView | None = None
+    start: StartView | None = None
 
     @property
     def is_finishing(self) -> bool:
@@ -141,7 +142,7 @@ class AttemptView:
             "judged_step": self.judged_step,
             "hears": self.hears,
             "successor": self.successor,
-            "slurm": self.slurm.to_wire() if self.slurm else None,
+            "start": self.start.to_wire() if self.start else None,
         }
 
     @classmethod
@@ -169,7 +170,7 @@ class AttemptView:
             judged_step=wire.get("judged_step"),
             hears=wire.get("hears", ""),
             successor=wire.get("successor"),
-            slurm=SlurmView.from_wire(wire["slurm"]) if wire.get("slurm") else None,
+            start=StartView.from_wire(wire["start"]) if wire.get("start") else None,
         )
 
 
@@ -246,9 +247,10 @@ class Observation:
     those whose first step is known.
     `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
     has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
-    On Slurm: `current` is the attempt that the registry holds for the newest, empty where that was not read;
-    `successor` is what has taken the attempt's place in its Slurm job; `nodes` are those that it ran on and those that
-    the Incident holds to be broken, as Slurm shows them.
+    `platform` is what the Job runs on, and `cluster` where there; a node's Incident has neither.
+    Where the platform puts attempts back by itself: `current` is the attempt that the registry holds for the newest,
+    empty where that was not read; `successor` is what has taken the attempt's place in the same submission; `nodes` are
+    those that it ran on and those that the Incident holds to be broken, as the platform shows them.
     `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
     breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
     `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits or ours is
@@ -283,6 +285,8 @@ class Observation:
     sibling: Maybe[str] = Unknown("none that is known")
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
+    platform: Platform = UNKNOWN_PLATFORM
+    cluster: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
@@ -323,6 +327,8 @@ class Observation:
             "sibling": maybe_to_wire(self.sibling),
             "gpus": maybe_to_wire(self.gpus),
             "node_count": maybe_to_wire(self.node_count),
+            "platform": self.platform.to_wire(),
+            "cluster": self.cluster,
         }
 
     @classmethod
@@ -368,6 +374,8 @@ class Observation:
             sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
             gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
             node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),
+            platform=Platform.from_wire(wire.get("platform") or {}),
+            cluster=str(wire.get("cluster") or ""),
         )
 
 
@@ -384,9 +392,9 @@ def _reply_from_wire(wire: Mapping[str, Any] | None) -> ReplyView | None:
 
 
 def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:
-    """On how many nodes the run is, as Slurm says now, else as it was registered."""
-    slurm = seen.value.slurm if isinstance(seen, Known) else None
-    if slurm is not None and (slurm.nodes or slurm.node_count):
-        return Known(len(slurm.nodes) or slurm.node_count)
+    """On how many nodes the run is, as the platform says now, else as it was registered."""
+    start = seen.value.start if isinstance(seen, Known) else None
+    if start is not None and (start.nodes or start.node_count):
+        return Known(len(start.nodes) or start.node_count)
     total = sum(count for _, count in job.size.instances)
     return Known(total) if total else Unknown("on how many nodes it runs is not known")

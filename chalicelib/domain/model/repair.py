@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from chalicelib.domain.model.node import NodeRecovery, PastRepair, Platform
+from chalicelib.domain.model.node import Machines, NodeRecovery, PastRepair
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.node_orders import NodeOrder
 from chalicelib.domain.model.node_orders import Rung as Rung
@@ -126,7 +126,7 @@ class NodeRepair:
     told          the rules that people have been told of, each once
     serial        of orders to the agent: a new one is a new order, the same one the same order
     refusals      orders to the agent that were refused in this phase
-    instance_word, slurm_word   the two states last seen, since `changed_at`
+    instance_word, listed_word   the two states last seen, since `changed_at`
     cleared_at    when the health agent took back what it had said; None where it has not
     health_check  number of the deep health check asked for last; `check_seen`: it was seen under way
     order         the newest that a person gave about the node
@@ -146,7 +146,7 @@ class NodeRepair:
     serial: int = 1
     refusals: int = 0
     instance_word: str = ""
-    slurm_word: str = ""
+    listed_word: str = ""
     changed_at: datetime | None = None
     cleared_at: datetime | None = None
     health_check: int = 0
@@ -191,7 +191,7 @@ class NodeRepair:
             "serial": self.serial,
             "refusals": self.refusals,
             "instance_word": self.instance_word,
-            "slurm_word": self.slurm_word,
+            "listed_word": self.listed_word,
             "changed_at": self.changed_at.isoformat() if self.changed_at else None,
             "cleared_at": self.cleared_at.isoformat() if self.cleared_at else None,
             "health_check": self.health_check,
@@ -217,7 +217,7 @@ class NodeRepair:
             serial=int(wire["serial"]),
             refusals=int(wire["refusals"]),
             instance_word=wire["instance_word"],
-            slurm_word=wire["slurm_word"],
+            listed_word=wire["listed_word"],
             changed_at=datetime.fromisoformat(wire["changed_at"]) if wire["changed_at"] else None,
             cleared_at=datetime.fromisoformat(wire["cleared_at"]) if wire.get("cleared_at") else None,
             health_check=int(wire["health_check"]),
@@ -376,13 +376,13 @@ def within(rung: Rung, allowed: Allowed) -> bool:
     return allowed is Allowed.REPLACE or (allowed is Allowed.REBOOT and rung is Rung.REBOOT)
 
 
-def route_of(wanted: Route, rung: Rung, platform: Platform, recovery: NodeRecovery) -> Route | None:
+def route_of(wanted: Route, rung: Rung, machines: Machines, recovery: NodeRecovery) -> Route | None:
     """How to ask for `rung`; None: nobody can do that there.
 
     Source: aws-facts §3.2: with NodeRecovery None nobody acts on a hand-written reason, so only the APIs repair;
     without HyperPod there are no such APIs, and Slurm itself can only reboot.
     """
-    if platform is Platform.HYPERPOD:
+    if machines is Machines.HYPERPOD:
         if wanted is Route.SLURM_REBOOT and rung is Rung.REBOOT:
             return Route.SLURM_REBOOT
         if wanted is Route.SLURM_REASON and recovery is NodeRecovery.AUTOMATIC:

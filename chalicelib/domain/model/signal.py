@@ -33,7 +33,7 @@ class SignalKind(StrEnum):
     """What was observed. Closed: a new kind needs a row in the playbook tables."""
 
     # SageMaker
-    TRAINING_JOB_STATE = "training_job_state"
+    ATTEMPT_STATE = "attempt_state"  # whatever tells of it: AWS, an agent, the sweep
     CLUSTER_STATE = "cluster_state"
     NODE_HEALTH = "node_health"
     CLUSTER_EVENT = "cluster_event"
@@ -58,8 +58,7 @@ class SignalKind(StrEnum):
     SAVE_FAILED = "save_failed"
     CHECKPOINT_REPLY = "checkpoint_reply"
     MONITOR_FINISHED = "monitor_finished"
-    # the agent on a Slurm head node
-    SLURM_JOB = "slurm_job"
+    # the agent in a cluster
     NODE_STATE = "node_state"
     AGENT_NEWS = "agent_news"
     ORDER_ANSWERED = "order_answered"
@@ -86,7 +85,7 @@ class Signal:
 
     `occurred_at` is the source's own time (aware UTC), never "now".
     `dedupe_key` is equal for every delivery of the same fact and differs between facts; at most 200 characters.
-    `attempt` is the platform's own name of the attempt (a TrainingJobName), where the source names one.
+    `attempt` is the platform's own name of the attempt where the source names one.
     `fault` is what this observation alone suggests; None where it is only news.
     `triggers` is False for observations that may join an open Incident but must never open one.
     `evidence` is small JSON (see MAX_EVIDENCE_BYTES).
@@ -142,9 +141,9 @@ class Signal:
 
 
 def ended_job_key(name: str, status: str) -> str:
-    """The dedupe key of "training job `name` has ended as `status`", whoever noticed it: event or sweep.
+    """The dedupe key of "`name` has ended as `status`", whoever noticed it: event or sweep.
 
     A job's name is unique in its account and Region for ever and it ends once (aws-facts §6), so nothing else is
     needed to tell two such facts apart.
     """
-    return f"training-job-ended:{name}:{status}"
+    return f"attempt-ended:{name}:{status}"

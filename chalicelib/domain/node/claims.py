@@ -1,4 +1,4 @@
-"""Whether what a Signal says against a node still holds by what Slurm shows of the node now. Pure.
+"""Whether what a Signal says against a node still holds by what the cluster shows of the node now. Pure.
 
 Events come late, and may tell of a time before somebody repaired the node. They wake; the newest reading decides.
 """
@@ -15,12 +15,12 @@ from rekindle.signatures.faults import FaultClass
 
 
 def is_over(signal: Signal, facts: NodeFacts | None, heard: Iterable[Signal] = ()) -> bool:
-    """True where the node has been repaired, or is seen well, since. False while what Slurm shows is not known.
+    """True where the node has been repaired, or is seen well, since. False while what the cluster shows is not known.
 
     - HyperPod's agents have taken it back, by what was `heard`.
     - Another instance stands there than the one that is accused.
     - A reboot is recommended, and the node has booted since.
-    - Slurm's own view accuses it (its state, or the reason on it), and a later reading is clean.
+    - The cluster's own view accuses it (its state, or the reason on it), and a later reading is clean.
     """
     finding = finding_of(signal)
     if is_taken_back(signal, heard):

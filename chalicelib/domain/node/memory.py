@@ -14,6 +14,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import (
     InstanceState,
     InstanceView,
+    Machines,
     NodeRecovery,
     NodeView,
     is_drained,
@@ -48,7 +49,7 @@ def view_of(look: Look) -> NodeView:
 
 def facts_of(look: Look) -> NodeFacts | None:
     """The node in Slurm; None where it cannot be read, or is not there."""
-    seen = view_of(look).slurm
+    seen = view_of(look).listed
     return seen.value if isinstance(seen, Known) else None
 
 
@@ -190,16 +191,16 @@ def _with_hardware(look: Look, repair: NodeRepair) -> NodeRepair:
 def _with_words(look: Look, repair: NodeRepair) -> NodeRepair:
     """The states last seen. What cannot be read is no change."""
     view = view_of(look)
-    instance_word, slurm_word = repair.instance_word, repair.slurm_word
+    instance_word, listed_word = repair.instance_word, repair.listed_word
     if isinstance(view.instance, Known):
         one = view.instance.value
         instance_word = f"{one.instance_id} {one.state}" if one is not None else "no instance"
-    if isinstance(view.slurm, Known):
-        facts = view.slurm.value
-        slurm_word = slurm_state(facts) if facts is not None else "unknown to Slurm"
-    if (instance_word, slurm_word) == (repair.instance_word, repair.slurm_word) and repair.changed_at is not None:
+    if isinstance(view.listed, Known):
+        facts = view.listed.value
+        listed_word = slurm_state(facts) if facts is not None else "unknown to Slurm"
+    if (instance_word, listed_word) == (repair.instance_word, repair.listed_word) and repair.changed_at is not None:
         return repair
-    return dataclasses.replace(repair, instance_word=instance_word, slurm_word=slurm_word, changed_at=look.now)
+    return dataclasses.replace(repair, instance_word=instance_word, listed_word=listed_word, changed_at=look.now)
 
 
 def slurm_state(facts: NodeFacts) -> str:
@@ -263,7 +264,7 @@ def is_running(look: Look) -> bool:
     instance = instance_seen(look)
     if instance is not None:
         return instance.state is InstanceState.RUNNING
-    return view_of(look).platform == "slurm"
+    return view_of(look).machines is Machines.OWN
 
 
 def is_well(look: Look, *, after_reboot: bool = False) -> bool:
@@ -336,7 +337,7 @@ def tell_once(look: Look, rule: str, text: str) -> tuple[Look, tuple[Action, ...
 
 def unread(look: Look, rule: str) -> Decision | None:
     """A decision where Slurm's view of the node is missing; None where it is there."""
-    seen = view_of(look).slurm
+    seen = view_of(look).listed
     if not isinstance(seen, Known):
         said = why(look.seen.node) if not isinstance(look.seen.node, Known) else seen.why
         reason = f"the node cannot be read in Slurm: {said}; nothing is assumed"
@@ -356,7 +357,7 @@ def unread(look: Look, rule: str) -> Decision | None:
 def state_of_the_node(look: Look) -> str:
     """How the node is left behind."""
     repair = repair_of(look)
-    slurm = repair.slurm_word or "never read"
+    slurm = repair.listed_word or "never read"
     instance = f", instance {repair.instance_word}" if repair.instance_word else ""
     left = ""
     if has_our_drain(look):

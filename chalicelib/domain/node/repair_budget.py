@@ -1,8 +1,8 @@
 """How much of a cluster, and of one instance group, may be in repair: at once by share, in a day by number. Pure.
 
 A group is the smaller of the two bounds: an image or a driver that is wrong takes one group, and its nodes fail alike.
-A node whose group nobody knows (plain Slurm) has the cluster's bounds alone. Both are counted from the Incidents
-themselves (services.nodes), so that nothing has to be given back after a crash.
+A node whose group nobody knows (no instance behind it) has the cluster's bounds alone. Both are counted from the
+Incidents themselves (services.nodes), so that nothing has to be given back after a crash.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def no_room(look: Look, load: Load) -> tuple[str, str] | None:
 
 
 def are_many(down: int, total: int, policy: Policy) -> bool:
-    """More of a cluster's nodes are down for Slurm at once than may be in repair at once."""
+    """More of a cluster's nodes are down for the cluster at once than may be in repair at once."""
     return down >= MANY_DOWN and down > room_for(total, policy.budgets.max_nodes_in_repair_percent)
 
 
@@ -71,8 +71,8 @@ def are_many_down(look: Look) -> bool:
 
 
 def many_down(look: Look) -> str | None:
-    """Slurm cannot reach a good part of its nodes at once: the network, or slurmctld, is at fault until HyperPod says
-    the same of this one. The reason why nothing is done about it; None where something may be.
+    """The cluster cannot reach a good part of its nodes at once: the network, or the controller, is at fault until
+    HyperPod says the same of this one. The reason why nothing is done about it; None where something may be.
     """
     view, instance = view_of(look), instance_seen(look)
     lead = leading(findings_about_now(look))
@@ -83,6 +83,6 @@ def many_down(look: Look) -> str | None:
     if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
         return None
     return (
-        f"{view.down} of {view.total} nodes are down for Slurm at once: the network or the controller is suspected, "
+        f"{view.down} of {view.total} nodes are down for it at once: the network or the controller is suspected, "
         "and no single node before HyperPod says the same of it"
     )

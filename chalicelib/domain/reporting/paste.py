@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.node_findings import instance_of
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.wire import MailboxError
 
 MAX_NODES: Final = 3  # a page that holds thirty commands helps nobody; `rekindle show` has all
 _TRAINING_LOGS: Final = "/aws/sagemaker/TrainingJobs"
@@ -37,15 +38,24 @@ def paste_of(incident: Incident, *, region: str, cluster_arn: str = "") -> tuple
         stream = f"SagemakerHealthMonitoringAgent/{group}/{instance}"
         lines.append((f"Health agent on {instance}", _tail(group_name, stream, region)))
     attempt = incident.attempt
-    if attempt and is_slurm(attempt):
-        base = parse_attempt(attempt).base  # the job's number, or the name of a submission of ours
-        if base.isdigit():
-            lines.append(("Slurm job", f"scontrol show job {base}"))
+    if attempt and incident.cluster is not None:
+        number = _job_number(attempt)
+        if number:
+            lines.append(("Slurm job", f"scontrol show job {number}"))
     elif attempt:
         lines.append(("Logs", _tail(_TRAINING_LOGS, attempt, region)))
         if region:
             lines.append(("Logs in the console", _console(_TRAINING_LOGS, attempt, region)))
     return tuple(lines)
+
+
+def _job_number(attempt: str) -> str:
+    """The number in its name; empty where that is a submission of ours, or of a platform without numbers."""
+    try:
+        base = parse_attempt(attempt).base
+    except MailboxError:
+        return ""
+    return base if base.isdigit() else ""
 
 
 def needs_arn(incident: Incident) -> bool:

@@ -9,7 +9,6 @@ from chalicelib.domain.claims.bad_nodes import NODE_FAULTS
 from chalicelib.domain.decision.verdict import Decision, Look, span_word, step_word, story, why
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.run.submission import Case, choose, must_be_told
-from rekindle.protocol.cluster.names import is_slurm
 
 BEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that wrote one so lately live
 
@@ -18,14 +17,14 @@ def before_stop(look: Look) -> Decision | None:
     """The first thing that keeps the attempt under care from being stopped now."""
     if look.incident.attempt is None:
         return None
-    if not is_slurm(look.incident.attempt):
+    if not look.platform.orders_wait:
         return _unseen(look) if look.incident.order is None else None
     return _unseen(look) or _auto_resume_first(look) or _no_way_back(look)
 
 
 def _unseen(look: Look) -> Decision | None:
-    """A run that cannot be looked at may be well again, or be stopped by its owner already. On Slurm an order to a
-    cluster whose agent is silent would also wait there, and meet who knows what when it is taken.
+    """A run that cannot be looked at may be well again, or be stopped by its owner already. An order to a
+    cluster whose agent is silent would also wait there, and be carried out whatever runs by then.
     """
     if look.attempt is not None:
         return None
@@ -36,9 +35,11 @@ def _unseen(look: Look) -> Decision | None:
 def _no_way_back(look: Look) -> Decision | None:
     """A run that nobody but a person can start again is not stopped."""
     attempt = look.attempt
-    if attempt is None or attempt.slurm is None or look.policy.loss.stop_without_resume_point:
+    if attempt is None or attempt.start is None or not look.platform.can_requeue:
         return None
-    choice = choose(Case(slurm=attempt.slurm, must_be_told=must_be_told(look.incident, None)))
+    if look.policy.loss.stop_without_resume_point:
+        return None
+    choice = choose(Case(start=attempt.start, must_be_told=must_be_told(look.incident, None)))
     if choice.how is not None:
         return None
     return look.hand_over(choice.rule, f"{story(look)} {attempt.name} is not stopped: {choice.why}")
@@ -51,9 +52,11 @@ def _auto_resume_first(look: Look) -> Decision | None:
     Source: SageMaker developer guide, sagemaker-hyperpod-resiliency-slurm-auto-resume.
     """
     incident, attempt = look.incident, look.attempt
-    if attempt is None or attempt.slurm is None or attempt.slurm.has_auto_resume is not True:
+    if attempt is None or attempt.start is None or not look.platform.job_restarts_itself:
         return None
-    if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.slurm.is_queued:
+    if attempt.start.has_auto_resume is not True:
+        return None
+    if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.start.is_queued:
         return None
     is_alive = attempt.beat_at is not None and look.now - attempt.beat_at < BEAT_FRESH
     since = incident.deferred_since

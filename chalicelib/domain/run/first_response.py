@@ -88,7 +88,7 @@ def begin_stop(look: Look, rule: str, reason: str) -> Decision:
     look = dataclasses.replace(look, incident=noted_bad(look.incident))
     attempt = look.attempt
     name = attempt.name if attempt else look.incident.attempt or ""
-    hold = holds_at_stop(attempt.slurm if attempt else None, look.incident)
+    hold = look.platform.can_hold and holds_at_stop(attempt.start if attempt else None, look.incident)
     suspicion = suspicion_about(look.incident, name)
     blamed = f" Suspected: {suspect_word(suspicion)} ({suspicion.said})." if suspicion and suspicion.ranks else ""
     return look.move(
@@ -113,13 +113,15 @@ def _evidence_wanted(look: Look) -> dict[str, Any]:
 
 def _stacks_wanted(look: Look, attempt: AttemptView) -> tuple[Action, ...]:
     """Once, where their reports begin to be waited for: ranks whose own limits have not passed then tell as well."""
-    slurm = attempt.slurm
-    if look.policy.shadow or slurm is None or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
+    start = attempt.start
+    if start is None or not look.platform.stacks_by_signal:
+        return ()
+    if look.policy.shadow or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
         return ()
     if not _evidence_wanted(look):
         return ()
     why = "what each rank does, for who holds the others up"
-    return (CaptureStacks(attempt=attempt.name, slurm_job=slurm.slurm_job, signal=attempt.hears, why=why),)
+    return (CaptureStacks(attempt=attempt.name, handle=start.handle, signal=attempt.hears, why=why),)
 
 
 def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:

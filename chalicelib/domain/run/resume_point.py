@@ -16,7 +16,7 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
 from rekindle.signatures.faults import FaultClass
 
-# Source: botocore, CreateTrainingJobRequest.TrainingJobName: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
+# The narrowest of the platforms' rules. Source: botocore: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
 _ATTEMPT = re.compile(r".*-r(?P<number>[1-9][0-9]{0,5})(?:x(?P<salt>[1-9][0-9]{0,2}))?")
 

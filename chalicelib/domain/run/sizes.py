@@ -1,4 +1,4 @@
-"""May a started-again Slurm job run on fewer nodes than it asks for? Only if its policy and its script both say so.
+"""May a started-again job run on fewer nodes than it asks for? Only if its policy and its script both say so.
 
 Its policy gives the share (`min_nodes_percent`) and the wait before it (`smaller_after`), the job's own comment how few
 nodes its script can do with (`min_nodes=N`). The next start of the Job asks for all of its nodes again.
@@ -10,14 +10,14 @@ import dataclasses
 import math
 
 from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, subject
-from chalicelib.domain.faults.pending_reasons import is_short_of_nodes
 from chalicelib.domain.model.action import Done, Notify, ResizeJob, Severity
 from chalicelib.domain.model.observation import AttemptView
-from chalicelib.domain.model.slurm_view import SlurmView
+from chalicelib.domain.model.platform import Resize
+from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.policy.document import Policy
 
 
-def fewest(job: SlurmView, policy: Policy, whole: int = 0) -> int | None:
+def fewest(job: StartView, policy: Policy, whole: int = 0) -> int | None:
     """The fewest nodes that policy and script both allow; None where that is not fewer than it asks for.
 
     `whole` is what an earlier start asked for: a small one is not made smaller by the share of itself.
@@ -31,10 +31,10 @@ def fewest(job: SlurmView, policy: Policy, whole: int = 0) -> int | None:
 def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start of ours that waits for nodes. Once for each start; in shadow mode never."""
     last = look.incident.tries[-1] if look.incident.tries else None
-    job = attempt.slurm
+    job = attempt.start if look.platform.resize is Resize.WHILE_QUEUED else None
     if last is None or last.name != attempt.name or job is None or not job.is_queued or job.held or look.policy.shadow:
         return None
-    if not is_short_of_nodes(job.pending_reason):
+    if not job.wait.is_short:
         return None
     if last.nodes_min is not None:
         return _asked(look, attempt, job, last.nodes_min)
@@ -42,7 +42,7 @@ def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     if least is None or look.in_state < look.policy.resubmission.smaller_after:
         return None
     said = (
-        f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.pending_reason}): its "
+        f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.wait.word}): its "
         f"policy and its script allow {least}, and now it asks for so many. The next start asks for all "
         "again."
     )
@@ -54,7 +54,7 @@ def smaller(look: Look, attempt: AttemptView) -> Decision | None:
     return look.stay("verify.smaller", said, _resize(attempt, job, least, job.node_count), told, tries=tries)
 
 
-def _asked(look: Look, attempt: AttemptView, job: SlurmView, least: int) -> Decision | None:
+def _asked(look: Look, attempt: AttemptView, job: StartView, least: int) -> Decision | None:
     """What became of it. The same order is given again until it is answered; a refusal is told once."""
     last = look.incident.tries[-1]
     is_open = result(look, "ResizeJob", Done.PENDING) or result(look, "ResizeJob", Done.UNAVAILABLE)
@@ -69,7 +69,5 @@ def _asked(look: Look, attempt: AttemptView, job: SlurmView, least: int) -> Deci
     return None
 
 
-def _resize(attempt: AttemptView, job: SlurmView, least: int, most: int) -> ResizeJob:
-    return ResizeJob(
-        attempt=attempt.name, slurm_job=job.slurm_job, nodes_min=least, nodes_max=most, why="waits for nodes"
-    )
+def _resize(attempt: AttemptView, job: StartView, least: int, most: int) -> ResizeJob:
+    return ResizeJob(attempt=attempt.name, handle=job.handle, nodes_min=least, nodes_max=most, why="waits for nodes")

@@ -16,10 +16,11 @@ from typing import Final
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.model.slurm_view import SlurmView, Submission
+from chalicelib.domain.model.start_view import StartView, Submission
 from chalicelib.domain.run.resume_point import ResumePoint
-from rekindle.protocol.cluster.names import SlurmAttempt, is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
 from rekindle.protocol.cluster.orders import MAX_NODES
+from rekindle.protocol.wire import MailboxError
 
 _OURS: Final = re.compile(r"-a[0-9]+(x[0-9]+)?\Z")
 
@@ -37,14 +38,14 @@ class Choice:
 class Case:
     """What a row judges. `must_be_told`: the new start must resume elsewhere than its script would by itself."""
 
-    slurm: SlurmView
+    start: StartView
     must_be_told: bool
     requeue_refused: bool = False
 
     @property
     def can_submit(self) -> bool:
         """A submission would be the same job."""
-        return self.slurm.has_spec and not self.slurm.cannot_resubmit
+        return self.start.has_spec and not self.start.cannot_resubmit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class SubmissionRow:
 
 
 def _requeueable(case: Case) -> bool:
-    return case.slurm.is_known and case.slurm.is_requeueable and not case.requeue_refused
+    return case.start.is_known and case.start.is_requeueable and not case.requeue_refused
 
 
 ROWS: Final[tuple[SubmissionRow, ...]] = (
@@ -72,14 +73,14 @@ ROWS: Final[tuple[SubmissionRow, ...]] = (
     ),
     SubmissionRow(
         rule="submission.forgotten",
-        applies=lambda case: not case.slurm.is_known,
+        applies=lambda case: not case.start.is_known,
         how=Submission.SUBMIT,
         why="submitted anew: slurmctld no longer knows job {job}, so it cannot be requeued",
         source="slurm.conf, MinJobAge: an ended job is purged after 300 s",
     ),
     SubmissionRow(
         rule="submission.not_requeueable",
-        applies=lambda case: not case.slurm.is_requeueable,
+        applies=lambda case: not case.start.is_requeueable,
         how=Submission.SUBMIT,
         why="submitted anew: job {job} may not be requeued (--no-requeue or JobRequeue=0)",
         source="sbatch, --no-requeue; `scontrol requeue` refuses such a job",
@@ -93,14 +94,14 @@ ROWS: Final[tuple[SubmissionRow, ...]] = (
     ),
     SubmissionRow(
         rule="submission.must_be_told",
-        applies=lambda case: case.must_be_told and not case.slurm.has_mailbox and case.can_submit,
+        applies=lambda case: case.must_be_told and not case.start.has_mailbox and case.can_submit,
         how=Submission.SUBMIT,
         why="submitted anew: it must be told where to resume, and without a mailbox only a new environment can say so",
         source="sbatch: a requeued job runs with the environment of its submission",
     ),
     SubmissionRow(
         rule="submission.cannot_be_told",
-        applies=lambda case: case.must_be_told and not case.slurm.has_mailbox,
+        applies=lambda case: case.must_be_told and not case.start.has_mailbox,
         how=None,
         why="it must be told where to resume; it has no mailbox, so only a new submission's environment could say so, "
         "and that would not be faithful: {cannot_submit}",
@@ -120,21 +121,21 @@ ROWS: Final[tuple[SubmissionRow, ...]] = (
 def choose(case: Case) -> Choice:
     """Total: the last row always applies."""
     row = next(row for row in ROWS if row.applies(case))
-    count = case.slurm.dependents
+    count = case.start.dependents
     words = {
-        "job": case.slurm.slurm_job,
+        "job": case.start.handle,
         "dependents": f" for the {count} job{'s' if count > 1 else ''} that wait for it" if count else "",
         "cannot_requeue": _cannot_requeue(case),
-        "cannot_submit": "; ".join(case.slurm.cannot_resubmit)[:300] or "its script was not kept",
+        "cannot_submit": "; ".join(case.start.cannot_resubmit)[:300] or "its script was not kept",
     }
     return Choice(how=row.how, rule=row.rule, why=row.why.format(**words))
 
 
 def _cannot_requeue(case: Case) -> str:
-    job = case.slurm.slurm_job
-    if not case.slurm.is_known:
+    job = case.start.handle
+    if not case.start.is_known:
         return f"slurmctld no longer knows job {job}"
-    if not case.slurm.is_requeueable:
+    if not case.start.is_requeueable:
         return f"job {job} may not be requeued (--no-requeue or JobRequeue=0)"
     return f"Slurm refused to requeue job {job}"
 
@@ -154,27 +155,34 @@ def must_be_told(incident: Incident, point: ResumePoint | None, checkpoints: tup
     return point.goes_back or any(item.step > point.step.value for item in checkpoints)
 
 
-def holds_at_stop(slurm: SlurmView | None, incident: Incident) -> bool:
-    """The stop shall leave the job in Slurm's queue, held, because it will be requeued. One that has not begun is
+def holds_at_stop(start: StartView | None, incident: Incident) -> bool:
+    """The stop shall leave the job in its queue, held, because it will be requeued. One that has not begun is
     cancelled: holding it would not end this start.
     """
-    if slurm is None or slurm.is_queued:
+    if start is None or start.is_queued:
         return False
     told = must_be_told(incident, None)
-    return choose(Case(slurm=slurm, must_be_told=told)).how is Submission.REQUEUE
+    return choose(Case(start=start, must_be_told=told)).how is Submission.REQUEUE
 
 
-def requeued_name(attempt: str, slurm: SlurmView) -> str:
-    """The name of the next start of the same Slurm job."""
-    return parse_attempt(attempt).restarted(slurm.restart + 1).name
+def requeued_name(attempt: str, start: StartView) -> str:
+    """The name of the next start of the same submission."""
+    return parse_attempt(attempt).restarted(start.restart + 1).name
 
 
 def submitted_name(job_id: str | None, attempt: str, number: int, salt: int) -> str:
     """The name of a new submission, made from the Job's first; `salt` counts names found taken by somebody else."""
-    first = parse_attempt(job_id if job_id is not None and is_slurm(job_id) else attempt)
+    first = _parsed(job_id) or parse_attempt(attempt)
     base = _OURS.sub("", first.base)
     suffix = f"-a{number}" + (f"x{salt}" if salt else "")
     return SlurmAttempt(cluster=first.cluster, base=base + suffix).name
+
+
+def _parsed(job_id: str | None) -> SlurmAttempt | None:
+    try:
+        return parse_attempt(job_id or "")
+    except MailboxError:
+        return None
 
 
 def excludable(nodes: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.job import Orchestrator
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports import Discovered
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
@@ -33,7 +33,8 @@ def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
         instance_count=doc.node_count,
         created_at=doc.submitted_at or doc.seen_at,
         checkpoints=doc.checkpoints if _place(doc.checkpoints) else "",
-        orchestrator=Orchestrator.SLURM,
+        platform=SLURM.name,
+        cluster=parts.cluster,
         title="".join(char if char.isprintable() else " " for char in doc.name),  # for terminals and mails
         limits=limits_of(doc, bucket=bucket),
         number=1 + parts.restart,

@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.faults.slurm_states import status_of, view_of
+from chalicelib.domain.faults.slurm_states import status_of
 from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import STOP_VALID, Submission
+from chalicelib.domain.model.start_view import STOP_VALID, Submission
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
+from chalicelib.platforms.slurm.platform import SLURM
+from chalicelib.platforms.slurm.view import view_of
 from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
@@ -35,7 +37,7 @@ from rekindle.protocol.mailbox import (
 )
 from rekindle.protocol.wire import is_id
 
-# How long an order to start may wait for its agent (a stop: domain/model/slurm_view.py). One that is carried out later
+# How long an order to start may wait for its agent (a stop: domain/model/start_view.py). One that is carried out later
 # could meet a run that a person has started meanwhile; it is decided, and ordered, anew.
 START_VALID: Final = timedelta(minutes=10)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
@@ -63,11 +65,27 @@ class SlurmScheduler:
     def __init__(
         self, head_nodes: HeadNodes, mailbox: Mailbox, *, clock: Clock, bucket: str, bus: str | None = None
     ) -> None:
+        self.platform: Final = SLURM
         self._head_nodes = head_nodes
         self._mailbox = mailbox
         self._clock = clock
         self._bucket = bucket
         self._bus = bus
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    def owns(self, attempt: str) -> bool:
+        """See ports.Scheduler."""
+        return is_slurm(attempt)
+
+    def restarts_between(self, one: str, other: str) -> int | None:
+        """See ports.Scheduler."""
+        if not (is_slurm(one) and is_slurm(other)):
+            return None
+        before, after = parse_attempt(one), parse_attempt(other)
+        if (before.cluster, before.base) != (after.cluster, after.base):
+            return None
+        return after.restart - before.restart
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports import Discovered
 from rekindle.protocol.mailbox import (
     ENV_BUS,
@@ -99,10 +100,22 @@ class TrainingJobScheduler:
     def __init__(
         self, client: Any, *, bus: str | None = None, stage: str = PROD, roles: Sequence[str] | None = None
     ) -> None:
+        self.platform: Final = TRAINING_JOB
         self._client = client
         self._bus = bus
         self._stage = stage
         self._roles = roles
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    def owns(self, attempt: str) -> bool:
+        """See ports.Scheduler. A name of SageMaker's has no dots. Source: botocore, TrainingJobName."""
+        return "." not in attempt
+
+    def restarts_between(self, one: str, other: str) -> int | None:
+        """See ports.Scheduler: each attempt is a job of its own."""
+        del one, other
+        return None
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -177,6 +190,7 @@ class TrainingJobScheduler:
             watch=watch_of(tags),
             size=JobSize.of_instances(instances(described)),
             stage=owner_of(tags),
+            platform=TRAINING_JOB.name,
         )
 
     # ---- stopping --------------------------------------------------------------------------------------------------

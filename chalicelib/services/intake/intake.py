@@ -25,7 +25,7 @@ from chalicelib.ports import (
     JobRegistry,
     Joined,
     Mailbox,
-    Scheduler,
+    Schedulers,
 )
 from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.intake.missed_signals import signal_from_state
@@ -47,7 +47,7 @@ class Intake:
 
     store: IncidentStore
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     mailbox: Mailbox
     clusters: ClusterReader
     executions: Executions
@@ -87,8 +87,10 @@ class Intake:
         """
         if is_manifest_news(signal):
             return True
-        if signal.kind is not SignalKind.TRAINING_JOB_STATE or signal.attempt is None or not is_mere_news(signal):
+        if signal.kind not in PLATFORM_STATES or signal.attempt is None or not is_mere_news(signal):
             return False
+        if signal.cluster is not None:
+            return False  # the name may be another run's by now (Platform.names_recur)
         return self.registry.job_of_attempt(signal.attempt) is not None
 
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
@@ -163,7 +165,7 @@ class Intake:
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
-        """Open or join the node's own Incident; `signal.node` is its name in Slurm. News joins and opens nothing.
+        """Open or join the node's own Incident; `signal.node` is its name in the cluster. News joins and opens nothing.
         Neither does more of what a person has denied (in_hand.py).
 
         of_run: the policy of a protected run on the node.
@@ -256,7 +258,7 @@ class Intake:
 
     def _is_news_of_a_lost_node(self, signal: Signal, job: Job) -> bool:
         """The attempt that the current one took the place of lost a node, and no Incident has dealt with that."""
-        if signal.kind is not SignalKind.SLURM_JOB or signal.fault is not FaultClass.NODE_LOST:
+        if signal.kind not in PLATFORM_STATES or signal.fault is not FaultClass.NODE_LOST:
             return False
         if job.current_attempt is None or signal.evidence.get("successor") != job.current_attempt:
             return False
@@ -267,7 +269,7 @@ class Intake:
     def _news(self, signal: Signal, job: Job) -> Outcome:
         """Nothing to recover. A run that is over is no longer looked after."""
         status = signal.evidence.get("status")
-        if signal.kind is SignalKind.SLURM_JOB and signal.evidence.get("successor") is not None:
+        if signal.kind in PLATFORM_STATES and signal.evidence.get("successor") is not None:
             return self._succeeded(signal, job)
         if signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
@@ -280,19 +282,22 @@ class Intake:
 
     def _untold_end(self, signal: Signal, job: Job) -> Signal | None:
         """The end, by the loss of a node, of the start before the Job's current one, where no event has told it."""
-        if signal.kind is not SignalKind.SLURM_JOB or signal.attempt != job.current_attempt or job.attempt_number < 2:
+        if signal.kind not in PLATFORM_STATES or signal.attempt != job.current_attempt or job.attempt_number < 2:
+            return None
+        platform = self.scheduler.of(job.platform)
+        if not platform.platform.restarts_by_itself:
             return None
         elder = next((one for one in self.registry.attempts(job.job_id) if one.number == job.attempt_number - 1), None)
         if elder is None or elder.status:
             return None
-        view = self.scheduler.describe(elder.name)
+        view = platform.describe(elder.name)
         ended = signal_from_state(job.job_id, view, now=self.clock.now())
         return ended if ended is not None and self._is_news_of_a_lost_node(ended, job) else None
 
     def _succeeded(self, signal: Signal, job: Job) -> Outcome:
-        """Slurm, or somebody at its console, has put the job back: its next start is the one to protect."""
+        """The platform, or somebody at its console, has put the job back: its next start is the one to protect."""
         if signal.attempt == job.current_attempt:
-            found = self.scheduler.discover(str(signal.evidence["successor"]))
+            found = self.scheduler.of(job.platform).discover(str(signal.evidence["successor"]))
             if found is not None:
                 self._keep_end(job, AttemptStatus.STOPPED, signal.occurred_at)
                 job = self._registration.adopt(job, found)
@@ -329,6 +334,7 @@ class Intake:
             job_id=job.job_id,
             attempt=about or job.current_attempt,
             attempt_number=number,
+            cluster=signal.cluster or job.cluster or None,
             # Data once found poisonous stay skipped: a later Incident's clone must not meet them again.
             skips=current.skips if current is not None else (),
         )
@@ -396,11 +402,10 @@ def is_mere_news(signal: Signal) -> bool:
     """
     if signal.triggers:
         return False
-    if signal.kind is SignalKind.SLURM_JOB:
-        return signal.evidence.get("status") not in _ENDED and signal.evidence.get("successor") is None
-    if signal.kind is SignalKind.TRAINING_JOB_STATE:
-        is_repair = signal.evidence.get("repairing") or signal.evidence.get("platform_restarts")
-        return signal.evidence.get("status") not in _ENDED and not is_repair
+    if signal.kind in PLATFORM_STATES:
+        told = signal.evidence
+        is_repair = told.get("repairing") or told.get("platform_restarts") or told.get("successor") is not None
+        return told.get("status") not in _ENDED and not is_repair
     return signal.kind is SignalKind.MONITOR_STARTED or is_manifest_news(signal)
 
 

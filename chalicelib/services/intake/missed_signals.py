@@ -1,7 +1,7 @@
 """What the sweep has read, as the Signals that the events would have been. Pure: no ports, no clock.
 
 A Job with a monitor is judged by its own heartbeat, which says what the monitor saw; its metrics only tell whom to ask.
-A Job that cannot be changed is judged by its training job's own metrics. CloudWatch holds no NaN, so a loss that is not
+A Job that cannot be changed is judged by its platform job's own metrics. CloudWatch holds no NaN, so a loss that is not
 a number shows there as silence, or as nothing at all.
 """
 
@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults.slurm_states import lost_a_node
 from chalicelib.domain.model.job import Attempt, Job, is_far_below
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
@@ -22,7 +21,6 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, end
 from chalicelib.ports import Series
 from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
-from rekindle.protocol.cluster.names import is_slurm
 from rekindle.signatures.faults import FaultClass
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
@@ -53,11 +51,10 @@ def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -
         return None
     status, fault = _ended(view)
     successor = {"successor": view.successor} if view.successor is not None else {}  # put back: it goes on by itself
-    if view.slurm is not None and successor:
-        is_lost = lost_a_node(view.slurm.state, view.slurm.requeued_by, view.detail)
-        fault = FaultClass.NODE_LOST if is_lost else None
+    if view.start is not None and successor:
+        fault = FaultClass.NODE_LOST if view.start.lost_node else None
     return Signal(
-        kind=SignalKind.SLURM_JOB if is_slurm(view.name) else SignalKind.TRAINING_JOB_STATE,
+        kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.SWEEP,
         occurred_at=view.ended_at or now,
         dedupe_key=ended_job_key(view.name, status),
@@ -132,7 +129,7 @@ def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | Non
 
 
 def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now: datetime) -> Signal | None:
-    """What the training job's own metrics say; `readings` by "loss", "step", "grad_norm".
+    """What the platform job's own metrics say; `readings` by "loss", "step", "grad_norm".
 
     None while all is well, or while too little is known: with one metric Unknown, nothing is called silent. The caller
     makes sure that the run is training.

@@ -1,6 +1,6 @@
-"""From a node that AWS or Slurm speaks of to the protected runs on it, through the agent's map of the cluster.
+"""From a node that AWS or an agent speaks of to the protected runs on it, through the agent's map of the cluster.
 
-AWS knows instances, Slurm knows node names, and the map between them changes with each replacement while names stay.
+AWS knows instances, the cluster knows names, and the map between them changes with each replacement while names stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ports import HeadNodes, JobRegistry
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 from rekindle.protocol.wire import MailboxError
 
 # What speaks of one node of a cluster.
@@ -32,7 +31,7 @@ NODE_KINDS: Final = frozenset(
         SignalKind.EXTERNAL_ALERT,
     }
 )
-# By Slurm's own names: these need no map to be about a node.
+# By the cluster's own names: these need no map to be about a node.
 _BY_NAME: Final = frozenset({SignalKind.NODE_STATE, SignalKind.NODE_SUSPECT})
 # Word of a fault may come after the run has died of it, and says why; later it is about the node alone.
 AFTER_END: Final = timedelta(minutes=30)
@@ -50,8 +49,8 @@ class NodeMap:
     registry: JobRegistry
 
     def located(self, signal: Signal) -> Signal | None:
-        """The Signal about a node by its name in Slurm, with what the map knows; None where it is about no node that
-        an agent knows.
+        """The Signal about a node by its name in the cluster, with what the map knows; None where it is about no node
+        that an agent knows.
         """
         if signal.kind not in NODE_KINDS or signal.cluster is None or signal.node is None:
             return None
@@ -85,7 +84,7 @@ class NodeMap:
             return
         failed: list[RecoveryError] = []
         for job in self.registry.active():
-            if not is_slurm(job.current_attempt) or parse_attempt(job.current_attempt).cluster != located.cluster:
+            if job.cluster != located.cluster:
                 continue
             try:
                 doc = self.head_nodes.attempt(job.current_attempt)

@@ -8,16 +8,15 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
-from chalicelib.domain.model.job import Attempt, Job, Orchestrator
+from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.model.slurm_view import is_another_run
+from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Scheduler
+from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Schedulers
 from chalicelib.services.intake.unknown_names import Strangers
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 
-PLATFORM_STATES: Final = frozenset({SignalKind.TRAINING_JOB_STATE, SignalKind.SLURM_JOB})  # the platform's own words
+PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words
 _MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
 _JOB_TAKEN: Final = "its tag rekindle:job is passed over: that Job runs under another role"
 
@@ -27,7 +26,7 @@ class Registration:
     """Finds and registers Jobs and Attempts. Every path is safe to repeat."""
 
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     mailbox: Mailbox
     clock: Clock
     announcer: Announcer | None = None
@@ -65,10 +64,11 @@ class Registration:
 
     def _still_its_own(self, job: Job, signal: Signal) -> Job:
         """Raises: NotOurs, once people were told, for a new job that has the name of one that we know."""
-        if signal.kind is not SignalKind.SLURM_JOB or signal.attempt != job.job_id:
+        platform = self.scheduler.of(job.platform)
+        if not platform.platform.names_recur or signal.kind not in PLATFORM_STATES or signal.attempt != job.job_id:
             return job
         try:
-            found = self.scheduler.discover(signal.attempt)
+            found = platform.discover(signal.attempt)
         except RecoveryError:
             return job  # whoever acts looks again, and needs to see it
         if found is None or not is_another_run(
@@ -99,16 +99,19 @@ class Registration:
         return self.adopt(job, found) if found is not None and is_its else job
 
     def _is_of_its_user(self, found: Discovered, job: Job) -> bool:
-        """The training job runs under the role of the Job's current attempt. On Slurm the agent has judged that."""
-        if found.orchestrator is not Orchestrator.TRAINING_JOB or found.name == job.current_attempt:
+        """It runs under the role of the Job's current attempt, where nothing in its cluster has judged that."""
+        if self._checks_users(found) or found.name == job.current_attempt:
             return True
-        own = self.scheduler.find(job.current_attempt)
+        own = self.scheduler.of(job.platform).find(job.current_attempt)
         return own is not None and own.user == found.user
+
+    def _checks_users(self, found: Discovered) -> bool:
+        return self.scheduler.of(found.platform).platform.checks_users
 
     def _find(self, attempt: str) -> Discovered | None:
         """What asks us for protection under this name; who does not is remembered as a stranger. Raises: NotOurs."""
         try:
-            found = self.scheduler.discover(attempt)
+            found = self.scheduler.of_name(attempt).discover(attempt)
         except NotOurs:
             self.strangers.add(attempt, now=self.clock.now())
             raise
@@ -135,11 +138,11 @@ class Registration:
         return self.register(found)
 
     def _waiting_for(self, found: Discovered) -> Job | None:
-        """The Job that is being recovered and whose mailbox an untagged training job has: a person has resubmitted it.
+        """The Job that is being recovered and whose mailbox an untagged run has: a person has resubmitted it.
 
         Its Incident finds the run, and takes it for the new attempt; a Job of its own would have two runs recovered.
         """
-        if found.orchestrator is not Orchestrator.TRAINING_JOB or not found.mailbox:
+        if self._checks_users(found) or not found.mailbox:
             return None
         mailbox = found.mailbox.rstrip("/")
         recovering = (one for one in self.registry.active() if one.open_incident is not None)
@@ -152,13 +155,13 @@ class Registration:
         While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
         Job by hand, and that attempt is the one to protect now. An older run than the current attempt is history.
         """
-        if job.open_incident is not None or not is_newer(found, job):
+        if job.open_incident is not None or not self._is_newer(found, job):
             return job
         now = self.clock.now()
         current = self.current(job)
         attempt = Attempt(
             job_id=job.job_id,
-            number=job.attempt_number + max(1, restarts_between(job.current_attempt, found.name) or 1),
+            number=job.attempt_number + max(1, self._restarts(job, found) or 1),
             name=found.name,
             submitted_at=max(found.created_at, job.attempt_started_at),
             resume_step=Unknown("nobody told it where to resume"),
@@ -184,7 +187,8 @@ class Registration:
         job = Job(
             job_id=job_id,
             name=found.title or found.name,
-            orchestrator=found.orchestrator,
+            platform=found.platform,
+            cluster=found.cluster,
             policy_name=found.policy_name,
             created_at=found.created_at,
             current_attempt=found.name,
@@ -203,21 +207,21 @@ class Registration:
         return stored
 
     def _is_taken(self, found: Discovered, job_id: str) -> bool:
-        """True where a Slurm job's comment, or a training job's environment, names the mailbox of a run of somebody
-        else's. Anybody may write one, and we would fence and order about whoever reads that mailbox."""
+        """True where what the run was submitted with names the mailbox of a run of somebody else's. Anybody may write
+        one, and we would fence and order about whoever reads that mailbox.
+        """
         if not found.mailbox:
             return False
-        if found.orchestrator is Orchestrator.TRAINING_JOB:
+        if not self._checks_users(found):
             others = (one for one in self.registry.active() if one.job_id != job_id)
             mailbox = found.mailbox.rstrip("/")
             return any(one.mailbox.rstrip("/") == mailbox and not self._is_of_its_user(found, one) for one in others)
-        cluster = parse_attempt(found.name).cluster
         for job in self.registry.active():
             if job.job_id == job_id or job.mailbox.rstrip("/") != found.mailbox.rstrip("/"):
                 continue
-            if not is_slurm(job.current_attempt) or parse_attempt(job.current_attempt).cluster != cluster:
+            if (job.platform, job.cluster) != (found.platform, found.cluster):
                 return True
-            other = self.scheduler.discover(job.current_attempt)
+            other = self.scheduler.of(job.platform).discover(job.current_attempt)
             if other is None or other.user != found.user:
                 return True
         return False
@@ -246,22 +250,14 @@ class Registration:
         with suppress(RecoveryError):  # a message that is lost must not keep the run from being protected
             self.announcer.announce(notice)
 
+    def _restarts(self, job: Job, found: Discovered) -> int | None:
+        return self.scheduler.of(job.platform).restarts_between(job.current_attempt, found.name)
+
+    def _is_newer(self, found: Discovered, job: Job) -> bool:
+        """True for a run that came after the Job's current attempt."""
+        restarts = self._restarts(job, found)
+        return restarts > 0 if restarts is not None else found.created_at > job.attempt_started_at
+
     def current(self, job: Job) -> Attempt | None:
         """The record of the current attempt."""
         return next((one for one in self.registry.attempts(job.job_id) if one.name == job.current_attempt), None)
-
-
-def restarts_between(one: str, other: str) -> int | None:
-    """How many times the same submission was restarted from `one` to `other`; None where they are not the same."""
-    if not (is_slurm(one) and is_slurm(other)):
-        return None
-    before, after = parse_attempt(one), parse_attempt(other)
-    if (before.cluster, before.base) != (after.cluster, after.base):
-        return None
-    return after.restart - before.restart
-
-
-def is_newer(found: Discovered, job: Job) -> bool:
-    """True for a run that came after the Job's current attempt."""
-    restarts = restarts_between(job.current_attempt, found.name)
-    return restarts > 0 if restarts is not None else found.created_at > job.attempt_started_at

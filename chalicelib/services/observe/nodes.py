@@ -19,9 +19,9 @@ from chalicelib.domain.model.node import (
     InstanceState,
     InstanceView,
     Load,
+    Machines,
     NodeView,
     PastRepair,
-    Platform,
 )
 from chalicelib.domain.model.node_actions import (
     CheckNode,
@@ -75,12 +75,12 @@ class Nodes:
             facts = Known(found)
             group = repair.group or (found.group if found is not None else None)
             group_total = sum(one.group == group for one in listed.value.nodes) or None if group else None
-        platform = Platform.UNKNOWN
+        machines = Machines.UNKNOWN
         if isinstance(agent, Known):
-            platform = Platform.HYPERPOD if agent.value.cluster_arn else Platform.SLURM
+            machines = Machines.HYPERPOD if agent.value.cluster_arn else Machines.OWN
         pod: Maybe[ClusterView | None] = Known(None)
         instance: Maybe[InstanceView | None] = Unknown("plain Slurm has no instances of HyperPod")
-        if platform is not Platform.SLURM:
+        if machines is not Machines.OWN:
             try:
                 reference, found_pod = self._own(cluster)
             except RecoveryError as err:
@@ -90,8 +90,8 @@ class Nodes:
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         return Known(
             NodeView(
-                platform=platform,
-                slurm=facts,
+                machines=machines,
+                listed=facts,
                 cluster=pod,
                 instance=instance,
                 total=total,
@@ -300,14 +300,14 @@ class Nodes:
 def node_facts(view: NodeView) -> dict[str, Any]:
     """What a look saw of the node, for its line in the timeline."""
     facts: dict[str, Any] = {}
-    if isinstance(view.slurm, Known):
-        facts["slurm"] = slurm_state(view.slurm.value) if view.slurm.value is not None else "no such node"
+    if isinstance(view.listed, Known):
+        facts["slurm"] = slurm_state(view.listed.value) if view.listed.value is not None else "no such node"
     else:
-        facts["slurm"] = {"unknown": view.slurm.why}
+        facts["slurm"] = {"unknown": view.listed.why}
     if isinstance(view.instance, Known):
         one = view.instance.value
         facts["instance"] = f"{one.instance_id} {one.state}" if one is not None else "none"
-    elif view.platform is not Platform.SLURM:
+    elif view.machines is not Machines.OWN:
         facts["instance"] = {"unknown": view.instance.why}
     if isinstance(view.load, Known):
         facts["load"] = view.load.value.to_wire()

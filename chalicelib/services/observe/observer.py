@@ -30,16 +30,15 @@ from chalicelib.domain.model.observation import (
     node_count,
 )
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.slurm_view import is_another_run
+from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
-from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes, node_facts
 from chalicelib.services.observe.siblings import told_of, unprotected
 from rekindle.detectors.ranks import first_bad, minority, stalled
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from rekindle.signatures.faults import FaultClass
 
@@ -56,7 +55,7 @@ class Look:
 
     store: IncidentStore
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     mailbox: Mailbox
     policies: Policies
     clock: Clock
@@ -99,7 +98,7 @@ class Look:
         switches = standing.switches
         at_once: dict[str, Any] = {
             "paused": switches.paused,
-            "shadow": switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident)),
+            "shadow": switches.shadow_of(job_id=incident.job_id, cluster=incident.cluster),
             "breaker": switches.breaker if switches.breaker.is_open else None,
             "breaker_lifted_at": switches.breaker.lifted_at,
         }
@@ -134,20 +133,22 @@ class Look:
             current=job.current_attempt,
             successor=self._successor(job, attempt),
             sibling=self._sibling(job, incident, attempt, looked.inbox),
-            nodes=self._nodes(incident, attempt, looked.inbox),
+            nodes=self._nodes(job, incident, attempt, looked.inbox),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
+            platform=self.scheduler.of(job.platform).platform,
+            cluster=job.cluster,
             **at_once,
         )
 
     def _attempt(self, job: Job, name: str) -> Maybe[AttemptView]:
         try:
-            view = self.scheduler.describe(name)
+            view = self.scheduler.of(job.platform).describe(name)
         except RecoveryError as err:
             return Unknown(f"{name} cannot be described: {err}"[:200])
-        told_at = view.slurm.submitted_at if view.slurm is not None else None
+        told_at = view.start.submitted_at if view.start is not None else None
         if is_another_run(name, told_at, job_id=job.job_id, created_at=job.created_at):
-            gone = f"it is gone: Slurm gave its number to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
+            gone = f"it is gone: its number was given to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
         try:
             return Known(self.mailbox.beat(job, view))
@@ -156,7 +157,7 @@ class Look:
             return Known(replace(view, last_step=unread, is_beat_unread=True))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
-        """What has taken the attempt's place in its Slurm job: held, begun, or over already."""
+        """What has taken the attempt's place in its submission: held, begun, or over already."""
         if not isinstance(seen, Known) or seen.value.successor is None:
             return Unknown("none that is known")
         return self._attempt(job, seen.value.successor)
@@ -175,7 +176,7 @@ class Look:
         ours = besides | {name for one in incident.tries for name in (one.name, one.clone_of)}
         told = told_of((*incident.signals, *inbox), besides=ours)
         try:
-            for name in self.scheduler.siblings(job, besides=besides, told=told):
+            for name in self.scheduler.of(job.platform).siblings(job, besides=besides, told=told):
                 if self.registry.job_of_attempt(name) is None:
                     return Known(name)
             if queued:  # before ours is sent, the act itself looks for heartbeats
@@ -186,15 +187,17 @@ class Look:
             return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
         return Unknown("none that is known")
 
-    def _nodes(self, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[NodesSeen]:
+    def _nodes(
+        self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]
+    ) -> Maybe[NodesSeen]:
         """The nodes that matter to the Incident, read once one of them may be to blame: what this look is told of a
-        node, it decides by what Slurm shows of it now."""
-        if self.head_nodes is None or incident.attempt is None or not is_slurm(incident.attempt):
-            return Unknown("not on Slurm")
+        node, it decides by what the platform shows of it now."""
+        if self.head_nodes is None or incident.attempt is None or not job.cluster:
+            return Unknown("not on a cluster")
         wanted = names_of_interest(incident, seen, inbox)
         if not wanted:
             return Unknown("not needed")
-        nodes = self.head_nodes.nodes(parse_attempt(incident.attempt).cluster)
+        nodes = self.head_nodes.nodes(job.cluster)
         if not isinstance(nodes, Known):
             return nodes
         found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
@@ -351,7 +354,7 @@ def _waits_in_queue(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     """An attempt of ours that is submitted and has not begun, where the platform holds a queue."""
     if incident.phase is not Phase.VERIFYING or not incident.tries or incident.tries[-1].is_theirs:
         return False
-    return isinstance(seen, Known) and seen.value.slurm is not None and seen.value.slurm.is_queued
+    return isinstance(seen, Known) and seen.value.start is not None and seen.value.start.is_queued
 
 
 def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
@@ -377,13 +380,6 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     return goes_back_to(incident, Policy.from_wire(incident.policy_document))
 
 
-def cluster_of(incident: Incident) -> str | None:
-    """The cluster that the Incident is in; None: it is about a training job."""
-    if incident.cluster is None and incident.attempt is not None and is_slurm(incident.attempt):
-        return parse_attempt(incident.attempt).cluster
-    return incident.cluster
-
-
 def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
     """Nodes held or said to be broken, and those of an attempt that has ended."""
     names = {item.node for item in incident.bad_nodes}
@@ -391,8 +387,8 @@ def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Seque
     if incident.tries:
         names |= {*incident.tries[-1].exclude, *incident.tries[-1].left_nodes}
     view = seen.value if isinstance(seen, Known) else None
-    if view is not None and view.slurm is not None and (view.status.has_ended or view.successor is not None):
-        names |= set(view.slurm.nodes)
+    if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
+        names |= set(view.start.nodes)
     return frozenset(names)
 
 
@@ -548,10 +544,10 @@ def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt
 
 
 def has_begun(view: AttemptView) -> bool:
-    """Whether the platform says that its script has run. On Slurm one that has failed by itself has had nodes."""
+    """Whether the platform says that its script has run. One that has failed by itself on nodes of a cluster has."""
     if view.training_since is not None or view.beat_at is not None or view.status is AttemptStatus.RUNNING:
         return True
-    return view.slurm is not None and bool(view.slurm.nodes) and view.status is AttemptStatus.FAILED
+    return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED
 
 
 def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:

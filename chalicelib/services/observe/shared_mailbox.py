@@ -9,9 +9,8 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.ports import JobRegistry, Scheduler
-from rekindle.protocol.cluster.names import is_slurm
 
-# slurmctld looks at dependencies in its next pass only, a minute later at most (slurm.conf, sched_interval).
+# A queue looks at dependencies in its next pass only, a minute later at most.
 LINK_SETTLES: Final = timedelta(minutes=2)
 
 
@@ -23,9 +22,9 @@ def next_link(
     None where there is none, or where that start is ordered, or there, already. Costs one description for each other
     Job of the same mailbox.
 
-    Raises: Retryable, also while `after` has just ended and Slurm has not told yet whether that lets a link begin.
+    Raises: Retryable, also while `after` has just ended and the platform has not told yet whether a link begins.
     """
-    if not is_slurm(name) or not job.mailbox:
+    if not scheduler.platform.holds_own_queue or not job.mailbox:
         return None
     others = [
         other
@@ -35,7 +34,7 @@ def next_link(
     if not others:
         return None
     ours = scheduler.describe(name)
-    if ours.status is not AttemptStatus.GONE and not (ours.slurm is not None and ours.slurm.held):
+    if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
     views = [scheduler.describe(one.current_attempt) for one in others]
     training = next((view.name for view in views if _trains(view)), None)
@@ -52,10 +51,10 @@ def _trains(view: AttemptView) -> bool:
     """A link that still waits for the one before it, or is held, begins no sooner than we let it."""
     if view.status.has_ended:
         return False
-    slurm = view.slurm
-    return not (slurm is not None and slurm.is_queued and (slurm.held or _depends(view)))
+    start = view.start
+    return not (start is not None and start.is_queued and (start.held or _depends(view)))
 
 
 def _depends(view: AttemptView) -> bool:
-    slurm = view.slurm
-    return slurm is not None and slurm.is_queued and slurm.pending_reason.startswith("Dependency")
+    start = view.start
+    return start is not None and start.is_queued and start.wait.for_jobs

@@ -14,7 +14,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.ports import Clock, HeadNodes, JobRegistry
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.protocol.cluster.names import check_cluster, is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import check_cluster
 from rekindle.protocol.wire import MailboxError
 
 MAX_NODES_SHOWN = 1000
@@ -59,8 +59,8 @@ class Clusters:
     def _jobs(self) -> dict[str, list[Job]]:
         found: dict[str, list[Job]] = {}
         for job in self.registry.active():
-            if is_slurm(job.current_attempt):
-                found.setdefault(parse_attempt(job.current_attempt).cluster, []).append(job)
+            if job.cluster:
+                found.setdefault(job.cluster, []).append(job)
         return found
 
     def _brief(self, cluster: str, jobs: Sequence[Job]) -> dict[str, Any]:

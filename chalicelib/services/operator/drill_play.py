@@ -31,7 +31,7 @@ _READS: Final[Mapping[str, frozenset[str]]] = {
     "registry": frozenset(
         {"get", "standing", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}
     ),
-    "scheduler": frozenset({"describe", "siblings", "missed"}),
+    "scheduler": frozenset({"describe", "siblings", "missed", "platform"}),
     "mailbox": frozenset({"beat", "beating", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),
     "head_nodes": frozenset({"agent", "attempt", "newest_attempts", "nodes", "ordered", "clusters"}),
@@ -54,6 +54,17 @@ class ReadOnly:
         if name not in _READS[self._kind]:
             raise AttributeError(f"a drill may not use {self._kind}.{name}")
         return getattr(self._part, name)
+
+
+class ReadOnlySchedulers:
+    """ports.Schedulers with the reads of each alone."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def of(self, platform: str) -> Any:
+        """See ports.Schedulers."""
+        return ReadOnly(self._part.of(platform), "scheduler")
 
 
 class ShadowStore(ReadOnly):

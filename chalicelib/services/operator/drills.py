@@ -21,7 +21,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.ports import Clock, IncidentStore, JobRegistry
 from chalicelib.services.observe.observer import Look
-from chalicelib.services.operator.drill_play import Reader, ReadOnly, ShadowStore, Stage
+from chalicelib.services.operator.drill_play import Reader, ReadOnly, ReadOnlySchedulers, ShadowStore, Stage
 
 EARLIER: Final = 5  # Incidents of the Job whose timelines tell how long its stages take
 KEPT_FOR: Final = timedelta(days=30)
@@ -90,7 +90,8 @@ class Drills:
     def _rehearse(self, job: Job, row: DrillRow, *, drill_id: str, now: datetime) -> dict[str, Any]:
         shadow = ShadowStore(self.store)
         read: dict[str, Any] = {"store": shadow, "nodes": None}
-        for name in ("registry", "scheduler", "mailbox", "policies", "head_nodes"):
+        read["scheduler"] = ReadOnlySchedulers(self.look.scheduler)
+        for name in ("registry", "mailbox", "policies", "head_nodes"):
             part = getattr(self.look, name)
             read[name] = ReadOnly(part, name) if part is not None else None
         reader = Reader(look=replace(self.look, **read), store=shadow, job=job)

@@ -16,12 +16,12 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, node_count
 from chalicelib.domain.model.repair import Rung
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Mailbox, Policies, Scheduler
+from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Mailbox, Policies, Schedulers
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, What
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.protocol.cluster.names import check_cluster, first_attempt, is_slurm, parse_attempt
+from rekindle.protocol.cluster.names import check_cluster, first_attempt
 from rekindle.protocol.cluster.orders import check_node
 from rekindle.protocol.wire import MailboxError
 from rekindle.signatures.faults import FaultClass
@@ -40,7 +40,7 @@ class Orders:
 
     intake: Intake
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     policies: Policies
     alarms: Alarms
     clock: Clock
@@ -64,7 +64,7 @@ class Orders:
         if known is not None:
             job = self.registry.get(known)
             return self.alarms.change(job, replace(job.watch, **watch)) if watch else job
-        found = self.scheduler.find(training_job)
+        found = self.scheduler.of_name(training_job).find(training_job)
         if found is None:
             raise UnknownEntity(f"training job {training_job!r} does not exist")
         if (found.policy_name or found.job_id) and found.stage not in ("", self.stage):
@@ -109,12 +109,13 @@ class Orders:
             raise InvalidRequest(f"slurm_job.{err.field}", err.problem) from err
         if self.head_nodes is not None and cluster not in self.head_nodes.clusters():
             raise UnknownEntity(f"no agent of cluster {cluster!r} has ever reported")
+        platform = self.scheduler.of_name(name)
         for _ in range(MAX_RESTARTS):
-            successor = self.scheduler.describe(name).successor
+            successor = platform.describe(name).successor
             if successor is None:
                 break
             name = successor
-        found = self.scheduler.find(name)
+        found = platform.find(name)
         if found is None:
             raise UnknownEntity(
                 f"the agent of {cluster} does not watch Slurm job {slurm_job}: give the job a comment, "
@@ -197,14 +198,14 @@ class Orders:
             )
 
     def _excluded(self, job: Job, exclude: Sequence[str]) -> list[str]:
-        if not is_slurm(job.current_attempt):
+        if not self.scheduler.of(job.platform).platform.can_exclude_nodes:
             raise InvalidRequest(
                 "exclude", "SageMaker chooses a training job's instances; only Slurm takes nodes to avoid"
             )
         names = list(dict.fromkeys(exclude))
         if len(names) > MAX_EXCLUDED:
             raise InvalidRequest("exclude", f"holds more than {MAX_EXCLUDED} nodes; drain them in Slurm instead")
-        cluster = parse_attempt(job.current_attempt).cluster
+        cluster = job.cluster
         listed = self.head_nodes.nodes(cluster) if self.head_nodes is not None else None
         known = {one.name for one in listed.value.nodes} if isinstance(listed, Known) else None
         for index, name in enumerate(names):
@@ -224,7 +225,7 @@ class Orders:
     def _nodes_of(self, job: Job) -> int:
         """On how many nodes the run is; at least one."""
         try:
-            seen: Maybe[AttemptView] = Known(self.scheduler.describe(job.current_attempt))
+            seen: Maybe[AttemptView] = Known(self.scheduler.of(job.platform).describe(job.current_attempt))
         except RecoveryError as err:
             seen = Unknown(str(err)[:200])
         count = node_count(job, seen)

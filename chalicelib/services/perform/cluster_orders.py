@@ -1,4 +1,4 @@
-"""Orders to a Slurm cluster's agent that a Job's Incident gives besides stops and starts. Each is idempotent."""
+"""Orders to a cluster's agent that a Job's Incident gives besides stops and starts. Each is idempotent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from chalicelib.domain.model.action import (
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident
 from chalicelib.ports import Clock, HeadNodes
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Signal, Verb, token_of
 
 # An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
@@ -87,18 +86,18 @@ class HeadOrders:
         return Order(
             token=token_of(incident.incident_id, _numbered(Verb.EXCLUDE, turn), _digest(action.attempt, *action.nodes)),
             verb=Verb.EXCLUDE,
-            cluster=parse_attempt(action.attempt).cluster,
+            cluster=incident.cluster or "",
             issued_at=now,
             expires_at=now + CORDON_VALID,
             attempt=action.attempt,
-            slurm_job=action.slurm_job,
+            slurm_job=int(action.handle),
             exclude=action.nodes,
             incident_id=incident.incident_id,
         )
 
     def _is_small(self, action: ResizeJob, incident: Incident) -> bool:
-        """Slurm put a small start back by itself: the policy's share is of the whole, and was used up then."""
-        if self.head_nodes is None or incident.job_id is None or not is_slurm(incident.job_id):
+        """The platform put a small start back by itself: the policy's share is of the whole, and was used up then."""
+        if self.head_nodes is None or incident.job_id is None or not incident.cluster:
             return False
         first = self.head_nodes.attempt(incident.job_id)
         return first is not None and action.nodes_max < first.node_count
@@ -108,11 +107,11 @@ class HeadOrders:
         return Order(
             token=token_of(incident.incident_id, _numbered(Verb.SHRINK, turn), _digest(action.attempt)),
             verb=Verb.SHRINK,
-            cluster=parse_attempt(action.attempt).cluster,
+            cluster=incident.cluster or "",
             issued_at=now,
             expires_at=now + CORDON_VALID,
             attempt=action.attempt,
-            slurm_job=action.slurm_job,
+            slurm_job=int(action.handle),
             nodes_min=action.nodes_min,
             nodes_max=action.nodes_max,
             incident_id=incident.incident_id,
@@ -123,11 +122,11 @@ class HeadOrders:
         return Order(
             token=token_of(incident.incident_id, Verb.STACKS.value, _digest(action.attempt)),
             verb=Verb.STACKS,
-            cluster=parse_attempt(action.attempt).cluster,
+            cluster=incident.cluster or "",
             issued_at=now,
             expires_at=now + CAPTURE_VALID,
             attempt=action.attempt,
-            slurm_job=action.slurm_job,
+            slurm_job=int(action.handle),
             signal=Signal(action.signal),
             incident_id=incident.incident_id,
         )

@@ -39,10 +39,9 @@ from chalicelib.domain.model.urgency import sequence_of
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.domain.reporting.paste import needs_arn, paste_of
-from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Scheduler
+from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
-from chalicelib.services.observe.observer import cluster_of
 from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import UNWATCHED, told_of, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
@@ -57,7 +56,7 @@ class Perform:
     """Does what was decided. Without `head_nodes` and `intake` nothing can be done about single nodes."""
 
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     mailbox: Mailbox
     announcer: Announcer
     clock: Clock
@@ -108,7 +107,7 @@ class Perform:
             case RequestCheckpoint():
                 return self._ask(action, incident)
             case StopJob():
-                return self.scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
+                return self._stop(action, incident, job)
             case ResubmitJob():
                 return self._resubmit(action, incident, policy, job or self.registry.get(incident.job_id or ""))
             case AdoptAttempt():
@@ -128,6 +127,10 @@ class Perform:
             case _:
                 assert_never(action)
 
+    def _stop(self, action: StopJob, incident: Incident, job: Job | None) -> ActionResult:
+        scheduler = self.scheduler.of((job or self.registry.get(incident.job_id or "")).platform)
+        return scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
+
     def _ask(self, action: RequestCheckpoint, incident: Incident) -> ActionResult:
         job = self.registry.get(incident.job_id or "")
         return self.mailbox.ask(job, action, incident_id=incident.incident_id, now=self.clock.now())
@@ -140,7 +143,12 @@ class Perform:
             return _outdated(action, job)
         now = self.clock.now()
         other = next_link(
-            job, action.name, after=action.clone_of, registry=self.registry, scheduler=self.scheduler, now=now
+            job,
+            action.name,
+            after=action.clone_of,
+            registry=self.registry,
+            scheduler=self.scheduler.of(job.platform),
+            now=now,
         )
         if other is not None:
             detail = f"{other} goes on in the same mailbox: two runs would write over each other"
@@ -150,7 +158,9 @@ class Perform:
         if sibling is not None:
             return sibling
         self._fence(action, job, older)
-        result = self.scheduler.resubmit(action, job=job, policy=policy, incident_id=incident.incident_id)
+        result = self.scheduler.of(job.platform).resubmit(
+            action, job=job, policy=policy, incident_id=incident.incident_id
+        )
         if result.done not in (Done.DONE, Done.ALREADY):
             return result
         attempt = Attempt(
@@ -178,7 +188,9 @@ class Perform:
         besides = {action.name, action.clone_of}
         own = {*besides, *older}
         try:
-            others = self.scheduler.siblings(job, besides=besides, told=told_of(incident.signals, besides=besides))
+            others = self.scheduler.of(job.platform).siblings(
+                job, besides=besides, told=told_of(incident.signals, besides=besides)
+            )
         except RecoveryError:
             beating = self._unprotected(action, job, own)
             if beating is None:
@@ -200,7 +212,7 @@ class Perform:
         """The answer where a person has submitted the run meanwhile and it has ended: its end is weighed first."""
         if self.clock.now() - incident.opened_at < UNWATCHED:
             return None
-        other = self.scheduler.missed(job, besides=own)
+        other = self.scheduler.of(job.platform).missed(job, besides=own)
         if other is None or self.registry.job_of_attempt(other) is not None:
             return None
         detail = f"{other} was submitted by hand, and has ended"
@@ -345,7 +357,7 @@ def _switched_off(action: Action, incident: Incident, switches: Switches) -> Act
     """
     if ends_what_is_left(incident, action):
         return None
-    shadow = switches.shadow_of(job_id=incident.job_id, cluster=cluster_of(incident))
+    shadow = switches.shadow_of(job_id=incident.job_id, cluster=incident.cluster)
     if not switches.paused and not shadow:
         return None
     said = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"

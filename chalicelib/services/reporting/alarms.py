@@ -27,7 +27,7 @@ from chalicelib.domain.model.job import AlarmMode, Job, WatchPlan
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.ports import AlarmBoard, Clock, JobRegistry, Mailbox, Scheduler
+from chalicelib.ports import AlarmBoard, Clock, JobRegistry, Mailbox, Schedulers
 from rekindle.signatures.faults import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Alarms:
 
     board: AlarmBoard
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     mailbox: Mailbox
     clock: Clock
     _tags: OrderedDict[str, tuple[datetime, Mapping[str, str]]] = field(default_factory=OrderedDict)
@@ -54,7 +54,7 @@ class Alarms:
     def ensure(self, job: Job) -> Job:
         """Make the alarms that the Job asks for, where that is not done yet; the Job with what came of it.
 
-        A training job's metrics carry its name, so that with a new attempt the alarms move to the new name. A quota
+        A platform job's metrics carry its name, so that with a new attempt the alarms move to the new name. A quota
         that is used up is written down and told once; asking again (`change`) tries again. Raises nothing: a run is
         protected with or without its alarms.
         """
@@ -161,7 +161,7 @@ class Alarms:
             return signal  # the intake finds out whose it is
         if not job.active:
             raise Noise("hang alarm of a run that is over")
-        view = self.scheduler.describe(job.current_attempt)
+        view = self.scheduler.of(job.platform).describe(job.current_attempt)
         if view.status is not AttemptStatus.RUNNING:
             raise Noise(f"hang alarm of a run that is {view.status}")
         now = self.clock.now()

@@ -1,4 +1,4 @@
-"""What the sweep re-reads of Slurm clusters: whether their agents live, and the nodes. One GET a minute and cluster."""
+"""What the sweep re-reads of clusters: whether their agents live, and the nodes. One GET a minute and cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import RecoveryError, Skip
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, HeadNodes, JobRegistry, Scheduler
+from chalicelib.ports import Clock, HeadNodes, JobRegistry, Schedulers
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.reporting.hardware_ledger import Lemons
@@ -43,7 +43,7 @@ class SweepClusters:
     clock: Clock
     lemons: Lemons | None = None
     registry: JobRegistry | None = None
-    scheduler: Scheduler | None = None
+    scheduler: Schedulers | None = None
 
     def run(self, policies: Mapping[str, str], *, number: int) -> tuple[list[Outcome], int]:
         """What came of it, and how many clusters could not be looked at.
@@ -106,14 +106,14 @@ class SweepClusters:
         for name in self.head_nodes.newest_attempts(cluster, limit=NEWEST_STARTS):
             if registry.job_of_attempt(name) is not None:
                 continue
-            view = scheduler.describe(name)
+            view = scheduler.of_name(name).describe(name)
             ended = signal_from_state(None, view, now=now)
             if ended is None:
                 yield Signal(
-                    kind=SignalKind.SLURM_JOB,
+                    kind=SignalKind.ATTEMPT_STATE,
                     source=SignalSource.SWEEP,
                     occurred_at=now,
-                    dedupe_key=f"slurm-start:{name}:{view.status}"[:200],
+                    dedupe_key=f"unheard-start:{name}:{view.status}"[:200],
                     summary=f"{name} is {view.status}, and no event has told of it",
                     attempt=name,
                     triggers=False,
@@ -130,7 +130,7 @@ class SweepClusters:
 
 
 def signal_from_agent(cluster: str, agent: Maybe[AgentDoc], *, policy: str, now: datetime) -> Signal | None:
-    """The agent is silent, or cannot read Slurm; None while all is well, or for too short a time to be told.
+    """The agent is silent, or cannot read its cluster; None while all is well, or for too short a time to be told.
 
     One fact per silence: the key holds when it began.
     """
@@ -178,7 +178,7 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
         kind=SignalKind.NODE_STATE,
         source=SignalSource.SWEEP,
         occurred_at=now,
-        dedupe_key=f"slurm-node:{cluster}:{facts.name}:{facts.instance_id}:{mark}"[:200],
+        dedupe_key=f"node-seen:{cluster}:{facts.name}:{facts.instance_id}:{mark}"[:200],
         summary=f"node {facts.name} of {cluster} is {words.upper()}: {facts.reason}"[:400],
         cluster=cluster,
         node=facts.name,

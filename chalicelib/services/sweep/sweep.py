@@ -32,7 +32,7 @@ from chalicelib.ports import (
     Mailbox,
     Metrics,
     Saves,
-    Scheduler,
+    Schedulers,
     Series,
     SweepMark,
     SweepMarks,
@@ -64,7 +64,6 @@ from chalicelib.services.sweep.metrics import (
     readings_of,
 )
 from chalicelib.services.sweep.round import Round, chunks, next_round
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 from rekindle.signatures.faults import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ class Sweep:
 
     store: IncidentStore
     registry: JobRegistry
-    scheduler: Scheduler
+    scheduler: Schedulers
     listing: JobListing
     mailbox: Mailbox
     metrics: Metrics
@@ -189,8 +188,8 @@ class Sweep:
 
     def _met(self, job: Job, trouble: Callable[[], Signal | None], mark: SweepMark, tally: Tally) -> SweepMark:
         tally.jobs += job.open_incident is None
-        if is_slurm(job.current_attempt):
-            tally.clusters.setdefault(parse_attempt(job.current_attempt).cluster, job.policy_name)
+        if job.cluster:
+            tally.clusters.setdefault(job.cluster, job.policy_name)
         if job.open_incident is None:
             self._one(job, trouble, tally)
         shared = mark.has_shared or job.watch.alarms is AlarmMode.SHARED
@@ -259,7 +258,7 @@ class Sweep:
         is_moving_away = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
         view: AttemptView | None = None
         if isinstance(turn.changed, Unknown) or is_moving_away or turn.is_turn(job, ASK_STATE_EVERY):
-            view = self.scheduler.describe(job.current_attempt)
+            view = self.scheduler.of(job.platform).describe(job.current_attempt)
             ended = signal_from_state(job.job_id, view, now=self.clock.now())
             if ended is not None or view.status is not AttemptStatus.RUNNING:
                 return ended
@@ -269,7 +268,7 @@ class Sweep:
         if signal is None:
             return self._unheard(job, turn, readings, view)
         if view is None:  # nothing is said of a run before the platform says that it trains
-            view = self.scheduler.describe(job.current_attempt)
+            view = self.scheduler.of(job.platform).describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
                 return signal_from_state(job.job_id, view, now=self.clock.now())
         is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
@@ -337,7 +336,7 @@ class Sweep:
             return None
         if never_in_rhythm(job, readings, training_since=job.attempt_started_at, now=now) is None:
             return None
-        view = view or self.scheduler.describe(job.current_attempt)
+        view = view or self.scheduler.of(job.platform).describe(job.current_attempt)
         if view.status is not AttemptStatus.RUNNING or view.is_finishing:
             return signal_from_state(job.job_id, view, now=now)
         signal = never_in_rhythm(job, readings, training_since=view.training_since, now=now)

@@ -41,7 +41,7 @@ def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = 
         saves=_saves(account, mailbox),
         failures=hard_failures(incidents),
         counted_since=_at(incidents[-1].get("opened_at")) if len(incidents) >= LISTED else None,
-        plan=_plan(account, attempt) if job.get("orchestrator") == "training_job" else None,
+        plan=_plan(account, attempt) if job.get("platform") == "training_job" else None,
     )
 
 

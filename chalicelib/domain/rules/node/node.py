@@ -18,8 +18,8 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import (
     GroupRole,
     InstanceState,
+    Machines,
     NodeRecovery,
-    Platform,
     held_by,
     is_away,
     is_marked,
@@ -110,7 +110,7 @@ def others_at_work(look: Look) -> str | None:
     if is_replaced(look):
         now_id = instance.instance_id if instance else facts.instance_id if facts else "another instance"
         return f"{now_id} has taken the place of {repair.instance_id}"
-    if isinstance(view.instance, Known) and view.instance.value is None and view.platform is Platform.HYPERPOD:
+    if isinstance(view.instance, Known) and view.instance.value is None and view.machines is Machines.HYPERPOD:
         return "no list of HyperPod names an instance for it"
     if facts is not None and is_marked(facts) and view.recovery is not NodeRecovery.NONE:
         return f"HyperPod has marked it: {facts.reason}"
@@ -249,15 +249,15 @@ def _deferred(look: Look) -> Decision | None:
     view, facts = view_of(look), facts_of(look)
     age = look.now - look.incident.opened_at
     lead = leading(findings_about_now(look))
-    is_blind = isinstance(view.instance, Unknown) and view.platform is Platform.HYPERPOD
-    if is_blind or view.platform is Platform.UNKNOWN:
+    is_blind = isinstance(view.instance, Unknown) and view.machines is Machines.HYPERPOD
+    if is_blind or view.machines is Machines.UNKNOWN:
         said = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
         if unchanged_for(look) >= look.policy.nodes.stuck_limit:
             reason = f"{story_of(look)} {said}, for too long. {state_of_the_node(look)}"
             return look.hand_over("node.blind_limit", reason)
         return wait(look, "node.blind", f"its instance cannot be read: {said}; nothing is assumed", phase=Phase.HOLDING)
     is_theirs = lead is not None and (lead.by_platform or lead.kind is FindingKind.DOWN)
-    acts_itself = view.platform is Platform.HYPERPOD and view.recovery is not NodeRecovery.NONE
+    acts_itself = view.machines is Machines.HYPERPOD and view.recovery is not NodeRecovery.NONE
     acts_itself = acts_itself and waiting_order(look) is None  # who orders a repair has waited already
     if acts_itself and is_theirs and age < look.policy.nodes.hma_grace:
         reason = (

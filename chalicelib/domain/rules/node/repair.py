@@ -12,8 +12,8 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import (
     GroupRole,
     InstanceState,
+    Machines,
     NodeRecovery,
-    Platform,
     held_by,
     is_empty,
     is_marked,
@@ -167,9 +167,9 @@ def begin_repair(look: Look, findings: tuple[Finding, ...]) -> Decision:
     if waiting_order(look) is None and not within(rung, look.policy.nodes.repair):
         reason = f"it should be {_DONE[rung]} ({why}), which the policy ({look.policy.nodes.repair}) does not allow."
         return look.hand_over("repair.not_allowed", f"{reason} {state_of_the_node(look)}")
-    if view.platform is Platform.UNKNOWN:
+    if view.machines is Machines.UNKNOWN:
         return _not_now(look, "it is not known what the cluster runs on")
-    route = route_of(look.policy.nodes.route, rung, view.platform, view.recovery)
+    route = route_of(look.policy.nodes.route, rung, view.machines, view.recovery)
     if route is None:
         reason = f"it should be {_DONE[rung]} ({why}), and nothing on this cluster can do that by itself."
         return look.hand_over("repair.no_way", f"{reason} {state_of_the_node(look)}")

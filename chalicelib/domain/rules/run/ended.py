@@ -14,11 +14,11 @@ from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.incident import Failure, Incident, Phase, best_step
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView, CheckpointView, Observation
+from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.load_failures import condemned, settle_load
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
-from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.signatures.faults import FaultClass
 
 # What is only told while a run lives says nothing about why it died.
@@ -80,14 +80,14 @@ def _had_finished(look: Look, attempt: AttemptView) -> Decision | None:
 
 def left_alone(look: Look, attempt: AttemptView) -> Decision | None:
     """Ends that are nobody's to undo: a sibling of a federation runs instead, or the job's own deadline has passed."""
-    if attempt.slurm is None:
+    if attempt.start is None:
         return None
-    if attempt.slurm.state is SlurmState.REVOKED:
+    if attempt.start.state is StartState.WITHDRAWN:
         reason = f"{attempt.name} was revoked: another cluster of the federation runs it"
-        return look.close("slurm.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
-    if attempt.slurm.state is SlurmState.DEADLINE:
+        return look.close("start.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
+    if attempt.start.state is StartState.PAST_DEADLINE:
         return look.hand_over(
-            "slurm.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
+            "start.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
         )
     return None
 

@@ -80,7 +80,7 @@ def decide_open(look: Look) -> Decision:
     finishing = decide_finishing(look, attempt, group="open")
     if finishing is not None:
         return finishing
-    if look.ordered is not None and attempt.slurm is not None and attempt.slurm.is_queued:
+    if look.ordered is not None and attempt.start is not None and attempt.start.is_queued:
         return _ordered_in_queue(look, attempt)
     at_rest = waiting_in_queue(look, attempt, group="open") or suspended(look, attempt)
     return at_rest if at_rest is not None and look.ordered is None else _attempt_lives(look, attempt)
@@ -191,7 +191,7 @@ def _node_is_mended(look: Look, attempt: AttemptView) -> Decision | None:
         return None
     return look.close(
         "heal.node_mended",
-        f"{story(look)} But that node is well since, say HyperPod's agents or Slurm; {attempt.name} is "
+        f"{story(look)} But that node is well since, its agents say; {attempt.name} is "
         f"{attempt.status}, and left alone",
         Phase.STOPPED,
         severity=Severity.INFO,

@@ -17,7 +17,7 @@ from chalicelib.domain.decision.verdict import Decision, Look, result, span_word
 from chalicelib.domain.model.action import Action, AdoptAttempt, Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import adopt_held, platform_restarted
 from chalicelib.domain.rules.run.resubmitting import undo_try
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
@@ -65,7 +65,7 @@ def _stop(look: Look) -> Decision | None:
         reason = f"{who_ordered(incident)} ordered a stop, and the attempt cannot be read: {why(look.seen.attempt)}"
         return look.unread("order.stop_unseen", "order.stop_unseen_limit", reason, look.unseen_for)
     if look.has_ended(attempt):
-        # Where Slurm has put it back, or an earlier stop of ours has, that start is the run now, and is stopped too.
+        # Where the platform, or an earlier stop of ours, has put it back, that start is the run now, and is stopped.
         again = (platform_restarted(look) or adopt_held(look, attempt)) if attempt.successor is not None else None
         return again or _stopped(look, f"{attempt.name} has ended ({attempt.status})")
     if attempt.status is AttemptStatus.GONE:
@@ -76,7 +76,7 @@ def _stop(look: Look) -> Decision | None:
 def _unsent(look: Look, pending: Try) -> Decision | None:
     """A submission that could not be sent, or whose answer is lost, is not sent again: the platform is asked for it.
 
-    None where it was answered, where it is there, and on Slurm, where an order cannot be taken back.
+    None where it was answered, where it is there, and where an agent starts it: such an order cannot be taken back.
     """
     if pending.how is not Submission.CLONE or look.seen.next_number > pending.number:
         return None
@@ -114,7 +114,7 @@ def _stop_alive(look: Look, attempt: AttemptView) -> Decision:
 
 def _can_save(attempt: AttemptView) -> bool:
     """Something of it runs that could."""
-    is_queued = attempt.slurm is not None and attempt.slurm.is_queued
+    is_queued = attempt.start is not None and attempt.start.is_queued
     return attempt.status is AttemptStatus.RUNNING and not is_queued
 
 
@@ -178,8 +178,8 @@ def _stopping(look: Look, attempt: AttemptView) -> Decision:
     if look.incident.stop_hold or attempt.name not in look.incident.stopped_attempts:
         return _send_stop(look, attempt, f"{who_ordered(look.incident)} ordered it to be stopped for good.")
     refused = result(look, "StopJob", Done.REFUSED)
-    is_slurm_lag = attempt.slurm is not None and look.in_phase < look.policy.timing.look_max
-    if refused is not None and not is_slurm_lag:  # of a start that is over an order is refused as stale
+    may_lag = look.platform.orders_wait and look.in_phase < look.policy.timing.look_max
+    if refused is not None and not may_lag:  # of a start that is over an order is refused as stale
         return look.hand_over("order.stop_refused", f"the platform refused to stop {attempt.name}: {refused.detail}")
     if look.in_phase >= look.policy.timing.stop_limit:
         return look.hand_over(

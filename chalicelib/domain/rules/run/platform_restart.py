@@ -1,7 +1,7 @@
-"""What only a Slurm job does: it starts again by itself, waits in a queue, is suspended, or is mended by its own srun.
+"""What a platform does by itself: it starts an attempt again, lets it wait in a queue, or suspends it.
 
-Slurm's own restart and ours never both happen: where Slurm (or a person) has put the job back, that start is adopted,
-watched like one of ours, and no other is made.
+The platform's own restart and ours never both happen: where it (or a person) has put the job back, that start is
+adopted, watched like one of ours, and no other is made.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, step_word, story, subject
 from chalicelib.domain.faults.diagnosis import died_at, failure_signature
 from chalicelib.domain.faults.loss import marked_bad
-from chalicelib.domain.faults.pending_reasons import Waits, judge
 from chalicelib.domain.guards.guards import would_hold
 from chalicelib.domain.model.action import AdoptAttempt, Done, ExcludeNodes, Notify, Severity, StopJob
 from chalicelib.domain.model.incident import Failure, Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import StartState, Submission, Waits
 from chalicelib.domain.rules.run.ended import fruitless_of_job, over_budget, settle_try
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.load_failures import settle_load
-from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState
 
 _WHO: Final = {
-    EndedBy.SLURM: "Slurm",
-    EndedBy.USER: "a person (scontrol)",
+    EndedBy.USER: "a person",
     EndedBy.ITSELF: "the job itself",
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "somebody",
@@ -47,7 +45,7 @@ _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatu
 def platform_restarted(look: Look) -> Decision | None:
     """Another start has taken the attempt's place, and it is not the one that we ordered."""
     attempt, incident = look.attempt, look.incident
-    if attempt is None or attempt.successor is None or attempt.slurm is None or attempt.name != incident.attempt:
+    if attempt is None or attempt.successor is None or attempt.start is None or attempt.name != incident.attempt:
         return None
     if look.ordered == "checkpoint":
         return None  # there is nothing left to save; whoever gave the order is told that
@@ -58,7 +56,7 @@ def platform_restarted(look: Look) -> Decision | None:
     if is_put_back_by_us(incident, attempt) and not has_begun:
         return None
     if after is not None and after.status is AttemptStatus.STOPPED and after.successor is None:
-        who = "its user" if after.slurm is not None and after.slurm.ended_by is EndedBy.USER else "somebody"
+        who = "its user" if after.start is not None and after.start.ended_by is EndedBy.USER else "somebody"
         return look.close(
             "adopt.owner_stopped",
             f"{after.name}, which took the place of {attempt.name}, was cancelled by {who}: the job is left alone",
@@ -77,15 +75,15 @@ def adopt_held(look: Look, attempt: AttemptView) -> Decision | None:
 
 def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
     """It went back into the queue because we stopped it so. The answer to that order may have been lost."""
-    if attempt.slurm is None:
+    if attempt.start is None:
         return False
-    by = attempt.slurm.requeued_by
+    by = attempt.start.requeued_by
     asked = attempt.name in incident.stopped_attempts and incident.stop_hold
     return by is EndedBy.AGENT or (asked and by is EndedBy.UNKNOWN)
 
 
 def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
-    who = _WHO[attempt.slurm.requeued_by if attempt.slurm else EndedBy.UNKNOWN]
+    who = _WHO.get(attempt.start.requeued_by if attempt.start else EndedBy.UNKNOWN, look.platform.title)
     if look.policy.shadow:
         return shadow(look, f"go on with {name}, which {who} started in place of {attempt.name}")
     number = look.seen.next_number - 1 if look.seen.current == name else look.seen.next_number
@@ -164,15 +162,13 @@ def _books_closed(look: Look, attempt: AttemptView) -> Incident:
 
 
 def zombies(look: Look, attempt: AttemptView) -> str:
-    """For the timeline: ranks of the old attempt that may live on where Slurm cannot see them."""
-    if attempt.slurm is None or not isinstance(look.seen.nodes, Known):
+    """For the timeline: ranks of the old attempt that may live on unseen."""
+    if attempt.start is None or not isinstance(look.seen.nodes, Known):
         return ""
-    lost = [facts.name for facts in look.seen.nodes.value.facts if facts.name in attempt.slurm.nodes and is_lost(facts)]
+    lost = [facts.name for facts in look.seen.nodes.value.facts if facts.name in attempt.start.nodes and is_lost(facts)]
     if not lost:
         return ""
-    return (
-        f" Its ranks on {', '.join(lost[:8])} may live on, where Slurm cannot reach them: they may not save any more."
-    )
+    return f" Its ranks on {', '.join(lost[:8])} may live on, out of reach: they may not save any more."
 
 
 def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
@@ -225,16 +221,14 @@ def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decisio
 
     `group` is the phase's own: `verify` for a new attempt, `open` for the one that the Incident is about.
     """
-    if attempt.slurm is None or not attempt.slurm.is_queued:
+    if attempt.start is None or not attempt.start.is_queued:
         return None
-    word = attempt.slurm.pending_reason or "no reason given"
-    row = judge(attempt.slurm.pending_reason)
-    waits = Waits.HELD if attempt.slurm.held else row.waits if row is not None else Waits.DOUBTFUL
-    said = f"{attempt.name} waits in Slurm's queue ({word}): "
-    said += row.said if row is not None else "a reason that is not known here"
+    wait = attempt.start.wait
+    waits = Waits.HELD if attempt.start.held else wait.waits
+    said = f"{attempt.name} waits in {look.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.said}"
     is_sure = look.in_state >= 2 * look.policy.timing.look_max
     if waits is Waits.HELD and is_sure:
-        release = f"`scontrol release {attempt.slurm.slurm_job}` lets it go"
+        release = f"`{look.platform.release_command.format(id=attempt.start.handle)}` lets it go"
         return look.hand_over(
             f"{group}.held", f"{said}; whoever holds it decides, {release}", severity=Severity.WARNING
         )
@@ -254,14 +248,14 @@ def superfluous_exclusion(look: Look, attempt: AttemptView, still_bad: tuple[str
     last = look.incident.tries[-1] if look.incident.tries else None
     if last is None or last.name != attempt.name or not last.exclude:
         return None
-    if attempt.slurm is None or not attempt.slurm.is_queued:
+    if attempt.start is None or not attempt.start.is_queued:
         return None
     keep = tuple(node for node in last.exclude if node in still_bad)
     if keep == last.exclude or not isinstance(look.seen.nodes, Known):
         return None
     lifted = [node for node in last.exclude if node not in keep]
-    nodes = tuple(node for node in attempt.slurm.exclude if node not in lifted)
-    action = ExcludeNodes(attempt=attempt.name, slurm_job=attempt.slurm.slurm_job, nodes=nodes, why="cordoned by now")
+    nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
+    action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="cordoned by now")
     tries = (*look.incident.tries[:-1], dataclasses.replace(last, exclude=keep))
     reason = f"{', '.join(lifted)}: cordoned or repaired by now, so {attempt.name} need not stay away from it"
     return look.stay("verify.exclusion_lifted", reason, action, tries=tries)
@@ -272,14 +266,15 @@ def superfluous_exclusion(look: Look, attempt: AttemptView, still_bad: tuple[str
 
 def suspended(look: Look, attempt: AttemptView) -> Decision | None:
     """Somebody, or a scheduler that takes turns, has suspended the job: it does not move, and nothing is wrong."""
-    if attempt.slurm is None or attempt.slurm.state is not SlurmState.SUSPENDED or look.ordered is not None:
+    if attempt.start is None or attempt.start.state is not StartState.SUSPENDED or look.ordered is not None:
         return None
-    reason = f"{attempt.name} is suspended in Slurm (scontrol suspend, or preemption): it is not stuck, and is left so"
+    by = f"{look.platform.title} (by a person, or for another job)"
+    reason = f"{attempt.name} is suspended by {by}: it is not stuck, and is left so"
     if look.in_state >= look.policy.resubmission.capacity_limit:
         return look.hand_over(
-            "slurm.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
+            "start.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
         )
     if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("slurm.suspended", reason, Phase.HOLDING)
+        return look.move("start.suspended", reason, Phase.HOLDING)
     # It stood still for a reason: once it goes on, that is counted from then.
-    return look.changed(**unwatched()).stay("slurm.suspended", reason)
+    return look.changed(**unwatched()).stay("start.suspended", reason)

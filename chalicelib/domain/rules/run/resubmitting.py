@@ -9,7 +9,7 @@ from chalicelib.domain.decision.verdict import Decision, Look, detail, result, s
 from chalicelib.domain.model.action import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.ended import back_off_for_capacity, fruitless_of_job, over_budget
 from chalicelib.domain.rules.run.starts import again, left_behind, old_unseen, requeue_refused, way_to_start
 from chalicelib.domain.run.resume_point import choose_resume_point, left_in_doubt

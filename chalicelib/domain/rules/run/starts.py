@@ -1,4 +1,4 @@
-"""How the new attempt is started, on whatever platform; and an order to Slurm that is not answered yet. Pure."""
+"""How the new attempt is started, on whatever platform; and an order to start that is not answered yet. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from chalicelib.domain.decision.verdict import Decision, Look, result, span_word
 from chalicelib.domain.model.action import Done, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Try
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.model.slurm_view import Submission
+from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import zombies
 from chalicelib.domain.run.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.run.submission import Case, choose, excludable, must_be_told, requeued_name, submitted_name
-from rekindle.protocol.cluster.names import is_slurm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How the next attempt starts. `leaves`: a held start of the old Slurm job that is cancelled once it is there."""
+    """How the next attempt starts. `leaves`: a held start of the old submission that is cancelled once it is there."""
 
     name: str
     how: Submission = Submission.CLONE
@@ -30,9 +29,9 @@ class Way:
 
 
 def old_unseen(look: Look) -> Decision | None:
-    """How a Slurm job can be started again is told by the job itself, so it must be seen first."""
+    """How a job can be started again is told by the job itself where it may be requeued: it must be seen first."""
     incident, old = look.incident, look.attempt
-    if not is_slurm(incident.attempt or "") or (old is not None and old.slurm is not None):
+    if not look.platform.can_requeue or (old is not None and old.start is not None):
         return None
     reason = f"how {incident.attempt} can be started again cannot be told: {why(look.seen.attempt)}"
     since = incident.not_before or incident.phase_entered_at
@@ -46,27 +45,34 @@ def way_to_start(
 ) -> Way | Decision:
     """The way that keeps most; a Decision where only a person can go on. `look.incident` has no try pending."""
     incident, old = look.incident, look.attempt
-    if old is None or old.slurm is None:
-        return Way(name=attempt_name(look.seen.job_name, number, incident.name_salt))
+    exclude, said = _kept_away(look)
+    if old is None or old.start is None or not look.platform.can_requeue:
+        name = attempt_name(look.seen.job_name, number, incident.name_salt)
+        return Way(name=name, exclude=exclude, said=said)
     told = must_be_told(incident, point, checkpoints)
-    choice = choose(Case(slurm=old.slurm, must_be_told=told, requeue_refused=incident.requeue_refused))
+    choice = choose(Case(start=old.start, must_be_told=told, requeue_refused=incident.requeue_refused))
     if choice.how is None:
         return look.hand_over(choice.rule, f"{story(look)} {choice.why}")
-    exclude = excludable(to_exclude(incident, look.seen))
-    said = f" {choice.why[0].upper()}{choice.why[1:]}."
-    ordered = ordered_exclusion(incident)
+    said = f" {choice.why[0].upper()}{choice.why[1:]}.{said}{zombies(look, old)}"
+    left = lost_one_of(incident, old)
+    if choice.how is Submission.REQUEUE:
+        name = old.successor or requeued_name(old.name, old.start)
+        return Way(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
+    name = submitted_name(incident.job_id, old.name, number, incident.name_salt)
+    return Way(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
+
+
+def _kept_away(look: Look) -> tuple[tuple[str, ...], str]:
+    """The nodes that the next attempt must not get, and the words for it."""
+    if not look.platform.can_exclude_nodes:
+        return (), ""
+    exclude, ordered, said = excludable(to_exclude(look.incident, look.seen)), ordered_exclusion(look.incident), ""
     if ordered:
         said += f" Not on {', '.join(ordered[:8])}, as was ordered."
     doubtful = [node for node in exclude if node not in ordered]
     if doubtful:
         said += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
-    said += zombies(look, old)
-    left = lost_one_of(incident, old)
-    if choice.how is Submission.REQUEUE:
-        name = old.successor or requeued_name(old.name, old.slurm)
-        return Way(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
-    name = submitted_name(incident.job_id, old.name, number, incident.name_salt)
-    return Way(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
+    return exclude, said
 
 
 def again(look: Look, pending: Try) -> Decision:
@@ -97,7 +103,8 @@ def again(look: Look, pending: Try) -> Decision:
 
 
 def requeue_refused(look: Look, said: str) -> Decision:
-    """Slurm will not put it back. What it shows may lag that answer, so it is read again before anything else is done.
+    """The platform will not put it back. What it shows may lag that answer, so it is read again before anything else is
+    done.
 
     `look.incident` has no try pending.
     """
@@ -111,7 +118,7 @@ def requeue_refused(look: Look, said: str) -> Decision:
 
 
 def left_behind(started: Try) -> tuple[StopJob, ...]:
-    """The old Slurm job that waits, held, beside a new submission: it must not start as well."""
+    """The old submission that waits, held, beside a new submission: it must not start as well."""
     if started.leaves is None:
         return ()
     return (StopJob(attempt=started.leaves, why=f"submitted anew as {started.name}"),)

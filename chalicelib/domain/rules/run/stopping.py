@@ -27,7 +27,7 @@ from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
-from chalicelib.domain.model.slurm_view import STOP_VALID
+from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
@@ -92,7 +92,7 @@ def _nothing_answers(look: Look, ask: CheckpointAsk) -> str:
     attempt = look.attempt
     if attempt is None or look.ordered is not None or look.now < ask.asked_at + look.policy.timing.hang_deadline:
         return ""
-    if attempt.status is not AttemptStatus.RUNNING or attempt.beat_at is None or attempt.slurm is not None:
+    if attempt.status is not AttemptStatus.RUNNING or attempt.beat_at is None or look.platform.relays_heartbeats:
         return ""
     if look.now - attempt.beat_at < LIFELESS:
         return ""
@@ -102,11 +102,11 @@ def _nothing_answers(look: Look, ask: CheckpointAsk) -> str:
 def _look_by(look: Look, ask: CheckpointAsk) -> datetime:
     """Nothing tells of the answer to a signal: a checkpoint that appears on a shared path wakes nobody."""
     attempt = look.attempt
-    slurm = attempt.slurm if attempt is not None else None
-    if attempt is not None and slurm is None and attempt.beat_at is not None:
+    if attempt is not None and not look.platform.relays_heartbeats and attempt.beat_at is not None:
         judged_at = max(attempt.beat_at + LIFELESS, ask.asked_at + look.policy.timing.hang_deadline)
         return min(ask.deadline_at, judged_at) if judged_at > look.now else ask.deadline_at
-    if slurm is None or slurm.has_mailbox or look.in_phase >= NEAR_FOR:
+    start = attempt.start if attempt is not None else None
+    if start is None or start.has_mailbox or look.in_phase >= NEAR_FOR:
         return ask.deadline_at
     return min(ask.deadline_at, look.now + max(NEAR, look.policy.timing.look_min))
 
@@ -161,7 +161,7 @@ def _no_longer_needed(look: Look, attempt: AttemptView) -> Decision | None:
             to,
         )
     if claims_are_over(look):
-        reason = f"{story(look)} But that node is well since, say HyperPod's agents or Slurm; {attempt.name} goes on"
+        reason = f"{story(look)} But that node is well since, its agents say; {attempt.name} goes on"
         to = Phase.VERIFYING if look.incident.tries else Phase.HOLDING
         return look.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
     if not look.incident.tries:
@@ -298,10 +298,10 @@ def decide_stopping(look: Look) -> Decision:
     if (
         refused is not None
         and attempt is not None
-        and attempt.slurm is not None
+        and look.platform.orders_wait
         and look.in_phase < look.policy.timing.look_max
     ):
-        # Of a start that is over an order is refused as stale; what Slurm shows may lag that answer.
+        # Of a start that is over an order is refused as stale; what is shown may lag that answer.
         return look.stay("stop.refused_once", f"the stop was refused ({refused.detail}); looking again")
     if refused is not None:
         return look.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
@@ -346,11 +346,11 @@ def _whose_stop(look: Look, attempt: AttemptView | None) -> Look:
 
 def _cancelled_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
     """Its own user was quicker: a run that was stopped by its user is left alone, whatever we were about to do."""
-    slurm = attempt.slurm
+    start = attempt.start
     if attempt.status is not AttemptStatus.STOPPED or attempt.successor is not None or look.incident.order is not None:
         return None
-    is_by_user = slurm is not None and slurm.ended_by is EndedBy.USER
-    if not is_by_user and (slurm is not None or stop_is_ours(look, attempt)):
+    is_by_user = start is not None and start.ended_by is EndedBy.USER
+    if not is_by_user and (look.platform.tells_who_ended or stop_is_ours(look, attempt)):
         return None
     return look.close(
         "stop.owner_stopped",
@@ -375,7 +375,7 @@ def _moves_meanwhile(look: Look, attempt: AttemptView) -> Decision | None:
     if not moves and not claims_are_over(look):
         return None
     since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"
-    if attempt.slurm is not None:
+    if look.platform.orders_wait:
         asked_at = look.now if result(look, "StopJob", Done.PENDING) is not None else incident.stop_asked_at
         expires_at = (asked_at or look.now) + STOP_VALID + _UNDER_WAY
         if look.now < expires_at:

@@ -80,7 +80,7 @@ def decide_verifying(look: Look) -> Decision:
     if attempt.status.has_ended:  # however far it came: a dead run is not a recovered one
         return attempt_died(look, attempt)
     look = dataclasses.replace(look, incident=marked_healed(look.incident))
-    if isinstance(look.seen.sibling, Known) and attempt.slurm is not None and attempt.slurm.is_queued:
+    if isinstance(look.seen.sibling, Known) and attempt.start is not None and attempt.start.is_queued:
         beside = look.seen.sibling.value
         reason = f"{beside}, which was started by hand, goes on in its place, and {attempt.name} has not begun."
         return begin_stop(look, "verify.sibling", reason)

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-
-class Waits(StrEnum):
-    """How a pending job's wait can end."""
-
-    IN_QUEUE = "in_queue"  # by itself: somebody's job ends, a time comes, a node is back
-    HELD = "held"  # when whoever holds it lets it go
-    DOUBTFUL = "doubtful"  # perhaps by itself: a node or a partition is away, or the request is too large for ever
-    NEVER = "never"  # not as it was asked for: a person must change the request, or a limit
+from chalicelib.domain.model.start_view import UNKNOWN_REASON, Wait, Waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +135,13 @@ def judge(reason: str) -> ReasonRow | None:
     return next((row for row in REASONS if _matches(row.pattern, word)), None)
 
 
-def is_short_of_nodes(reason: str) -> bool:
-    """It waits because there are not enough nodes, and for no other reason."""
+def wait_of(reason: str) -> Wait:
+    """What decisions are told of a pending job's reason."""
     row = judge(reason)
-    return row is not None and row.is_short
+    for_jobs = reason.startswith("Dependency")
+    if row is None:
+        return Wait(word=reason, waits=Waits.DOUBTFUL, said=UNKNOWN_REASON, for_jobs=for_jobs)
+    return Wait(word=reason, waits=row.waits, said=row.said, is_short=row.is_short, for_jobs=for_jobs)
 
 
 def _matches(pattern: str, word: str) -> bool:

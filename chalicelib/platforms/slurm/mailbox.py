@@ -18,9 +18,10 @@ from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, ReplyView
+from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports import HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
+from rekindle.protocol.cluster.names import relay_prefix
 from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
 from rekindle.protocol.mailbox import AttemptOrder, ReplyOutcome
 from rekindle.protocol.reports import RankReport, ReportKind
@@ -43,7 +44,7 @@ class SlurmMailbox:
 
     def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
         """See ports.Mailbox. DONE: the order is given; whether it did anything is `reply`'s answer."""
-        if job.mailbox or not is_slurm(action.attempt):
+        if job.mailbox or job.platform != SLURM.name:
             return self._inner.ask(job, action, incident_id=incident_id, now=now)
         name = action_name(action)
         doc = self._head_nodes.attempt(action.attempt)
@@ -71,11 +72,10 @@ class SlurmMailbox:
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
         """See ports.Mailbox."""
-        if job.mailbox or not is_slurm(job.current_attempt):
+        if job.mailbox or job.platform != SLURM.name:
             return self._inner.reply(job, request_id)
-        cluster = parse_attempt(job.current_attempt).cluster
         try:
-            order, answer = self._head_nodes.ordered(cluster, _token(request_id))
+            order, answer = self._head_nodes.ordered(job.cluster, _token(request_id))
             if order is None:
                 return Known(None)
             if answer is not None and answer.outcome is Outcome.REFUSED:
@@ -138,10 +138,9 @@ class SlurmMailbox:
 
     def _kept(self, job: Job) -> Job:
         """With the place of its marks, for a Job on Slurm without a mailbox."""
-        if job.mailbox or not is_slurm(job.current_attempt):
+        if job.mailbox or job.platform != SLURM.name:
             return job
-        cluster = parse_attempt(job.current_attempt).cluster
-        return replace(job, mailbox=f"s3://{self._bucket}/{relay_prefix(cluster, job.job_id)}")
+        return replace(job, mailbox=f"s3://{self._bucket}/{relay_prefix(job.cluster, job.job_id)}")
 
 
 def _cannot_be_asked(job: Job, doc: AttemptDoc) -> str:
