@@ -27,6 +27,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle
 PACKAGE: Final = Path(rekindle.__file__).resolve().parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"
+RECORDS: Final = "chalicelib/records.bin"  # see chalicelib/records.py
 PURE: Final = "requirements-pure.txt"  # packages of which only the wheel for any platform may be taken (ADR 0030)
 # All that goes into the copy. Chalice packs what lies in vendor/: the parts of rekindle/ that both sides share.
 NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies", "requirements.txt", PURE)
@@ -177,7 +178,17 @@ def _compiled(bundle: Path, scratch: Path, *, python: str, env: Mapping[str, str
     made = {path.relative_to(scratch).as_posix(): path.read_bytes() for path in scratch.rglob("__pycache__/*.pyc")}
     if not any(name.startswith("__pycache__/app.") for name in made):
         raise PackagingError(f"{python} compiles no bytecode; is it a whole installation?")
-    return made
+    return made | {RECORDS: _records(scratch, python=python, env=own)}
+
+
+def _records(bundle: Path, *, python: str, env: Mapping[str, str]) -> bytes:
+    """The methods of the bundle's records, compiled (ADR 0121)."""
+    out = bundle.with_suffix(".records")
+    command = [python, "-s", "-S", "-B", "-P", str(Path(__file__).with_name("records.py")), str(bundle), str(out)]
+    done = subprocess.run(command, env=dict(env), cwd=bundle, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise PackagingError(f"the bundle's modules cannot be imported by {python}:\n{done.stderr}")
+    return out.read_bytes()
 
 
 def _rewrite_bundle(source: Path, target: Path, *, bytecode: Mapping[str, bytes] | None = None) -> None:

@@ -132,6 +132,10 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
     refuted = _is_denied(look, attempt) or _node_is_mended(look, attempt) or late_claim(look, attempt)
     if refuted is not None:
         return refuted
+    if look.incident.fault_rule == f"signal.{SignalKind.SLURM_JOB}":
+        # Any head node may send an agent's event about any cluster. The documents of its own cluster show a run that
+        # has ended, was preempted or reached its limit: the event is not acted on before they do.
+        return _wait_for_the_state(look, attempt)
     row = look.policy.playbook(look.incident.fault)
     watched = _left_training(look, attempt, row.response)
     if watched is not None:

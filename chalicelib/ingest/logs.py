@@ -41,6 +41,7 @@ from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.xids import FirstResponse, fault_of, find_xid, first_response, response_from_text
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
+from rekindle.wire import is_deep
 
 MAX_DATA_CHARS: Final = 6 * 1024 * 1024  # Source: Lambda quota, the largest payload an invocation may carry
 MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of the decompressed batch: a bomb stops here, not in memory
@@ -214,7 +215,7 @@ def _read(message: str) -> _Finding | None:
         body = json.loads(message)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(body, Mapping):
+    if not isinstance(body, Mapping) or is_deep(body):
         return None
     record = {str(key).rstrip(": "): value for key, value in body.items()}  # shape (a) writes "condition: "
     for shape in (_eks, _npd, _dcgm):

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.actions import ActionResult, Done, ResubmitJob
+from chalicelib.domain.errors import DependencyUnavailable, NotOurs
 from chalicelib.domain.jobs import Job
 from chalicelib.domain.known import Known
 from chalicelib.domain.observations import AttemptStatus, AttemptView
@@ -95,8 +96,17 @@ class SlurmScheduler:
         return answer.outcome in (Outcome.DONE, Outcome.ALREADY) and now <= answer.at + ANSWER_LATE
 
     def discover(self, attempt: str) -> Discovered | None:
-        """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others."""
-        return self.find(attempt)
+        """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others.
+
+        Raises:
+            NotOurs: no agent of the cluster has ever written anything: whoever may put events on the bus made it up.
+        """
+        try:
+            return self.find(attempt)
+        except DependencyUnavailable:
+            if parse_attempt(attempt).cluster not in self._head_nodes.clusters():
+                raise NotOurs("no agent of this cluster has written anything") from None
+            raise
 
     def find(self, attempt: str) -> Discovered | None:
         """See ports.Scheduler."""
