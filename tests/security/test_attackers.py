@@ -17,7 +17,7 @@ import pytest
 
 from localcloud.cloud import STACK
 from tests.recovery.test_slurm_playbooks import JOB, Slurm, slurm
-from tests.recovery.world import World
+from tests.recovery.world import Script, World, crash_at, world
 
 pytestmark = pytest.mark.long
 EVENTS = Path(__file__).parents[2] / "events"
@@ -72,3 +72,51 @@ def test_a_head_node_that_speaks_for_another_cluster_harms_none_of_its_runs_and_
         assert s.w.incidents() == [], s.w.story()
         job = s.w.service.look.registry.get(JOB)
         assert (job.active, job.current_attempt) == (True, JOB)
+
+
+def forged_about_a_job(w: World) -> list[tuple[str, dict[str, Any]]]:
+    """Everything that a monitor can say, in the name of the victim's run, of now, of long ago and of years ahead."""
+    now = w.cloud.clock.now()
+    said = []
+    for at in (now, now - timedelta(hours=1), now + timedelta(days=3650)):
+        for path in sorted(EVENTS.glob("monitor_*.json")):
+            kind, detail = golden(path.stem, job_id="lm", attempt="lm", attempt_number=1, at=at.isoformat())
+            if isinstance(detail.get("reply"), dict):
+                detail["reply"] |= {"job_id": "lm", "attempt": "lm"}
+            said.append((kind, detail))
+            said.append((kind, {**detail, "age_s": 30 * 86_400.0, "step": 10**12 - 1}))
+    return said
+
+
+def forged_in_its_own_mailbox(w: World) -> None:
+    """All that its role may write, under its own prefix, in the name of the victim's run."""
+    s3, bucket = w.cloud.client("s3"), f"{STACK}-mailbox"
+    victims = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix="jobs/lm/rekindle/").get("Contents", ())]
+    assert any("/beats/" in key for key in victims)
+    for key in victims:
+        if any(f"/rekindle/{folder}/" in key for folder in ("beats", "replies", "manifests", "reports", "hashes")):
+            body = s3.get_object(Bucket=bucket, Key=key)["Body"].read().replace(b'"running"', b'"stalled"')
+            s3.put_object(Bucket=bucket, Key=key.replace("jobs/lm/", "jobs/evil/"), Body=body)
+    for body in (b"", b"\xff", b"[" * 50_000, b'{"v":1,"step":1e999}', b'{"v":1,"files":' + b"9" * 4301 + b"}"):
+        for folder in ("beats", "replies", "manifests"):
+            s3.put_object(Bucket=bucket, Key=f"jobs/evil/rekindle/{folder}/evil-{len(body)}.json", Body=body)
+
+
+def test_a_training_role_that_speaks_for_another_job_harms_it_in_nothing() -> None:
+    with world() as w:
+        w.submit("lm", scripts=(Script(steps=100_000),))
+        w.submit("evil", scripts=(Script(faults=(crash_at(25),)), Script()))
+        w.cloud.clock.run_for(timedelta(minutes=2))
+        forged_in_its_own_mailbox(w)
+        for _ in range(3):
+            put(w, "rekindle.monitor", forged_about_a_job(w))
+            w.cloud.clock.run_for(timedelta(minutes=5))
+        assert not [name for name in w.jobs() if name.startswith("lm-")], w.story()
+        assert "lm" in w.jobs()
+        assert w.cloud.training.jobs["lm"].status == "InProgress", w.story()
+        store = w.service.look.store
+        about = [one.incident_id for one in w.incidents() if one.job_id == "lm"]
+        acted = {action for one in about for entry in store.timeline(one) for action in entry.actions}
+        assert not acted & {"StopJob", "ResubmitJob", "QuarantineCheckpoint"}, w.story()
+        job = w.service.look.registry.get("lm")
+        assert (job.active, job.current_attempt) == (True, "lm")
