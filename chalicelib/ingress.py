@@ -106,7 +106,7 @@ class Ingress:
         return hyperpod.enrich(signal, answer) if answer else signal
 
     def _quarantined(self, function: str, raw: Mapping[str, Any], err: Permanent) -> Outcome:
-        return self._put_aside(function, json.dumps(_shallow(raw, MAX_DEPTH), default=str), err)
+        return self._put_aside(function, json.dumps(_shallow(raw, MAX_DEPTH + 1), default=str), err)
 
     def _put_aside(self, function: str, text: str, err: Permanent) -> Outcome:
         field = getattr(err, "field", "event")
