@@ -167,8 +167,8 @@ def tables(template: dict[str, Any], config: dict[str, Any], settings: Config) -
             "",
             *_table("each", recovery, 4),
             "",
-            f"Not counted: the checkpoints themselves. An emergency checkpoint of 1 TB costs {TB_HOUR:.2f} an hour in S3",
-            "Standard until somebody deletes it; Rekindle deletes none.",
+            f"Not counted: the checkpoints themselves. An emergency checkpoint of 1 TB costs {TB_HOUR:.2f} an hour in",
+            "S3 Standard until somebody deletes it; Rekindle deletes none.",
             END,
         ]
     )

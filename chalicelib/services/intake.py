@@ -110,7 +110,7 @@ class Intake:
             return False
         successor = signal.evidence.get("successor")
         if successor is not None:
-            return self.scheduler.describe(signal.attempt).successor != successor
+            return bool(self.scheduler.describe(signal.attempt).successor != successor)
         if signal.fault is None and signal.evidence.get("status") not in _ENDED:
             return False
         return not self.scheduler.describe(signal.attempt).status.has_ended

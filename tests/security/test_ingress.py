@@ -1,4 +1,4 @@
-"""Whatever an event holds, the way in takes it, drops it or keeps it apart; it never fails on it, and nothing is lost."""
+"""Whatever an event holds, the way in takes it, drops it or keeps it apart; it never fails on it."""
 
 from __future__ import annotations
 
