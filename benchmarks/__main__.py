@@ -7,8 +7,7 @@ import importlib
 import sys
 
 PARTS = {
-    "imports": "benchmarks.bench_imports",
-    "cold": "benchmarks.bench_cold",
+    "imports": "benchmarks.bench_cold",
     "overhead": "benchmarks.bench_overhead",
     "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",

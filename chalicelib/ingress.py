@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chalicelib.domain.model.errors import MalformedEvent, NotOurs, Permanent, Skip
@@ -14,6 +14,7 @@ from chalicelib.ports import Clock, ClusterReader, Quarantine
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, What
+from rekindle.protocol.wire import MAX_DEPTH
 
 MAX_RAW_CHARS = 200_000  # an SQS message holds 256 KB; a longer event is kept with its end cut off, and says so
 
@@ -43,8 +44,11 @@ class Ingress:
         except Permanent as err:
             return self._said(self._quarantined(function, raw, err))
         outcomes: list[dict[str, Any]] = []
+        now = self.clock.now()
         for signal in signals:
-            outcomes += self._said(self._receive(function, raw, signal))
+            # Senders name their own time, and readings that are newer overrule a claim: none is of the future.
+            timely = signal if signal.occurred_at <= now else replace(signal, occurred_at=now)
+            outcomes += self._said(self._receive(function, raw, timely))
         return outcomes
 
     def redrive(self, *, limit: int) -> dict[str, int]:
@@ -62,7 +66,7 @@ class Ingress:
         function, text = str(kept.get("function", "")), str(kept.get("raw", ""))
         try:
             raw = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self._said(self._put_aside(function, text, MalformedEvent("event", "is not JSON")))
         return self.take(function, raw)
 
@@ -102,7 +106,7 @@ class Ingress:
         return hyperpod.enrich(signal, answer) if answer else signal
 
     def _quarantined(self, function: str, raw: Mapping[str, Any], err: Permanent) -> Outcome:
-        return self._put_aside(function, json.dumps(raw, default=str), err)
+        return self._put_aside(function, json.dumps(_shallow(raw, MAX_DEPTH + 1), default=str), err)
 
     def _put_aside(self, function: str, text: str, err: Permanent) -> Outcome:
         field = getattr(err, "field", "event")
@@ -122,3 +126,14 @@ class Ingress:
                 "signal": outcome.signal,
             }
         ]
+
+
+def _shallow(value: Any, depth: int) -> Any:
+    """The same to this depth, and a mark in place of what lies deeper: nothing could write that down."""
+    if not isinstance(value, dict | list):
+        return value
+    if depth == 0:
+        return "(what is nested deeper is left out)"
+    if isinstance(value, list):
+        return [_shallow(one, depth - 1) for one in value]
+    return {name: _shallow(one, depth - 1) for name, one in value.items()}

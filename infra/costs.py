@@ -35,6 +35,7 @@ WRITE_UNITS_M: Final = 0.625
 GETS_M: Final = 0.40
 PUTS_M: Final = 5.00  # listings too
 EVENTS_M: Final = 1.00
+TB_HOUR: Final = 0.023 * 1000 / 730  # S3 Standard, by the GB and month
 METRIC_CALLS_K: Final = 0.01  # a thousand metrics read, or calls of PutMetricData
 OPERATIONS_M: Final = 8.00  # of durable functions [about]
 
@@ -165,6 +166,9 @@ def tables(template: dict[str, Any], config: dict[str, Any], settings: Config) -
             f"### An Incident: less than {max(0.01, round(total(recovery) + 0.005, 2)):.2f}",
             "",
             *_table("each", recovery, 4),
+            "",
+            f"Not included: the checkpoints. An emergency checkpoint of 1 TB costs {TB_HOUR:.2f} an hour in S3 "
+            "Standard until you delete it.",
             END,
         ]
     )

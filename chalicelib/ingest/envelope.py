@@ -20,6 +20,7 @@ from typing import Any
 
 from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.ingest.fields import Fields
+from rekindle.protocol.wire import MAX_DEPTH, is_deep
 
 MAX_EVENT_BYTES = 256 * 1024  # Source: EventBridge quota for one entry, which also bounds what Lambda is handed
 VERSION = "0"  # the only envelope version EventBridge has ever sent
@@ -46,7 +47,7 @@ def decode(raw: object) -> Mapping[str, Any]:
     """The event as an object, from an object or from JSON text, within the size limit.
 
     Raises:
-        MalformedEvent: field `event`, where it is too large, not JSON or not an object.
+        MalformedEvent: field `event`, where it is too large, nested too deep, not JSON or not an object.
     """
     if isinstance(raw, bytes | str):
         size = len(raw) if isinstance(raw, bytes) else len(raw.encode("utf-8", "surrogatepass"))
@@ -58,6 +59,8 @@ def decode(raw: object) -> Mapping[str, Any]:
             raise MalformedEvent("event", "is not JSON") from err
     if not isinstance(raw, Mapping):
         raise MalformedEvent("event", f"must be an object, not {type(raw).__name__}")
+    if is_deep(raw):  # Lambda hands over what is nested thousands deep, which every recursive reader would fail on
+        raise MalformedEvent("event", f"is nested more than {MAX_DEPTH} deep")
     return raw
 
 

@@ -39,6 +39,7 @@ from chalicelib.domain.model.hardware_ledger import marks_in
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
+from rekindle.protocol.wire import is_deep
 from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.xids import fault_of, find_xid, first_response, response_from_text
@@ -215,7 +216,7 @@ def _read(message: str) -> _Finding | None:
         body = json.loads(message)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(body, Mapping):
+    if not isinstance(body, Mapping) or is_deep(body):
         return None
     record = {str(key).rstrip(": "): value for key, value in body.items()}  # shape (a) writes "condition: "
     for shape in (_eks, _npd, _dcgm):

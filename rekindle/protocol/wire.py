@@ -133,14 +133,15 @@ def parse_json(raw: bytes | str, limit: int, field: str = "$") -> Any:
         raise
     except (ValueError, RecursionError) as err:
         raise MailboxError(field, "is not a JSON text") from err
-    if _is_deep(value):
+    if is_deep(value):
         raise MailboxError(field, f"is nested more than {MAX_DEPTH} deep")
     if _HALF_CHARACTER.search(text) and not is_text(json.dumps(value, ensure_ascii=False)):
         raise MailboxError(field, "holds half a character")
     return value
 
 
-def _is_deep(value: Any) -> bool:
+def is_deep(value: Any) -> bool:
+    """Whether lists and objects stand in it more than MAX_DEPTH deep within each other. Not recursive itself."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
         if not level:
@@ -300,7 +301,7 @@ class Message:
             raise MailboxError("$", f"cannot be written as JSON: {err}") from err
         if len(raw) > self.LIMIT_BYTES:
             raise MailboxError("$", f"is larger than {self.LIMIT_BYTES} bytes")
-        if _is_deep(wire) or _HALF_CHARACTER.search(raw.decode()):
+        if is_deep(wire) or _HALF_CHARACTER.search(raw.decode()):
             parse_json(raw, self.LIMIT_BYTES)
         self.from_wire(wire)
         return raw

@@ -1,4 +1,4 @@
-"""What each kind of function loads at Lambda's init. `make bench ARGS=cold` measures what that takes."""
+"""What each kind of function loads at Lambda's init. `make bench ARGS=imports` measures what that takes."""
 
 from __future__ import annotations
 

@@ -100,6 +100,25 @@ def test_a_mutated_golden_event_never_breaks_a_parser(event: Any) -> None:
     _check(event)
 
 
+def _nested(depth: int, *, lists: bool) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value] if lists else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("depth", [40, 300, 900, 960, 980, 990])
+@pytest.mark.parametrize("lists", [True, False])
+@pytest.mark.parametrize("index", range(len(_GOLDEN)), ids=list(golden.names()))
+def test_what_is_nested_deep_is_malformed_wherever_it_stands(index: int, depth: int, lists: bool) -> None:
+    """Lambda hands over what is nested thousands deep, and everything that recurses fails on it."""
+    for path in _PATHS[index]:
+        event = copy.deepcopy(_GOLDEN[index])
+        _set(event, path, _nested(depth, lists=lists))
+        with pytest.raises((MalformedEvent, Skip)):
+            parse(event)
+
+
 @settings(_CALM, max_examples=examples(200))
 @given(_JSON)
 @example([])

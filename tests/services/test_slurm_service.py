@@ -124,6 +124,12 @@ class World:
         self.event("agent_slurm_job_running")
         return self.registry.get(FIRST)
 
+    def ended(self, name: str) -> Signal:
+        """A golden event of a start's end, of ours; the agent has written its document before it."""
+        signal = replace(parse(golden.load(name))[0], attempt=FIRST)
+        self.show(state=SlurmState(signal.evidence["state"]))
+        return signal
+
     def nodes(self, **states: str) -> None:
         facts = tuple(
             NodeFacts(name=name.replace("_", "-"), state=state, instance_id=INSTANCE if name == "gpu_2" else None)
@@ -305,12 +311,44 @@ def test_while_an_incident_is_open_its_workflow_adopts(w: World) -> None:
 def test_a_run_that_its_user_ended_is_left_alone(w: World, state: SlurmState, what: str) -> None:
     w.join()
     name = "agent_slurm_job_cancelled_by_user" if state is SlurmState.CANCELLED else "agent_slurm_job_completed"
-    signal = replace(parse(golden.load(name))[0], attempt=FIRST)
-    assert w.intake.receive(signal).what is What.DROPPED
+    assert w.intake.receive(w.ended(name)).what is What.DROPPED
     job = w.registry.get(FIRST)
     assert not job.active
     assert w.registry.attempts(FIRST)[0].status == what
     assert w.open_incidents() == []
+
+
+def test_an_end_that_the_clusters_own_document_does_not_show_changes_nothing(w: World) -> None:
+    """Another cluster's head node may put it on the bus."""
+    w.join()
+    before = w.registry.get(FIRST)
+    for name in ("node_fail", "failed", "timeout", "gone", "preempted", "completed", "cancelled_by_user"):
+        signal = replace(parse(golden.load(f"agent_slurm_job_{name}"))[0], attempt=FIRST)
+        assert w.intake.receive(signal).what is What.DROPPED
+    forged = parse(golden.load("agent_slurm_job_requeued_by_slurm"))[0]
+    w.show(attempt="slurm.pretrain.77", slurm_job=77)
+    evidence = {**forged.evidence, "successor": "slurm.pretrain.77"}
+    assert w.intake.receive(replace(forged, attempt=FIRST, evidence=evidence)).what is What.DROPPED
+    assert w.registry.get(FIRST) == before
+    assert w.open_incidents() == []
+
+
+def test_a_node_that_the_clusters_own_document_shows_in_service_is_left_alone(w: World) -> None:
+    w.clusters.policies[CLUSTER] = "default"
+    w.nodes(gpu_1="idle")
+    for name in ("agent_slurm_node_down", "agent_slurm_node_fail_replace"):
+        signal = parse(golden.load(name))[0]
+        assert signal.fault is not None
+        for node in ("gpu-1", "no-such-node"):
+            with pytest.raises(NotOurs):
+                w.intake.receive(replace(signal, node=node))
+    assert w.open_incidents() == []
+
+
+def test_an_event_of_a_cluster_that_has_no_agent_is_not_ours_and_does_not_come_again(w: World) -> None:
+    signal = parse(golden.load("agent_slurm_job_running"))[0]
+    with pytest.raises(NotOurs):
+        w.intake.receive(replace(signal, cluster="made-up", attempt="slurm.made-up.1"))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +362,7 @@ def test_a_run_that_its_user_ended_is_left_alone(w: World, state: SlurmState, wh
 )
 def test_an_end_that_nobody_wanted_opens_an_incident(w: World, event: str, fault: FaultClass) -> None:
     w.join()
-    signal = replace(parse(golden.load(event))[0], attempt=FIRST)
+    signal = w.ended(event)
     assert signal.fault is fault
     assert w.intake.receive(signal).what is What.OPENED
     assert [(incident.job_id, incident.attempt) for incident in w.open_incidents()] == [(FIRST, FIRST)]
@@ -342,7 +380,7 @@ def test_an_agent_that_starts_gets_its_queue(w: World) -> None:
 
 def test_an_answer_wakes_the_incident_that_ordered(w: World) -> None:
     w.join()
-    w.intake.receive(replace(parse(golden.load("agent_slurm_job_failed"))[0], attempt=FIRST))
+    w.intake.receive(w.ended("agent_slurm_job_failed"))
     incident = w.open_incidents()[0]
     w.store.look(incident.incident_id, generation=1, callback_id="cb-1", look_by=START)
     answer = parse(golden.load("agent_order_answered_done"))[0]
@@ -453,6 +491,7 @@ def test_news_of_a_node_joins_its_incident_and_opens_none(w: World) -> None:
     w.clusters.policies[CLUSTER] = "default"
     w.nodes(gpu_1="idle")
     assert w.event("agent_slurm_node_idle")[0].what is What.DROPPED
+    w.nodes(gpu_1="down")
     w.event("agent_slurm_node_down")
     assert w.event("agent_slurm_node_idle")[0].what is What.JOINED
     assert len(w.open_incidents()) == 1

@@ -13,6 +13,7 @@ from typing import Final
 
 from chalicelib.domain.faults.slurm_states import status_of
 from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
+from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -113,8 +114,17 @@ class SlurmScheduler:
         return answer.outcome in (Outcome.DONE, Outcome.ALREADY) and now <= answer.at + ANSWER_LATE
 
     def discover(self, attempt: str) -> Discovered | None:
-        """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others."""
-        return self.find(attempt)
+        """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others.
+
+        Raises:
+            NotOurs: no agent of the cluster has ever written anything: whoever may put events on the bus made it up.
+        """
+        try:
+            return self.find(attempt)
+        except DependencyUnavailable:
+            if parse_attempt(attempt).cluster not in self._head_nodes.clusters():
+                raise NotOurs("no agent of this cluster has written anything") from None
+            raise
 
     def find(self, attempt: str) -> Discovered | None:
         """See ports.Scheduler."""

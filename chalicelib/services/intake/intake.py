@@ -95,10 +95,29 @@ class Intake:
 
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)
+        if self._is_contradicted(signal, job):
+            return _dropped(signal, "an event of the bus that the cluster's own document does not bear out", job)
         if job.open_incident is not None:
             is_dropped = is_mere_news(signal) and not self._is_of_a_sibling(signal, job)
             return _dropped(signal, "mere news", job) if is_dropped else self._join(signal, job)
         return self._without_incident(signal, job)
+
+    def _is_contradicted(self, signal: Signal, job: Job) -> bool:
+        """An agent's event says that a start is over, or names its successor, and its cluster's own document does not.
+
+        Any head node may put events about any cluster on the bus, and write the documents of its own alone. An agent
+        writes the document, and its heartbeat, before it sends the event.
+        """
+        is_agents = signal.kind is SignalKind.ATTEMPT_STATE and signal.source is SignalSource.AGENT
+        if not is_agents or signal.attempt is None:
+            return False
+        scheduler = self.scheduler.of(job.platform)
+        successor = signal.evidence.get("successor")
+        if successor is not None:
+            return bool(scheduler.describe(signal.attempt).successor != successor)
+        if signal.fault is None and signal.evidence.get("status") not in _ENDED:
+            return False
+        return not scheduler.describe(signal.attempt).status.has_ended
 
     def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
         """News of an attempt that we have not registered: one may be started by hand while ours waits."""

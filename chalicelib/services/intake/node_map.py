@@ -12,12 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.domain.faults.slurm_states import STATUSES
-from chalicelib.domain.model.errors import RecoveryError
+from chalicelib.domain.model.errors import NotOurs, RecoveryError
 from chalicelib.domain.model.job import Job
-from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.node import is_in_service, is_marked
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports import HeadNodes, JobRegistry
-from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
+from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts, NodesDoc
 from rekindle.protocol.wire import MailboxError
 
 # What speaks of one node of a cluster.
@@ -51,13 +52,22 @@ class NodeMap:
     def located(self, signal: Signal) -> Signal | None:
         """The Signal about a node by its name in the cluster, with what the map knows; None where it is about no node
         that an agent knows.
+
+        Raises:
+            NotOurs: an agent's event about a node that its cluster's own document shows in service, or not at all. Any
+                head node may put events about any cluster on the bus, but can only write its own cluster's documents.
         """
         if signal.kind not in NODE_KINDS or signal.cluster is None or signal.node is None:
             return None
         try:
-            facts = self._facts(signal.cluster, signal.node)
+            nodes = self.head_nodes.nodes(signal.cluster)
         except MailboxError:
             return None  # no name that an agent could have: there is none
+        facts = _facts_of(nodes, signal.node)
+        if signal.kind is SignalKind.NODE_STATE and signal.source is SignalSource.AGENT and isinstance(nodes, Known):
+            is_well = facts is None or (is_in_service(facts) and not is_marked(facts))
+            if signal.fault is not None and is_well:
+                raise NotOurs("an event of the bus that the cluster's own document does not bear out")
         if facts is None:
             return signal if signal.kind in _BY_NAME else None
         told: dict[str, Any] = {"instance_id": facts.instance_id, "group": facts.group}
@@ -65,12 +75,6 @@ class NodeMap:
         known = {name: value for name, value in signal.evidence.items() if value is not None}
         evidence = {**signal.evidence, **{name: value for name, value in told.items() if value is not None}, **known}
         return replace(signal, node=facts.name, evidence=evidence)
-
-    def _facts(self, cluster: str, node: str) -> NodeFacts | None:
-        nodes = self.head_nodes.nodes(cluster)
-        if not isinstance(nodes, Known):
-            return None
-        return next((one for one in nodes.value.nodes if node in (one.name, one.instance_id)), None)
 
     def for_runs(self, located: Signal, *, now: datetime) -> Iterator[tuple[Job, Signal]]:
         """The same for each protected run whose current attempt has the node.
@@ -108,6 +112,13 @@ class NodeMap:
             )
         if failed:
             raise failed[0]
+
+
+def _facts_of(nodes: Maybe[NodesDoc], node: str) -> NodeFacts | None:
+    """Facts of the node with this name in the cluster, or of this instance."""
+    if not isinstance(nodes, Known):
+        return None
+    return next((one for one in nodes.value.nodes if node in (one.name, one.instance_id)), None)
 
 
 def _concerns(doc: AttemptDoc, now: datetime) -> bool:

@@ -137,7 +137,12 @@ def _attempt_lives(look: Look, attempt: AttemptView) -> Decision:
         return moves_again
     if moves_again is not None and bad is not None:  # it moves, and is not well: its loss is what is left to see to
         look = look.changed(fault=bad, fault_rule=f"beat.{attempt.loss_health}")
-    refuted = _is_denied(look, attempt) or _node_is_mended(look, attempt) or late_claim(look, attempt)
+    refuted = (
+        _is_denied(look, attempt)
+        or _has_not_ended(look, attempt)
+        or _node_is_mended(look, attempt)
+        or late_claim(look, attempt)
+    )
     if refuted is not None:
         return refuted
     row = look.policy.playbook(look.incident.fault)
@@ -275,6 +280,17 @@ def _confirm_then_stop(look: Look, attempt: AttemptView) -> Decision:
     if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
         return _wait_for_the_state(look, attempt)
     return weighed(look, attempt) or begin_stop(look, "playbook.restart", story(look))
+
+
+def _has_not_ended(look: Look, attempt: AttemptView) -> Decision | None:
+    """An agent's event says that the run has ended, was preempted or reached its limit, and it runs.
+
+    Any head node may send such an event about any cluster, and write the documents of its own alone: it is not acted on
+    before they agree.
+    """
+    if look.incident.fault_rule != f"signal.{SignalKind.ATTEMPT_STATE}":
+        return None
+    return _wait_for_the_state(look, attempt)
 
 
 def _wait_for_the_state(look: Look, attempt: AttemptView) -> Decision:
