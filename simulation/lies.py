@@ -78,6 +78,7 @@ class Lies:
 
     def __init__(self, story: Story, clock: Clock) -> None:
         self._story = story
+        self._kinds = frozenset(lie.kind for lie in story.lies)
         self._clock = clock
         self._began_at = clock.now()
         self._events = 0
@@ -87,6 +88,8 @@ class Lies:
         return ((moment or self._clock.now()) - self._began_at).total_seconds()
 
     def _active(self, *kinds: str, run: str = "", at: datetime | None = None) -> Iterator[tuple[int, Lie]]:
+        if self._kinds.isdisjoint(kinds):
+            return
         now_s = self._now_s(at)
         for index, lie in enumerate(self._story.lies):
             if lie.kind in kinds and lie.from_s <= now_s < lie.to_s and lie.run in ("", run):

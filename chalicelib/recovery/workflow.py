@@ -34,7 +34,7 @@ from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.errors import Retryable, VersionConflict
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.observations import Observation
-from chalicelib.domain.policy import Policy
+from chalicelib.domain.policy import Policy, pinned
 from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.closing import closed
 from chalicelib.services.look import Look, needs_record
@@ -92,9 +92,7 @@ def run_recovery(
     """
     incident_id = str(event["incident_id"])
     generation = int(event.get("generation", 1))
-    policy = Policy.from_wire(
-        context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT)
-    )
+    policy = pinned(context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT))
     callback: Any = None
     results: tuple[ActionResult, ...] = ()
     for turn in range(MAX_TURNS):
