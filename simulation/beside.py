@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.domain.incidents import Incident
 from chalicelib.domain.stages import TAG_STAGE
-from localcloud.replay_books import Books, MemoryJobs
+from localcloud.memory_tables import MemoryJobs
 from simulation.memory import Incidents, Tables
 from simulation.service import STAGE, RealService
 
@@ -41,15 +41,13 @@ class StageBeside(RealService):
     """`world` is the one in which it stands."""
 
     def __init__(self, world: World, kinds: frozenset[str]) -> None:
-        books = Books()
+        jobs = MemoryJobs()
         self._world = world
         super().__init__(
             clock=world.sim,
             lies=world.lies,
             clients=world.aws_clients(),
-            tables=Tables(
-                Incidents(books, check=world.lies.check_tables, moved=self._incident_moves), MemoryJobs(books)
-            ),
+            tables=Tables(Incidents(jobs, check=world.lies.check_tables, moved=self._incident_moves), jobs),
             people=world.people,
             policy=world.policy,
             stage=STAGE if "prod_beside" in kinds else DEV_STACK,

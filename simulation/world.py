@@ -16,7 +16,7 @@ from chalicelib.domain.policy import Policy
 from chalicelib.services.outcome import Outcome
 from localcloud.clock import SimClock
 from localcloud.hyperpod import Clusters
-from localcloud.replay_books import Books, MemoryJobs
+from localcloud.memory_tables import MemoryJobs
 from localcloud.sagemaker import Phase as JobPhase
 from localcloud.sagemaker import TrainingJob, TrainingJobs
 from rekindle.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
@@ -77,8 +77,8 @@ class World(RealService):
             )
             self.training.breaks_node = self.cluster.breaks
         self.people = People(lambda: self.watcher)
-        books = Books()
-        tables = Tables(Incidents(books, check=self.lies.check_tables, moved=self.incident_moves), MemoryJobs(books))
+        jobs = MemoryJobs()
+        tables = Tables(Incidents(jobs, check=self.lies.check_tables, moved=self.incident_moves), jobs)
         self._stages = kinds = frozenset(lie.kind for lie in story.lies) & STAGES
         super().__init__(
             clock=sim,

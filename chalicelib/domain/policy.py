@@ -127,12 +127,12 @@ def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _value_at(policy: Policy, path: str) -> Any:
-    """A value as the document has it, by its path there."""
-    value: Any = policy
-    for key in path.split("."):
-        spec = next(one for one in specs(type(value)) if one.key == key)
-        value = getattr(value, spec.name)
-    return spec.kind.write(value)
+    """A value of a group as the document has it, by its path there."""
+    head, _, rest = path.partition(".")
+    group_spec = next(one for one in specs(Policy) if one.key == head)
+    record = getattr(policy, group_spec.name)
+    spec = next(one for one in specs(type(record)) if one.key == rest)
+    return spec.kind.write(getattr(record, spec.name))
 
 
 def every_field() -> Iterator[tuple[str, FieldSpec]]:

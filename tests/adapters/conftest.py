@@ -16,10 +16,9 @@ from moto import mock_aws
 from chalicelib.adapters.dynamodb import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.adapters.errors import drain_unlisted
 from chalicelib.ports import IncidentStore, JobRegistry
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.moto_memory import remember
 from localcloud.template import create_table
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 
 REGION = "us-west-2"
 TABLE = "rekindle"
@@ -115,8 +114,8 @@ def real_shelf() -> Shelf:
 
 
 def fake_shelf() -> Shelf:
-    registry = FakeJobRegistry()
-    return Shelf(store=FakeIncidentStore(registry), registry=registry)
+    registry = MemoryJobs()
+    return Shelf(store=MemoryIncidents(registry), registry=registry)
 
 
 @pytest.fixture(params=["fake", "dynamodb"])

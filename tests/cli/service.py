@@ -34,10 +34,9 @@ from chalicelib.services.outcome import Outcome
 from chalicelib.services.perform import Perform
 from chalicelib.services.policy_documents import PolicyDocuments
 from chalicelib.services.switches import Switches
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import (
     FakeAnnouncer,
@@ -75,8 +74,8 @@ class FakeService:
     log: io.StringIO = field(default_factory=io.StringIO)  # what the service logged and measured
 
     def __post_init__(self) -> None:
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.scheduler = FakeScheduler(self.clock)
         self.mailbox = FakeMailbox()
         self._restarted: set[str] = set()

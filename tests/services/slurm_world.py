@@ -28,11 +28,10 @@ from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome as Taken
 from chalicelib.services.outcome import What
 from chalicelib.services.perform import Perform
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.slurm_model import ENDED, SimJob, SlurmModel
 from rekindle.headnode.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.headnode.orders import Answer, Order
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
 from tests.services.world import World
@@ -125,8 +124,8 @@ class SlurmWorld(World):
     def __init__(self, policy: Policy = DEFAULT_POLICY, *, mailbox: str = "s3://box/lm", **job: Any) -> None:
         # Not World's own __init__: it builds the other platform.
         self.clock = FakeClock()
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.model = SlurmModel(cluster="ml", nodes=NODES, now=self.clock.now)
         self.head = ModelHeadNodes(self.model, self.clock)
         self.mailbox = FakeMailbox()

@@ -28,10 +28,9 @@ from chalicelib.services.orders import Orders
 from chalicelib.services.outcome import Outcome, What
 from chalicelib.services.sweep import Sweep, Swept
 from chalicelib.services.sweep_clusters import SweepClusters
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.headnode.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from tests.fakes.headnodes import FakeHeadNodes
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     START,
@@ -55,8 +54,8 @@ class World:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.head_nodes = FakeHeadNodes(self.clock)
         self.mailbox = FakeMailbox()
         self.announcer = FakeAnnouncer()

@@ -28,8 +28,7 @@ from chalicelib.services.look import Look, needs_record
 from chalicelib.services.orders import Orders
 from chalicelib.services.perform import Perform
 from chalicelib.services.sweep import Sweep
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,
@@ -119,8 +118,8 @@ class World:
 
     def __init__(self, policy: Policy = DEFAULT_POLICY, *, mailbox: str = "s3://box/lm") -> None:
         self.clock = FakeClock()
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.scheduler = CarefulScheduler(self.clock)
         self.mailbox = FakeMailbox()
         self.executions = FakeExecutions()
