@@ -25,7 +25,7 @@ from chalicelib.domain.observations import AttemptStatus, AttemptView, Checkpoin
 from chalicelib.domain.policy import DEFAULT_POLICY, Policy
 from chalicelib.domain.signals import Signal, SignalKind, SignalSource
 from chalicelib.domain.slurm import SlurmView
-from fleets.causes import Shows
+from fleets.causes import NOTICE_S, Shows
 from rekindle.detectors.ranks import STRONG
 from rekindle.headnode.documents import NodeFacts, SlurmState
 
@@ -205,6 +205,7 @@ class _Play:
         node = BAD if self.names_node and row.fault in (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST) else None
         if row.fault is FaultClass.PLANNED_END:
             node = BAD
+            evidence["notice_s"] = NOTICE_S
         is_ended = row.effect in (Effect.DIES, Effect.DIES_AGAIN)
         ended = Signal(
             kind=SignalKind.SLURM_JOB,
