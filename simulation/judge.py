@@ -436,7 +436,7 @@ class Judge(Watcher):
 
     def minute(self) -> None:
         """See Watcher."""
-        if self.world.lies.outage_until() is not None:
+        if self.world.lies.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
         watched = set(self._open.values())
         for run in self.world.runs.values():
