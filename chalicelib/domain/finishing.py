@@ -29,8 +29,8 @@ _NOT_MOVING = frozenset(
 def decide_finishing(look: Look, attempt: AttemptView, *, group: str) -> Decision | None:
     """Wait for the platform to say how it ended; None where the run still trains, or something else is wrong.
 
-    `group` is the phase's own: `open`, `checkpoint` or `verify`. What a person orders is done to such a run as well; the
-    attempt that the order has led to is one like any other.
+    `group` is the phase's own: `open`, `checkpoint` or `verify`. What a person orders is done to such a run as well;
+    the attempt that the order has led to is one like any other.
     """
     incident = look.incident
     is_ordered = incident.order is not None and not incident.tries
