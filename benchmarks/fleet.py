@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from chalicelib.domain.model.known import Known, Maybe
-from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.domain.policy.playbooks import Deadline
 from chalicelib.domain.reporting.prices import Prices
 from fleets.answers import Rules
 from fleets.causes import Cure
@@ -52,7 +50,6 @@ from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, Restar
 from fleets.spares import p99_spares
 from fleets.traces import histories
 from rekindle.client.table import Column, Style, render
-from rekindle.signatures.faults import FaultClass
 
 SEEDS = 10
 LIMIT_S = 60.0
@@ -139,13 +136,12 @@ def setting_of(history: History) -> Setting:
 
 def rows_of(history: History) -> tuple[Rules, ...]:
     """Every policy; the rows with spares have as many as ByteRobust's rule asks for. Where instances are taken back for
-    want of capacity no spare can stand by; there Rekindle's second row is a policy that gives that save more time.
+    want of capacity no spare can stand by.
     """
     rivals = (TimeoutAndPerson(), AutoResume(), RestartAlways())
     if any(one.cause.cure is Cure.CAPACITY for one in history.failures):
         return (
             Rekindle(),
-            Rekindle(policy=PATIENT),
             Rekindle(monitored=False),
             *rivals,
             OperatorLogRules(),
@@ -164,17 +160,6 @@ def rows_of(history: History) -> tuple[Rules, ...]:
         Nvrx(spares=spares),
         ByteRobust(spares=standby),
     )
-
-
-# The default policy with one row changed: the checkpoint that a notice asks for has the full deadline, not a hang's.
-PATIENT = replace(
-    DEFAULT_POLICY,
-    name="planned_end-full",
-    playbooks=tuple(
-        replace(row, deadline=Deadline.FULL) if row.fault is FaultClass.PLANNED_END else row
-        for row in DEFAULT_POLICY.playbooks
-    ),
-)
 
 
 def _table(drawn: list[History], instance: str) -> list[str]:

@@ -46,7 +46,7 @@ class Answer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One failure as it is met: `tries` new starts have failed of it, which struck `since_s` ago; `repaired`: the same
-    node was rebooted in the last days.
+    node was rebooted in the last days, or so often that it is a lemon.
     """
 
     cause: Cause

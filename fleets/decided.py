@@ -25,7 +25,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.platforms.slurm.platform import SLURM
-from fleets.causes import Shows
+from fleets.causes import NOTICE_S, Shows
 from rekindle.detectors.ranks import STRONG
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.signatures.faults import FaultClass
@@ -206,6 +206,7 @@ class _Play:
         node = BAD if self.names_node and row.fault in (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST) else None
         if row.fault is FaultClass.PLANNED_END:
             node = BAD
+            evidence["notice_s"] = NOTICE_S
         is_ended = row.effect in (Effect.DIES, Effect.DIES_AGAIN)
         ended = Signal(
             kind=SignalKind.ATTEMPT_STATE,

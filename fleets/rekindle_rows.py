@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.node_orders import Rung
 from chalicelib.domain.model.repair import first_rung
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from fleets.answers import Answer, Case
-from fleets.causes import Cause, Cure, Shows
+from fleets.causes import NOTICE_S, Cause, Cure, Shows
 from fleets.decided import Played, Stages, played
 from fleets.figures import (
     AGENT_LOOK,
@@ -24,8 +23,6 @@ from fleets.figures import (
     Setting,
     hang_limit_s,
 )
-
-NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption notices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ class _Run:
         self.spares = rules.spares
         self.away: list[float] = []  # when nodes come back from repair
         self.replaced: set[int] = set()
-        self.rebooted: dict[int, float] = {}
+        self.rebooted: dict[int, list[float]] = {}  # when each node was
         self.repairs: list[float] = []  # when ours were ordered
         self.lost: list[float] = []
         self.recovery: list[float] = []
@@ -187,8 +187,7 @@ class _Run:
     def _recover(self, failure: Failure) -> None:
         struck, reached, good = self.now, self.trained, self.saved
         cause, stalled = failure.cause, self.stalled
-        before = self.rebooted.get(failure.node, float("-inf"))
-        repaired = self.now - before < HISTORY.total_seconds()
+        repaired = self._is_rebooted_enough(failure.node)
         asked = reached  # where an emergency checkpoint would be made
         by_person = False
         resume = good
@@ -218,6 +217,14 @@ class _Run:
         pace = 1.0 + self.save_s / self.interval_s
         self.recovery.append(self.now - struck + max(0.0, reached - resume) * pace)
         self.by_itself += not by_person
+
+    def _is_rebooted_enough(self, node: int) -> bool:
+        """It was in the last days, or this fault makes it a lemon by the default policy: it is replaced."""
+        past = [self.now - at for at in self.rebooted.get(node, ())]
+        if any(age < HISTORY.total_seconds() for age in past):
+            return True
+        nodes = DEFAULT_POLICY.nodes
+        return 1 + sum(age < nodes.lemon_window.total_seconds() for age in past) >= nodes.lemon_faults
 
     def _goes_on(self, cause: Cause, answer: Answer) -> float:
         """What the run still does until it is stopped. Returns where it was when the failure was known."""
@@ -274,7 +281,7 @@ class _Run:
         if answer.rung is Rung.REPLACE:
             self.replaced.add(failure.node)
             return late + self.setting.replace_s
-        self.rebooted[failure.node] = self.now
+        self.rebooted.setdefault(failure.node, []).append(self.now)
         if failure.cause.cure is Cure.REPLACE and failure.cause.is_named:
             self.replaced.add(failure.node)
             return late + REBOOT_LIMIT.value + self.setting.replace_s  # it does not come back

@@ -13,7 +13,7 @@ from chalicelib.domain.guards.stages import TAG_STAGE
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.policy.document import Policy
 from localcloud.engine.clock import Clock
-from localcloud.replay.books import Books, MemoryJobs
+from localcloud.memory_tables import MemoryJobs
 from simulation.lies import Lies
 from simulation.memory import Incidents, Tables
 from simulation.service import STAGE, RealService
@@ -52,12 +52,12 @@ class StageBeside(RealService):
         policy: Policy,
         recorded: Callable[[Incident | None, Incident], None],
     ) -> None:
-        books = Books()
+        jobs = MemoryJobs()
         super().__init__(
             clock=clock,
             lies=lies,
             clients=clients,
-            tables=Tables(Incidents(books, check=lies.check_tables, moved=recorded), MemoryJobs(books)),
+            tables=Tables(Incidents(jobs, check=lies.check_tables, moved=recorded), jobs),
             people=people,
             policy=policy,
             stage=STAGE if "prod_beside" in kinds else DEV_STACK,

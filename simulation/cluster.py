@@ -7,8 +7,9 @@ Slurm is `localcloud.slurm.model`, the cluster's API `localcloud.platforms.hyper
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from localcloud.aws.sagemaker import TERMINAL, Phase, Publish
 from localcloud.engine.clock import Clock, Timer
@@ -37,6 +38,7 @@ SLURMD_TIMEOUT: Final = timedelta(seconds=90)
 HEALTH_SEEN: Final = timedelta(seconds=20)
 HYPERPOD_MARKS: Final = timedelta(seconds=40)
 SICK_FAILS: Final = timedelta(seconds=50)
+_Doc = TypeVar("_Doc", AttemptDoc, NodeFacts)
 _SICK: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 
@@ -233,6 +235,10 @@ class Cluster:
             return
         docs = {name: doc for name, doc in self.model.docs().items() if doc.slurm_job not in self.model.unasked}
         nodes = self._bent(self.model.nodes_doc())
+        off = self._lies.slurm_clock()
+        if off:
+            docs = {name: _later(doc, off, "submitted_at", "started_at", "ended_at") for name, doc in docs.items()}
+            nodes = replace(nodes, nodes=tuple(_later(one, off, "booted_at") for one in nodes.nodes))
         self._readings += 1
         number = self._readings
         read_at = self._clock.now()
@@ -382,3 +388,9 @@ class Cluster:
 def _with(facts: NodeFacts, **changes: Any) -> NodeFacts:
     values = {name: getattr(facts, name) for name in NodeFacts.__dataclass_fields__}
     return NodeFacts(**(values | changes))
+
+
+def _later(doc: _Doc, by: timedelta, *times: str) -> _Doc:
+    """The same with these of its times moved."""
+    moved = {name: getattr(doc, name) + by for name in times if getattr(doc, name) is not None}
+    return replace(doc, **moved)

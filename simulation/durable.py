@@ -123,8 +123,10 @@ class Execution:
         self._hold = hold
         self._work = work
         self._payload = payload
-        self._go = threading.Semaphore(0)
-        self._back = threading.Semaphore(0)
+        # Both are taken at first, and each is released by the other thread: a turn that is handed over.
+        self._go, self._back = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._back.acquire()
         self._killed = False
         self._callback: Callback | None = None
         self._wake_at: Any = None

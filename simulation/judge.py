@@ -39,6 +39,7 @@ COUNTS: Final[Mapping[str, str]] = {
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
     "paged_again": "people were paged more than three times about one Incident",
     "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",
+    "acted_while_paused": "the service stopped, submitted or repaired something a minute or more after it was paused",
     "owner_undone": "a run that its owner had stopped was submitted again",
     "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
 }
@@ -111,6 +112,12 @@ class Judge(Watcher):
 
     # ---- what the service does -------------------------------------------------------------------------------------
 
+    def _judge_pause(self, what: str, name: str, decided_at: datetime | None = None) -> None:
+        """An order that was on its way when it was paused is carried out."""
+        paused_at = self.world.paused_at
+        if paused_at is not None and (decided_at or self._now) - paused_at >= MISSES_NOTHING:
+            self._count("acted_while_paused", name, what)
+
     def stops(self, attempt: Attempt) -> None:
         """See Watcher."""
         job, run = attempt.job, attempt.run
@@ -121,6 +128,9 @@ class Judge(Watcher):
         if attempt.trains_since is None and any(one is not attempt for one in run.live):
             return  # it has not begun, and another one goes on
         self.acts(run, self._now)
+        self._judge_pause(f"{attempt.name} was stopped", run.name)
+        if run.is_ordered:
+            return
         ill = run.ill
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
@@ -174,7 +184,10 @@ class Judge(Watcher):
         if run.owner_stopped_at is not None and run.owner_stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
-        self._judge_budget(attempt)
+        self._judge_pause(f"{attempt.name} was submitted", run.name, attempt.ordered_at)
+        attempt.is_persons, run.is_ordered = run.is_ordered, False
+        if not attempt.is_persons:
+            self._judge_budget(attempt)
 
     def acts(self, run: TrueRun, at: datetime) -> None:
         """See Watcher."""
@@ -193,6 +206,7 @@ class Judge(Watcher):
         if cluster is None:
             return
         self._repaired.append(self._now)
+        self._judge_pause(f"a {how}", node.name)
         if not (node.is_broken or node.condemned or self._is_out_alone(node) or self._just_mended(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
@@ -295,11 +309,12 @@ class Judge(Watcher):
             reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
             gained = reached > best
             best = max(best, reached)
+            memory = 0 if one.is_persons else memory
             is_oom = "out of memory" in (one.job.failure_reason or "")
             memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
             if one.trains_since is None:
                 continue
-            fruitless = 0 if gained or not one.is_ours else fruitless + 1
+            fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
         return fruitless, memory
 
     def condemned(self, root: str) -> None:
@@ -421,7 +436,7 @@ class Judge(Watcher):
 
     def minute(self) -> None:
         """See Watcher."""
-        if self.world.lies.outage_until() is not None:
+        if self.world.lies.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
         watched = set(self._open.values())
         for run in self.world.runs.values():

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from botocore.exceptions import ReadTimeoutError
+
 from chalicelib.domain.model.errors import Throttled
 from localcloud.engine.clock import Clock
 from simulation.store import refused
@@ -34,6 +36,8 @@ REFUSALS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "list_throttled": ("sagemaker", ("ListTrainingJobs",), "ThrottlingException"),
     "nodes_throttled": ("sagemaker", _OF_NODES, "ThrottlingException"),
     "metrics_away": ("cloudwatch", (), "InternalServiceFault"),
+    "s3_denied": ("s3", (), "AccessDenied"),
+    "sagemaker_denied": ("sagemaker", (), "AccessDeniedException"),
 }
 # What the others do:
 KINDS: Final[Mapping[str, str]] = {
@@ -41,6 +45,7 @@ KINDS: Final[Mapping[str, str]] = {
         kind: f"{service} answers {', '.join(names) or 'every call'} with {code}"
         for kind, (service, names, code) in REFUSALS.items()
     },
+    "answers_lost": "this share of the calls that create, stop, reboot, replace or order take effect without an answer",
     "events_lost": "this share of the events of AWS and of the monitors never arrives",
     "events_late": "this share of them arrives `by_s` late",
     "events_doubled": "this share of them arrives twice, `by_s` apart",
@@ -49,11 +54,13 @@ KINDS: Final[Mapping[str, str]] = {
     "beats_frozen": "the run's heartbeat stays as it was when this began",
     "beats_lost": "the run's heartbeat cannot be found",
     "beats_late": "the run's heartbeat is the one of `by_s` ago",
+    "beats_torn": "the run's heartbeat ends in the middle",
     "reports_lost": "this share of the ranks' own reports never appears in the mailbox",
     "tables_throttled": "DynamoDB answers this share of the calls with Throttling",
     "functions_throttled": "no function runs; what was to run does so afterwards",
     "head_away": "the head node's agent neither writes, nor speaks, nor takes orders; it does so afterwards",
     "head_late": "what the head node's documents say of Slurm is `by_s` old; the agent says so in its heartbeat",
+    "slurm_clock": "the times that Slurm itself shows, of jobs and boots, are off by `by_s`; it may be negative",
     "nodes_hidden": "Slurm shows this share of its nodes (a rack, or all) as down and not responding; they are well",
     "health_false": "HyperPod's health agent says that a well node has to be rebooted, and takes it back at `to_s`",
     "orders_doubled": "each order to the head node's agent arrives twice",
@@ -78,6 +85,7 @@ class Lies:
 
     def __init__(self, story: Story, clock: Clock) -> None:
         self._story = story
+        self._kinds = frozenset(lie.kind for lie in story.lies)
         self._clock = clock
         self._began_at = clock.now()
         self._events = 0
@@ -87,6 +95,8 @@ class Lies:
         return ((moment or self._clock.now()) - self._began_at).total_seconds()
 
     def _active(self, *kinds: str, run: str = "", at: datetime | None = None) -> Iterator[tuple[int, Lie]]:
+        if self._kinds.isdisjoint(kinds):
+            return
         now_s = self._now_s(at)
         for index, lie in enumerate(self._story.lies):
             if lie.kind in kinds and lie.from_s <= now_s < lie.to_s and lie.run in ("", run):
@@ -104,7 +114,14 @@ class Lies:
             if of == service and (not operations or operation in operations):
                 self._calls += 1
                 if self._strikes(lie, operation, self._calls):
-                    raise refused(operation, code, status=503)
+                    raise refused(operation, code, status=403 if "Denied" in code else 503)
+
+    def lose_answer(self, operation: str) -> None:
+        """Raises: ReadTimeoutError where the call has taken effect and its answer never arrives."""
+        for _, lie in self._active("answers_lost"):
+            self._calls += 1
+            if self._strikes(lie, operation, self._calls):
+                raise ReadTimeoutError(endpoint_url="https://aws.invalid")
 
     def is_away(self, service: str) -> bool:
         """Every call of this service's is refused now."""
@@ -153,6 +170,10 @@ class Lies:
                 shown = min(shown, now - timedelta(seconds=lie.by_s))
         return shown
 
+    def tears_beat(self, run: str) -> bool:
+        """What is read of the run's heartbeat ends in the middle."""
+        return any(True for _ in self._active("beats_torn", run=run))
+
     def loses_report(self, run: str, attempt: str, rank: int) -> bool:
         """The rank's report never appears."""
         return any(self._strikes(lie, attempt, rank) for _, lie in self._active("reports_lost", run=run))
@@ -179,6 +200,10 @@ class Lies:
     def head_late(self) -> timedelta:
         """How old what the agent writes of Slurm is."""
         return timedelta(seconds=max((lie.by_s for _, lie in self._active("head_late")), default=0.0))
+
+    def slurm_clock(self) -> timedelta:
+        """How far off Slurm's own times are."""
+        return timedelta(seconds=sum(lie.by_s for _, lie in self._active("slurm_clock")))
 
     def head_changes(self) -> list[timedelta]:
         """When what the head node shows begins or ends to be wrong, after the story's beginning."""
@@ -227,6 +252,7 @@ class Lies:
             "sagemaker_throttled",
             "create_throttled",
         )
+        kinds = (*kinds, "s3_denied", "sagemaker_denied", "answers_lost")
         kinds = (*kinds, "no_quota", "rolled_back", "head_away", "head_late", "nodes_hidden", "nodes_throttled")
         ends = [lie.to_s for _, lie in self._active(*kinds, "tables_throttled", "functions_throttled")]
         return self._began_at + timedelta(seconds=min(max(ends), 1e8)) if ends else None

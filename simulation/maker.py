@@ -14,7 +14,8 @@ from simulation.lies import REFUSALS, STAGES
 from simulation.story import Deed, Lie, Run, Story, Trouble
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.
-_REFUSALS: Final = tuple(one for one in REFUSALS if one != "nodes_throttled")
+_DENIED: Final = ("s3_denied", "sagemaker_denied")
+_REFUSALS: Final = tuple(one for one in REFUSALS if one not in ("nodes_throttled", *_DENIED))
 _CRASHES: Final = (
     "RuntimeError: training failed",
     "RuntimeError: NCCL communicator was aborted on rank 3",
@@ -31,6 +32,12 @@ _DELETED_SHARE: Final = 0.04
 _BESIDE_SHARE: Final = 0.08
 _ROLLED_BACK_SHARE: Final = 0.04
 _LATE_METRICS_SHARE: Final = 0.03
+_DENIED_SHARE: Final = 0.03
+_NO_ANSWER_SHARE: Final = 0.05
+_TORN_SHARE: Final = 0.03
+_CLOCK_SHARE: Final = 0.03
+_ORDER_SHARE: Final = 0.04
+_PAUSE_SHARE: Final = 0.03
 _SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
 
 
@@ -126,7 +133,34 @@ def _more(seed: int, story: Story) -> Story:
         from_s = float(draw.randint(240, 1600))
         by_s = draw.choice((120.0, 600.0, 1800.0))
         lies = (*lies, Lie(kind="metrics_late", from_s=from_s, to_s=from_s + draw.choice((900.0, 3600.0)), by_s=by_s))
-    return replace(story, runs=(first, *story.runs[1:]), lies=lies, deeds=deeds)
+    story = replace(story, runs=(first, *story.runs[1:]), lies=lies, deeds=deeds)
+    return _still_more(random.Random(f"still more {seed}"), story)
+
+
+def _still_more(draw: random.Random, story: Story) -> Story:
+    """For the same reason."""
+    run, is_on_slurm = story.runs[0], story.runs[0].platform == "slurm"
+    from_s = float(draw.randint(240, 1600))
+    to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
+    more: list[Lie] = []
+    if draw.random() < _DENIED_SHARE:
+        more.append(Lie(kind=draw.choice(_DENIED), from_s=from_s, to_s=to_s))
+    if draw.random() < _NO_ANSWER_SHARE:
+        more.append(Lie(kind="answers_lost", share=draw.choice((0.3, 1.0))))
+    if draw.random() < _TORN_SHARE:
+        more.append(Lie(kind="beats_torn", from_s=from_s, to_s=to_s, run=draw.choice(("", run.name))))
+    if draw.random() < _CLOCK_SHARE and is_on_slurm:
+        more.append(Lie(kind="slurm_clock", by_s=draw.choice((540.0, -540.0))))
+    deeds = story.deeds
+    if draw.random() < _ORDER_SHARE:
+        when = draw.choice(("start", "incident", "dead", "verifying"))
+        order = Deed(what="order_resubmit", when=when, delay_s=draw.choice((3.0, 90.0, 400.0)), run=run.name)
+        deeds = (*deeds, order, *([replace(order, delay_s=order.delay_s + 0.5)] if draw.random() < 0.3 else []))
+    if draw.random() < _PAUSE_SHARE:
+        pause = Deed(what="pause", when=draw.choice(("start", "incident")), delay_s=draw.choice((1.0, 30.0, 400.0)))
+        again = replace(pause, what="unpause", delay_s=pause.delay_s + draw.choice((300.0, 2000.0)))
+        deeds = (*deeds, replace(pause, run=run.name), replace(again, run=run.name))
+    return replace(story, lies=(*story.lies, *more), deeds=deeds)
 
 
 def _slurm_lie(draw: random.Random) -> Lie:

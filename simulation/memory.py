@@ -13,7 +13,7 @@ from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ports import Entry, Joined, Notice, SweepMark
 from chalicelib.services.reporting.outcome import Outcome
-from localcloud.replay.books import Books, MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from simulation.truth import Attempt, TrueNode, TrueRun
 
 Moved = Callable[[Incident | None, Incident], None]
@@ -51,8 +51,8 @@ class Watcher:
 class Incidents(MemoryIncidents):
     """The table of Incidents, which may be throttled, and reports what it takes."""
 
-    def __init__(self, books: Books, *, check: Callable[[str], None], moved: Moved) -> None:
-        super().__init__(books)
+    def __init__(self, jobs: MemoryJobs, *, check: Callable[[str], None], moved: Moved) -> None:
+        super().__init__(jobs)
         self._check = check
         self._moved = moved
 
@@ -69,9 +69,8 @@ class Incidents(MemoryIncidents):
 
     def roll_back(self) -> None:
         """As after a roll-back of the service: what is open has been written by a newer version."""
-        for case in self._cases.values():
-            if case.incident.is_open:
-                case.incident = read_incident(case.incident.to_wire() | {"escalation": {"rung": 2}})
+        for record in self._open.values():
+            record.incident = read_incident(record.incident.to_wire() | {"escalation": {"rung": 2}})
 
     def record(self, incident: Incident, **more: Any) -> Incident:
         self._check("record")

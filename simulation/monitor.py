@@ -42,7 +42,8 @@ Push = Callable[[str, dict[str, Any]], None]
 
 class Monitor:
     """All attempts' monitors. `seen_at` says as of when a run's heartbeat is shown, None where it cannot be found;
-    `lost` whether the report of a run's attempt and rank never appears.
+    `lost` whether the report of a run's attempt and rank never appears; `torn` whether only half of a run's heartbeat
+    can be read.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class Monitor:
         push: Push,
         seen_at: Callable[[str, datetime], datetime | None],
         lost: Callable[[str, str, int], bool],
+        torn: Callable[[str], bool],
     ) -> None:
         self._clock = clock
         self._objects = objects
         self._push_out = push
         self._seen_at = seen_at
         self._lost = lost
+        self._torn = torn
 
     def begin(self, attempt: Attempt) -> None:
         """Its heartbeat can be read from the first step on."""
@@ -120,7 +123,8 @@ class Monitor:
             healed_step=stretch.healed,
             judged_step=step if has_step else None,
         )
-        return beat.to_json(), written_at
+        body = beat.to_json()
+        return body[: len(body) // 2] if self._torn(attempt.run.name) else body, written_at
 
     def report(self, attempt: Attempt, kind: ReportKind, step: int, *, silent_s: float | None = None) -> None:
         """Each rank's own report."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
@@ -22,7 +22,10 @@ Living = Callable[[], tuple[bytes, datetime] | None]
 """Body and time of writing of an object that is made when it is read; None while there is none."""
 
 
-def refused(operation: str, code: str, message: str = "as the story has it", status: int = 400) -> ClientError:
+REFUSED: Final = "as the story has it"
+
+
+def refused(operation: str, code: str, message: str = REFUSED, status: int = 400) -> ClientError:
     """The error that boto3 raises for an answer with this code."""
     answer: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(answer, operation)

@@ -103,7 +103,8 @@ class Deed:
     """What a person does, `delay_s` after `when` first holds of the run.
 
     what    resubmit (as the launch script does it: the same mailbox, a new name), stop (the live attempt, in the
-            console), order_stop (of Rekindle), cancel (the open Incident)
+            console), order_stop and order_resubmit (of Rekindle), cancel (the open Incident), pause and unpause (all of
+            Rekindle)
     when    start; dead (no attempt lives); incident (one has opened); or a phase of the run's Incident
     tagged  resubmit: job (a copy of the old job, all our tags with it), policy (as the run was first submitted),
             other_stage (the same, but the tag names another stage of Rekindle), none
@@ -167,7 +168,7 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
     (Story, "recovery"): frozenset({"None", "Automatic"}),
     (Run, "plan"): frozenset({"obeyed", "latest", "nothing"}),
     (Run, "watch"): frozenset({"monitor", "metrics"}),
-    (Deed, "what"): frozenset({"resubmit", "stop", "order_stop", "cancel"}),
+    (Deed, "what"): frozenset({"resubmit", "stop", "order_stop", "order_resubmit", "cancel", "pause", "unpause"}),
     (Deed, "when"): frozenset({"start", "dead", "incident", *Phase}),
     (Deed, "tagged"): frozenset({"job", "policy", "other_stage", "none"}),
 }

@@ -60,12 +60,13 @@ class Training:
         run_of: Callable[[TrainingJob], TrueRun | None],
         seen_at: Callable[[str, datetime], datetime | None],
         lost: Callable[[str, str, int], bool],
+        torn: Callable[[str], bool],
     ) -> None:
         self._clock = clock
         self._jobs = jobs
         self._objects = objects
         self._run_of = run_of
-        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at, lost=lost)
+        self.monitor = Monitor(clock=clock, objects=objects, push=push, seen_at=seen_at, lost=lost, torn=torn)
         self._saves = Saves(clock, objects, self.monitor)
         self._timers: dict[tuple[str, str], Timer] = {}
         self.attempts: dict[str, Attempt] = {}

@@ -133,6 +133,7 @@ class Attempt:
     plan: ResumePlan
     is_ours: bool
     is_tagged: bool  # it asks for our care, by a tag or by a Slurm job's comment
+    is_persons: bool = False  # a person ordered it of the service: what it gains is theirs to judge
     ordered_at: datetime | None = None  # when the service wanted it; None: when it was submitted
     loaded: Saved | None = None
     first_step: int = 1
@@ -198,6 +199,7 @@ class TrueRun:
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
+    is_ordered: bool = False  # a person has ordered its resubmission, which has not come yet
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
@@ -236,13 +238,19 @@ class TrueRun:
         return max(ends, default=0)
 
     def best(self, *, before_step: int | None = None, by: datetime | None = None) -> Saved | None:
-        """The good checkpoint of the highest step."""
+        """The good checkpoint of the highest step, of those whose manifests name the run's own Job."""
         found = [
             one
             for one in self.saved
             if one.is_good and (before_step is None or one.step < before_step) and (by is None or one.at <= by)
+            if not self._is_of_another_job(one)
         ]
         return max(found, key=lambda one: one.step, default=None)
+
+    def _is_of_another_job(self, saved: Saved) -> bool:
+        """A Slurm job without our comment is a Job of its own to its monitor, whoever submitted it."""
+        attempt = self.attempts.get(saved.attempt)
+        return self.spec.platform == "slurm" and attempt is not None and not attempt.is_tagged
 
     def saved_at_root(self, root: str | None) -> Saved | None:
         """The checkpoint in that folder."""

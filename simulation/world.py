@@ -17,8 +17,8 @@ from chalicelib.services.reporting.outcome import Outcome
 from localcloud.aws.sagemaker import Phase as JobPhase
 from localcloud.aws.sagemaker import TrainingJob, TrainingJobs
 from localcloud.engine.clock import SimClock
+from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
-from localcloud.replay.books import Books, MemoryJobs
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
 from simulation.beside import StageBeside, other_tags, own_stage, own_tags
 from simulation.cluster import Cluster
@@ -27,7 +27,7 @@ from simulation.memory import Incidents, People, Tables, Watcher
 from simulation.monitor import run_mailbox
 from simulation.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.service import ACCOUNT, BUCKET, RealService
-from simulation.store import MemoryObjects, MemoryS3
+from simulation.store import REFUSED, MemoryObjects, MemoryS3
 from simulation.story import Deed, Run, Story
 from simulation.training import Training
 from simulation.truth import TrueRun
@@ -60,6 +60,7 @@ class World(RealService):
             run_of=self.run_of,
             seen_at=self.lies.seen_at,
             lost=self.lies.loses_report,
+            torn=self.lies.tears_beat,
         )
         self.jobs.backend = self.training
         self.cluster: Cluster | None = None
@@ -77,8 +78,8 @@ class World(RealService):
             )
             self.training.breaks_node = self.cluster.breaks
         self.people = People(lambda: self.watcher)
-        books = Books()
-        tables = Tables(Incidents(books, check=self.lies.check_tables, moved=self.incident_moves), MemoryJobs(books))
+        jobs = MemoryJobs()
+        tables = Tables(Incidents(jobs, check=self.lies.check_tables, moved=self.incident_moves), jobs)
         self._stages = kinds = frozenset(lie.kind for lie in story.lies) & STAGES
         super().__init__(
             clock=sim,
@@ -90,6 +91,7 @@ class World(RealService):
             stage=own_stage(kinds),
         )
         self.beside = self._second_stage(kinds) if kinds else None
+        self.paused_at: datetime | None = None  # a person has paused the service, and it is so still
         self.defects: list[str] = []
         self._deeds: list[Deed] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
@@ -145,7 +147,9 @@ class World(RealService):
                 for one in service.executions.all.values()
                 if one.failed is not None and not isinstance(one.failed, RecoveryError)
             ]
-            self.defects += [raw for service in self._services() for raw in service.kept_aside.kept]
+            kept = [raw for service in self._services() for raw in service.kept_aside.kept]
+            # What a right that was taken away kept from being read waits for a person, who gives the right back first.
+            self.defects += [raw for raw in kept if REFUSED not in raw]
         finally:
             for service in self._services():
                 service.executions.close()
@@ -268,11 +272,13 @@ class World(RealService):
             attempt = self.training.attempts.get(request["TrainingJobName"])
             if attempt is not None:
                 self.watcher.submitted(attempt)
+        self.lies.lose_answer(operation)
 
     def _ordered(self, body: bytes) -> None:
         """An order to the head node's agent."""
         for _ in range(self.lies.order_copies() if self.cluster is not None else 0):
             self.cluster.ordered(body)  # type: ignore[union-attr]
+        self.lies.lose_answer("SendMessage")
 
     def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
         """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
@@ -406,16 +412,27 @@ class World(RealService):
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)
-            case "order_stop":
+            case "order_stop" | "order_resubmit":
                 with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
-                    self.orders.stop(run.first_name, who="ada", key=f"stop-{run.name}", checkpoint=False)
-                    run.owner_stopped_at = self.clock.now()
-                    run.is_well_again(self.clock.now())
+                    self._order(deed, run)
+            case "pause" | "unpause":
+                self.registry.set_paused(deed.what == "pause", who="ada", now=self.clock.now())
+                self.paused_at = self.clock.now() if deed.what == "pause" else None
             case "cancel":
                 for incident, _ in list(self.store.list_open()):
                     if self.run_of_job(incident.job_id) is run:
                         run.owner_took_it = True
                         self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
+
+    def _order(self, deed: Deed, run: TrueRun) -> None:
+        key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
+        if deed.what == "order_stop":
+            self.orders.stop(run.first_name, who="ada", key=key, checkpoint=False)
+            run.owner_stopped_at = self.clock.now()
+            run.is_well_again(self.clock.now())
+        else:
+            self.orders.resubmit(run.first_name, who="ada", key=key, from_step=None, skip=())
+            run.owner_stopped_at, run.is_ordered = None, True
 
     def _stop(self, run: TrueRun) -> None:
         """In the console, or with scancel."""

@@ -34,7 +34,7 @@ from chalicelib.domain.model.action_results import answered
 from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation
-from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.policy.document import Policy, pinned
 from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.observe.observer import Look, needs_record
 from chalicelib.services.perform.perform import Perform
@@ -92,9 +92,7 @@ def run_recovery(
     """
     incident_id = str(event["incident_id"])
     generation = int(event.get("generation", 1))
-    policy = Policy.from_wire(
-        context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT)
-    )
+    policy = pinned(context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT))
     callback: Any = None
     results: tuple[ActionResult, ...] = ()
     for turn in range(MAX_TURNS):

@@ -26,7 +26,7 @@ from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.observer import Look, needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.outcome import Outcome, What
-from localcloud.replay.books import Books, MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.replay.history import UNSIZED, Exported, Sight, is_export, read_export, size_told
 from localcloud.replay.read import Recorded
 from localcloud.replay.world import (
@@ -152,8 +152,8 @@ class Replay:
         )
         self._world.saved += [item for one in exports if one is not None for item in one.checkpoints]
         self._woken = WokenLooks()
-        books = Books()
-        self._store, self._jobs, policies = MemoryIncidents(books), MemoryJobs(books), OnePolicy(policy)
+        self._jobs, policies = MemoryJobs(), OnePolicy(policy)
+        self._store = MemoryIncidents(self._jobs)
         self._intake = Intake(
             store=self._store,
             registry=self._jobs,

@@ -83,7 +83,7 @@ class Place:
             raise MailboxError(field, "must be s3://bucket/prefix, file:///path or an absolute path")
         if ".." in place.path.split("/"):
             raise MailboxError(field, "must not hold '..'")
-        if not is_text(place.path) or any(ord(char) < 32 or ord(char) == 127 for char in place.path):
+        if not is_text(place.path) or _CONTROL_CHARACTER.search(place.path):
             raise MailboxError(field, "holds a control character or half a character")
         return place
 
@@ -97,6 +97,7 @@ class Place:
 
 
 _W = TypeVar("_W", bound=StrEnum)
+_CONTROL_CHARACTER: Final = re.compile("[\x00-\x1f\x7f]")
 _HALF_CHARACTER: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -133,7 +134,7 @@ def parse_json(raw: bytes | str, limit: int, field: str = "$") -> Any:
         raise
     except (ValueError, RecursionError) as err:
         raise MailboxError(field, "is not a JSON text") from err
-    if is_deep(value):
+    if text.count("{") + text.count("[") > MAX_DEPTH and is_deep(value):
         raise MailboxError(field, f"is nested more than {MAX_DEPTH} deep")
     if _HALF_CHARACTER.search(text) and not is_text(json.dumps(value, ensure_ascii=False)):
         raise MailboxError(field, "holds half a character")

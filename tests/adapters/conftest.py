@@ -18,8 +18,7 @@ from chalicelib.aws.errors import drain_unlisted
 from chalicelib.ports import IncidentStore, JobRegistry
 from localcloud.aws.moto_memory import remember
 from localcloud.aws.template import create_table
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 
 REGION = "us-west-2"
 TABLE = "rekindle"
@@ -115,8 +114,8 @@ def real_shelf() -> Shelf:
 
 
 def fake_shelf() -> Shelf:
-    registry = FakeJobRegistry()
-    return Shelf(store=FakeIncidentStore(registry), registry=registry)
+    registry = MemoryJobs()
+    return Shelf(store=MemoryIncidents(registry), registry=registry)
 
 
 @pytest.fixture(params=["fake", "dynamodb"])

@@ -35,10 +35,9 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import (
     FakeAnnouncer,
@@ -76,8 +75,8 @@ class FakeService:
     log: io.StringIO = field(default_factory=io.StringIO)  # what the service logged and measured
 
     def __post_init__(self) -> None:
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.scheduler = FakeScheduler(self.clock)
         self.mailbox = FakeMailbox()
         self._restarted: set[str] = set()

@@ -12,8 +12,7 @@ from chalicelib.domain.model.errors import InvalidRequest, Outdated
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
 from chalicelib.ports import Page, Remembered, StoredPolicy, Wanted
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 
 T = TypeVar("T")
 
@@ -21,7 +20,7 @@ T = TypeVar("T")
 class FakeListings:
     """ports.Listings over the fakes."""
 
-    def __init__(self, store: FakeIncidentStore, registry: FakeJobRegistry) -> None:
+    def __init__(self, store: MemoryIncidents, registry: MemoryJobs) -> None:
         self._store = store
         self._registry = registry
 

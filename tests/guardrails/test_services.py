@@ -14,14 +14,14 @@ from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.ports import JobRegistry
 from localcloud.aws.template import create_table
+from localcloud.memory_tables import MemoryJobs
 from tests.domain.looks import MINUTE, NOW
-from tests.fakes.registry import FakeJobRegistry
 
 
 @pytest.fixture(params=["memory", "dynamodb"])
 def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobRegistry]:
     if request.param == "memory":
-        yield FakeJobRegistry()
+        yield MemoryJobs()
         return
     for name, value in {
         "AWS_ACCESS_KEY_ID": "x",
@@ -36,7 +36,7 @@ def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_switches_begin_off_and_say_who_set_them(registry: JobRegistry) -> None:
-    assert registry.switches().to_wire() == FakeJobRegistry().switches().to_wire()
+    assert registry.switches().to_wire() == MemoryJobs().switches().to_wire()
     registry.set_paused(True, who="ada", now=NOW, why="a new driver")
     registry.set_shadow(ShadowScope.JOB, "lm", True, who="ben", now=NOW + MINUTE)
     registry.set_shadow(ShadowScope.JOB, "other", True, who="ben", now=NOW + MINUTE)

@@ -19,8 +19,9 @@ from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from chalicelib.ports import Page
 from chalicelib.services.reporting.ledgers import MAX_INCIDENTS, PAGE, Ledgers
 from localcloud.cloud import STACK
-from localcloud.replay.books import Books, MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.mailbox import ReplyOutcome
+from tests.adapters.samples import attempt, job
 from tests.fakes.world import FakeClock, FakeMailbox, FakeScheduler
 from tests.ledger.books import at, incident
 from tests.recovery.world import Script, crash_at, freeze_at, world
@@ -110,12 +111,14 @@ class _Default:
 
 def _fleet(count: int, *, every_s: float) -> tuple[_Counted, Ledgers]:
     """`count` closed Incidents, the newest now, each `every_s` older than the next."""
-    books = Books()
+    jobs = MemoryJobs()
     clock = FakeClock(at(0))
-    store = MemoryIncidents(books)
+    store = MemoryIncidents(jobs)
     for number in range(count):
         opened = at(-every_s * number)
-        one = replace(incident(), incident_id=f"inc-{number:05}", job_id=f"job-{number:05}", opened_at=opened)
+        name = f"job-{number:05}"
+        jobs.register(job(name), attempt(of=name))
+        one = replace(incident(), incident_id=f"inc-{number:05}", job_id=name, opened_at=opened)
         signal = Signal(
             kind=SignalKind.STALL,
             source=SignalSource.MONITOR,
@@ -127,7 +130,7 @@ def _fleet(count: int, *, every_s: float) -> tuple[_Counted, Ledgers]:
     counted = _Counted(store)
     ledgers = Ledgers(
         store=counted,  # type: ignore[arg-type]  # the port, by __getattr__
-        registry=MemoryJobs(books),
+        registry=MemoryJobs(),  # it has forgotten them
         scheduler=FakeScheduler(clock),
         mailbox=FakeMailbox(),
         prices=_Default(),
@@ -167,7 +170,7 @@ def test_a_fleets_ledger_reads_no_job_one_by_one() -> None:
             together.append(len(list(job_ids)))
             return {}
 
-    fleet = replace(ledgers, registry=Jobs(Books())).fleet(1)
+    fleet = replace(ledgers, registry=Jobs()).fleet(1)
     assert (fleet["incidents"]["all"], together) == (30, [30])
     assert fleet["gpu_hours_lost"]["not_counted"] == 30
 

@@ -39,8 +39,7 @@ from chalicelib.domain.notices.channels import Channels
 from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of, title_of
 from chalicelib.ports import Address, PageLink
 from chalicelib.services.reporting.pages import WRITES, Pages
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.ledger import books
 from tests.ledger.test_postmortem import HOSTILE, story
 from tests.notify.made import AT, notice, webhook
@@ -241,11 +240,11 @@ class Shelf:
         return PageLink(url=url, until=AT + lasts, written_at=AT)
 
 
-class Moving(FakeIncidentStore):
+class Moving(MemoryIncidents):
     """The Incident stands elsewhere at each reading, as many times as told."""
 
     def __init__(self, states: list[Incident]) -> None:
-        super().__init__(FakeJobRegistry())
+        super().__init__(MemoryJobs())
         self.states = states
 
     def load(self, incident_id: str) -> Any:
@@ -269,7 +268,7 @@ class _Clock:
 def pages(states: list[Incident], shelf: Shelf) -> Pages:
     return Pages(
         store=Moving(states),
-        registry=FakeJobRegistry(),
+        registry=MemoryJobs(),
         prices=_Prices(),
         pages=shelf,
         clock=_Clock(),

@@ -206,3 +206,13 @@ def the_end_of_an_incident_is_not_kept(world: World) -> None:
         return part.record(incident, **more) if incident.is_open else incident
 
     world.store = Over(part, record=record)
+
+
+def a_pause_is_not_read(world: World) -> None:
+    part = world.registry
+
+    def standing(job_id: Any) -> Any:
+        found = part.standing(job_id)
+        return replace(found, switches=replace(found.switches, paused=False))
+
+    world.registry = Over(part, standing=standing)

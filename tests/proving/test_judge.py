@@ -120,6 +120,11 @@ CASES = (
         story(Trouble(kind="oom", step=42, hits=20)),
         "want of memory",
     ),
+    Case(
+        "acted_while_paused",
+        broken.a_pause_is_not_read,
+        story(CRASH, deeds=(Deed(what="pause", when="start", delay_s=400.0),)),
+    ),
     Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
 )
 

@@ -25,12 +25,11 @@ from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.observer import Look, needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.hardware_ledger import Lemons
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
 from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
 from rekindle.signatures.faults import FaultClass
 from tests.fakes.lemons import FakeLemons
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeMailbox, FakePolicies, FakeScheduler
 
 CLUSTER = "pretrain"
@@ -248,8 +247,8 @@ class NodeWorld:
         for number in range(nodes):
             name = f"ip-10-1-0-{number}"
             self.site.machines[name] = Machine(name=name, instance_id=f"i-0{number:016x}")
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.announcer = FakeAnnouncer()
         self.policy = policy
         self.ledger = FakeLemons()

@@ -28,12 +28,11 @@ from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome as Taken
 from chalicelib.services.reporting.outcome import What
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.slurm.model import ENDED, SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.protocol.cluster.orders import Answer, Order
 from rekindle.signatures.faults import FaultClass
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
 from tests.services.world import World
@@ -126,8 +125,8 @@ class SlurmWorld(World):
     def __init__(self, policy: Policy = DEFAULT_POLICY, *, mailbox: str = "s3://box/lm", **job: Any) -> None:
         # Not World's own __init__: it builds the other platform.
         self.clock = FakeClock()
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.model = SlurmModel(cluster="ml", nodes=NODES, now=self.clock.now)
         self.head = ModelHeadNodes(self.model, self.clock)
         self.mailbox = FakeMailbox()

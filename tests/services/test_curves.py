@@ -12,8 +12,8 @@ from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.services.operator.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
+from localcloud.memory_tables import MemoryJobs
 from rekindle.monitor.base.metrics import Sample, aggregate
-from tests.fakes.registry import FakeJobRegistry
 from tests.fakes.watching import FakeMetrics
 from tests.fakes.world import FakeClock
 from tests.services.fleet import fleet
@@ -36,7 +36,7 @@ def job(**changes: object) -> Job:
 
 
 def curves(one: Job, *attempts: Attempt) -> tuple[Curves, FakeMetrics]:
-    clock, registry, metrics = FakeClock(), FakeJobRegistry(), FakeMetrics()
+    clock, registry, metrics = FakeClock(), MemoryJobs(), FakeMetrics()
     clock.advance(AT + timedelta(hours=1) - clock.now())
     first, *more = attempts or (Attempt(job_id="lm", number=1, name="lm", submitted_at=AT),)
     registry.register(replace(one, current_attempt=first.name, attempt_number=first.number), first)

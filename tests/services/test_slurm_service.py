@@ -29,11 +29,10 @@ from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, What
 from chalicelib.services.sweep.clusters import SweepClusters
 from chalicelib.services.sweep.sweep import Sweep, Swept
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.signatures.faults import FaultClass
 from tests.fakes.headnodes import FakeHeadNodes
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     START,
@@ -57,8 +56,8 @@ class World:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.head_nodes = FakeHeadNodes(self.clock)
         self.mailbox = FakeMailbox()
         self.announcer = FakeAnnouncer()

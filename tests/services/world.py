@@ -27,9 +27,8 @@ from chalicelib.services.operator.orders import Orders
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.sweep import Sweep
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.signatures.faults import FaultClass
-from tests.fakes.registry import FakeJobRegistry
-from tests.fakes.store import FakeIncidentStore
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,
@@ -130,8 +129,8 @@ class World:
     ) -> None:
         """`platform` is the truth of another one than training jobs, with the run on it, and `schedulers` reach it."""
         self.clock = clock or FakeClock()
-        self.registry = FakeJobRegistry()
-        self.store = FakeIncidentStore(self.registry)
+        self.registry = MemoryJobs()
+        self.store = MemoryIncidents(self.registry)
         self.scheduler: Any = platform or CarefulScheduler(self.clock)
         schedulers = schedulers or self.scheduler
         self.mailbox = FakeMailbox()

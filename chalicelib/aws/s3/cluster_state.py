@@ -10,6 +10,7 @@ given before 1 GET more; the queue's URL is asked for once per process and clust
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -82,7 +83,8 @@ class S3HeadNodes:
             cluster, key = parse_attempt(name).cluster, attempt_key(name)
         except MailboxError as err:
             raise Permanent(f"{name[:128]!r}: {err}") from err
-        if why := why_unknown(self.agent(cluster), now=self._clock.now()):
+        agent = self.agent(cluster)
+        if why := why_unknown(agent, now=self._clock.now()):
             raise DependencyUnavailable(why)
         raw = self._read(key)
         if raw is None:
@@ -95,7 +97,7 @@ class S3HeadNodes:
                 _insist(parse_attempt(doc.successor).cluster == cluster, "successor", f"is not of {cluster}")
         except MailboxError as err:
             raise DependencyUnavailable(f"what the whiteboard says of {name} cannot be used: {err}"[:300]) from err
-        return doc
+        return replace(doc, seen_at=_read_at(agent, doc.seen_at))
 
     def newest_attempts(self, cluster: str, *, limit: int) -> tuple[str, ...]:
         """See ports.HeadNodes: one listing."""
@@ -122,8 +124,7 @@ class S3HeadNodes:
             return Unknown(f"the nodes of {cluster} cannot be used: {err}"[:200])
         except RecoveryError as err:
             return Unknown(f"the nodes of {cluster} cannot be read: {err}"[:200])
-        read_at = agent.value.read_at if isinstance(agent, Known) else None
-        seen_at = max(doc.seen_at, read_at or doc.seen_at)  # the document is written when something changes
+        seen_at = _read_at(agent, doc.seen_at)
         return Known(replace(doc, nodes=tuple(replace(one, seen_at=seen_at) for one in doc.nodes)))
 
     def clusters(self) -> tuple[str, ...]:
@@ -235,6 +236,12 @@ class S3HeadNodes:
 
     def _read(self, key: str, *, limit: int = MAX_MESSAGE_BYTES) -> bytes | None:
         return self._objects.read(self._place(key), limit)
+
+
+def _read_at(agent: Maybe[AgentDoc], written_at: datetime) -> datetime:
+    """As of when a document holds: it is written when something changes, and Slurm has been read since."""
+    read_at = agent.value.read_at if isinstance(agent, Known) else None
+    return max(written_at, read_at or written_at)
 
 
 def _is_cluster(name: str) -> bool:

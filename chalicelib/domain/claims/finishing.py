@@ -29,10 +29,12 @@ _NOT_MOVING = frozenset(
 def decide_finishing(look: Look, attempt: AttemptView, *, group: str) -> Decision | None:
     """Wait for the platform to say how it ended; None where the run still trains, or something else is wrong.
 
-    `group` is the phase's own: `open`, `checkpoint` or `verify`.
+    `group` is the phase's own: `open`, `checkpoint` or `verify`. What a person orders is done to such a run as well;
+    the attempt that the order has led to is one like any other.
     """
     incident = look.incident
-    if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or incident.order is not None:
+    is_ordered = incident.order is not None and not incident.tries
+    if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or is_ordered:
         return None
     if incident.is_poisoned and not look.policy.shadow:
         return look.hand_over(

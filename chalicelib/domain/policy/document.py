@@ -8,6 +8,7 @@ policy_groups.py; docs/policy.md and docs/policy.schema.json are written from th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -96,6 +97,19 @@ class Policy:
         return policy if "version" in wire else dataclasses.replace(policy, version=content_version(policy))
 
 
+def pinned(document: Mapping[str, Any]) -> Policy:
+    """`Policy.from_wire` of a document that an Incident carries: each look reads the same one, and reads it once.
+
+    Raises: InvalidPolicy.
+    """
+    return _pinned(json.dumps(document))
+
+
+@functools.lru_cache(maxsize=64)
+def _pinned(text: str) -> Policy:
+    return Policy.from_wire(json.loads(text))
+
+
 def content_version(policy: Policy) -> str:
     """A short hash of what the policy says, whatever it is called."""
     body = policy.to_wire()
@@ -106,10 +120,19 @@ def content_version(policy: Policy) -> str:
 
 def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
     """Fields that cannot both count, each with what is wrong; every single one is in its range."""
-    values = flat(policy.to_wire())
     for low, high in NOT_ABOVE:
-        if values[low] > values[high]:
-            yield low, f"is {values[low]} and must not exceed {high}, which is {values[high]}"
+        least, most = _value_at(policy, low), _value_at(policy, high)
+        if least > most:
+            yield low, f"is {least} and must not exceed {high}, which is {most}"
+
+
+def _value_at(policy: Policy, path: str) -> Any:
+    """A value of a group as the document has it, by its path there."""
+    head, _, rest = path.partition(".")
+    group_spec = next(one for one in specs(Policy) if one.key == head)
+    record = getattr(policy, group_spec.name)
+    spec = next(one for one in specs(type(record)) if one.key == rest)
+    return spec.kind.write(getattr(record, spec.name))
 
 
 def every_field() -> Iterator[tuple[str, FieldSpec]]:

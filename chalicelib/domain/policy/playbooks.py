@@ -119,9 +119,9 @@ PLAYBOOKS: tuple[Playbook, ...] = (
     Playbook(
         fault=FaultClass.PLANNED_END,
         response=Response.CHECKPOINT_THEN_RESTART,
-        deadline=Deadline.SHORT,
+        deadline=Deadline.FULL,
         tries=None,
-        source="DESIGN §5; a Spot warning leaves about two minutes (EC2 user guide)",
+        source="DESIGN §5; a Spot warning leaves about two minutes (EC2 user guide), and the deadline ends before them",
     ),
     Playbook(
         fault=FaultClass.BAD_CHECKPOINT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.domain.decision.verdict import Decision, Look, span_word, story, subject, suspicion_about, why
@@ -12,13 +12,14 @@ from chalicelib.domain.model.action import Action, CaptureStacks, Notify, Reques
 from chalicelib.domain.model.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.before_stop import before_stop
 from chalicelib.domain.run.submission import holds_at_stop
 from rekindle.detectors.ranks import STRONG
 from rekindle.signatures.faults import FaultClass
 
+TO_STOP: Final = timedelta(seconds=15)  # before an announced end: the answer is heard and the run is stopped
 SETTLED: Final = timedelta(seconds=5)
 LIMITS_DIFFER: Final = 0.05  # of the learned limit
 OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
@@ -47,7 +48,7 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
     span = look.policy.deadline(row) or (
         look.policy.timing.checkpoint_deadline if look.incident.order else timedelta(0)
     )
-    deadline_at = look.now + span
+    deadline_at = _before_the_end(look, look.now + span)
     pages = row.response is Response.CHECKPOINT_THEN_HAND_OVER and look.ordered is None
     ask = CheckpointAsk(
         request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at, is_paged=pages
@@ -73,6 +74,30 @@ def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.che
         asks=number,
         **_evidence_wanted(look),
     )
+
+
+def _before_the_end(look: Look, deadline_at: datetime) -> datetime:
+    """The deadline, moved to before the end that was announced: what is not saved by then is lost with its node.
+
+    A notice that comes too late for any save keeps the deadline of a hang: the answer may be quick.
+    """
+    ends = [one for one in map(_announced_end, look.incident.signals) if one is not None]
+    if look.incident.fault is not FaultClass.PLANNED_END or not ends:
+        return deadline_at
+    latest = max(min(ends) - TO_STOP, look.now + look.policy.timing.hang_deadline)
+    return min(deadline_at, latest)
+
+
+def _announced_end(signal: Signal) -> datetime | None:
+    """When what runs on the node ends, by the notice; None where it names no time."""
+    said = signal.evidence.get("notice_s")
+    if isinstance(said, int | float):
+        return signal.occurred_at + timedelta(seconds=said)
+    try:
+        at = datetime.fromisoformat(str(signal.evidence.get("ends_at")))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
 
 
 def begin_stop(look: Look, rule: str, reason: str) -> Decision:

@@ -6,6 +6,7 @@ result is PENDING, and asking again sends the same order, because its token is m
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ START_VALID: Final = timedelta(minutes=10)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
 # be on its way.
 ANSWER_LATE: Final = timedelta(minutes=5)
+OLD: Final = timedelta(seconds=60)  # what the whiteboard shows; its agent tells of a new reading every 30 s
 MAX_TRIES: Final = 5
 MAX_SIBLINGS: Final = 8  # starts of a cluster that were written of last; each costs two GETs
 # What an earlier resubmission of ours left in the environment that the new one starts from, and must not speak again.
@@ -91,14 +93,19 @@ class SlurmScheduler:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def describe(self, attempt: str) -> AttemptView:
-        """See ports.Scheduler: 2 GETs.
+        """See ports.Scheduler: 2 GETs, and those of its orders where what is shown is old.
 
         A start that we have ordered and that the whiteboard does not show yet is STARTING, never gone: the agent
-        answers an order before it has read Slurm again.
+        answers an order before it has read Slurm again. For the same reason one that is shown as running, and whose
+        stop has been carried out since Slurm was read, is STOPPING.
         """
         doc = self._head_nodes.attempt(attempt)
         if doc is not None:
-            return view_of(doc)
+            view = view_of(doc)
+            if view.status is AttemptStatus.RUNNING and self._is_stopped_since(doc):
+                detail = "its stop has been carried out; Slurm does not show it yet"
+                return dataclasses.replace(view, status=AttemptStatus.STOPPING, detail=detail)
+            return view
         cluster = parse_attempt(attempt).cluster
         order, answer = self._newest(cluster, _stem("start", attempt))
         if order is not None and self._is_on_its_way(order, answer):
@@ -106,6 +113,16 @@ class SlurmScheduler:
                 name=attempt, status=AttemptStatus.STARTING, detail="ordered; Slurm does not show it yet"
             )
         return AttemptView(name=attempt, status=AttemptStatus.GONE, detail="Slurm does not know this start")
+
+    def _is_stopped_since(self, doc: AttemptDoc) -> bool:
+        """An order of ours has stopped it after `seen_at`. Not asked of what is new: then the next reading shows it."""
+        if self._clock.now() - doc.seen_at <= OLD:
+            return False
+        for verb in (Verb.HOLD, Verb.CANCEL):
+            _, answer = self._newest(doc.cluster, _stem(verb.value, doc.attempt))
+            if answer is not None and answer.outcome is Outcome.DONE and answer.at > doc.seen_at:
+                return True
+        return False
 
     def _is_on_its_way(self, order: Order, answer: Answer | None) -> bool:
         now = self._clock.now()

@@ -31,7 +31,7 @@ from chalicelib.domain.model.observation import (
 )
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
-from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, pinned
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
 from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Schedulers
@@ -71,7 +71,7 @@ class Look:
         """
         incident = self.store.load(incident_id).incident
         if incident.policy_document is not None:
-            return Policy.from_wire(incident.policy_document)
+            return pinned(incident.policy_document)
         try:
             return self.policies.load(incident.policy_name)
         except Permanent as err:
@@ -316,7 +316,7 @@ class Look:
             return
         if was_ordered(before, decision.incident):
             return
-        policy = Policy.from_wire(decision.incident.policy_document)
+        policy = pinned(decision.incident.policy_document)
         said = one_too_many(
             self.registry, before.incident_id, policy, now=self.clock.now(), lifted_at=seen.breaker_lifted_at
         )
@@ -377,7 +377,7 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
     if incident.policy_document is None:
         return ()
-    return goes_back_to(incident, Policy.from_wire(incident.policy_document))
+    return goes_back_to(incident, pinned(incident.policy_document))
 
 
 def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:

@@ -24,6 +24,7 @@ from chalicelib.domain.decision.verdict import (
     is_poisoned,
     span_word,
     step_word,
+    stop_is_ours,
     story,
     subject,
     why,
@@ -45,6 +46,8 @@ from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, s
 from rekindle.signatures.faults import FaultClass
 
 BEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
+SAME_CLOCK: Final = timedelta(seconds=60)
+OTHER_CLOCK: Final = timedelta(minutes=10)  # clocks of hosts are off by so much at most
 _HEALED_BY_REPAIR = HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
 
 
@@ -90,9 +93,28 @@ def _ordered_after_end(look: Look, attempt: AttemptView) -> Decision:
     """An order about a run that is not running: a checkpoint cannot be taken, a resubmission is what was asked."""
     if look.ordered == "checkpoint":
         return _no_checkpoint_now(look, attempt)
+    if _is_stopped_since(look, attempt):
+        return look.close(
+            "order.owner_stopped",
+            f"{attempt.name} was stopped, and not by us, after its resubmission had been ordered: it is left alone",
+            Phase.STOPPED,
+            severity=Severity.WARNING,
+        )
     if look.policy.shadow:
         return shadow(look, f"resubmit {attempt.name} as ordered")
     return prepare_resubmit(look)
+
+
+def _is_stopped_since(look: Look, attempt: AttemptView) -> bool:
+    """Its owner has stopped it after the order, which could not be carried out before: the later word counts.
+
+    An end is dated by AWS, as the order is, or, where an agent reports starts, by a host whose clock may be off.
+    """
+    given = [one.occurred_at for one in look.incident.signals if one.kind is SignalKind.ORDER_RESUBMIT]
+    if attempt.status is not AttemptStatus.STOPPED or attempt.ended_at is None or not given:
+        return False
+    apart = SAME_CLOCK if attempt.start is None else OTHER_CLOCK
+    return not stop_is_ours(look, attempt) and attempt.ended_at - max(given) > apart
 
 
 def _ordered_in_queue(look: Look, attempt: AttemptView) -> Decision:

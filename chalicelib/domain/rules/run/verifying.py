@@ -107,7 +107,7 @@ def decide_verifying(look: Look) -> Decision:
 def _plan_ignored(look: Look, attempt: AttemptView) -> Decision | None:
     """It began far below the step that it was told to resume at: what was trained since is trained again."""
     last = look.incident.tries[-1] if look.incident.tries else None
-    if last is None or last.name != attempt.name or look.incident.order is not None:
+    if last is None or last.name != attempt.name:
         return None
     if not isinstance(last.resume_step, Known) or not isinstance(attempt.first_step, Known):
         return None

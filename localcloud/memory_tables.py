@@ -1,29 +1,142 @@
-"""Incidents in memory, by the rules of ports.IncidentStore."""
+"""The service's tables in memory: Incidents with inbox and timeline, Jobs with their Attempts.
+
+For replay, the proving ground and tests. They keep the contracts of `chalicelib.ports`: tests/adapters plays the same
+tests on them and on DynamoDB's. Nothing outlives the process; they may be used from many threads.
+"""
 
 from __future__ import annotations
 
 import base64
 import heapq
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from chalicelib.aws.dynamodb.incidents import MAX_INBOX, ORDERS_EXTRA
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
+from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.signal import Signal, SignalSource
-from chalicelib.ports import Entry, Joined, Looked, Page
-from tests.fakes.registry import FakeJobRegistry
-
-MAX_INBOX = 80
-ORDERS_EXTRA = 20
+from chalicelib.ports import Entry, Joined, Looked, Page, Standing
+from localcloud.replay.switches import MemoryControls
 
 
-@dataclass
+class MemoryJobs(MemoryControls):
+    """ports.JobRegistry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[str, Job] = {}
+        self._attempts: dict[str, dict[int, Attempt]] = {}
+        self._names: dict[str, str] = {}
+        self._lock = threading.RLock()
+
+    def register(self, job: Job, attempt: Attempt) -> Job:
+        """See the port."""
+        with self._lock:
+            if job.job_id in self._jobs:
+                return self._jobs[job.job_id]
+            if attempt.name in self._names:
+                return self._jobs[self._names[attempt.name]]
+            self._jobs[job.job_id] = job
+            self._attempts[job.job_id] = {attempt.number: attempt}
+            self._names[attempt.name] = job.job_id
+            return job
+
+    def get(self, job_id: str) -> Job:
+        """See the port."""
+        if job_id not in self._jobs:
+            raise UnknownEntity(job_id)
+        return self._jobs[job_id]
+
+    def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """See the port."""
+        return {job_id: self._jobs[job_id] for job_id in job_ids if job_id in self._jobs}
+
+    def job_of_attempt(self, attempt_name: str) -> str | None:
+        """See the port."""
+        return self._names.get(attempt_name)
+
+    def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
+        """See the port."""
+        with self._lock:
+            stored = self.get(job.job_id)
+            if stored.current_attempt == attempt.name:
+                return stored
+            if stored.version != job.version:
+                raise VersionConflict(f"{job.job_id} is at version {stored.version}, not {job.version}")
+            old = self._attempts[job.job_id].get(stored.attempt_number)
+            if old is not None and old.number != attempt.number and old.superseded_at is None:
+                self._attempts[job.job_id][old.number] = replace(old, superseded_at=now)
+            self._attempts[job.job_id][attempt.number] = attempt
+            self._names[attempt.name] = job.job_id
+            self._jobs[job.job_id] = replace(
+                stored,
+                active=True,
+                halted_by="",
+                current_attempt=attempt.name,
+                attempt_number=attempt.number,
+                attempt_started_at=attempt.submitted_at,
+                version=stored.version + 1,
+            )
+            return self._jobs[job.job_id]
+
+    def update_attempt(self, attempt: Attempt) -> None:
+        """See the port."""
+        with self._lock:
+            stored = self._attempts.get(attempt.job_id, {}).get(attempt.number)
+            if stored is None or stored.name != attempt.name:
+                raise UnknownEntity(attempt.name)
+            self._attempts[attempt.job_id][attempt.number] = stored.updated(attempt)
+
+    def attempts(self, job_id: str) -> tuple[Attempt, ...]:
+        """See the port."""
+        return tuple(attempt for _, attempt in sorted(self._attempts.get(job_id, {}).items()))
+
+    def active(self, *, after: str = "") -> Iterator[Job]:
+        """See the port."""
+        yield from [job for job_id, job in sorted(self._jobs.items()) if job.active and job_id > after]
+
+    def set_watch(self, job_id: str, watch: WatchPlan) -> None:
+        """See the port."""
+        self._jobs[job_id] = replace(self.get(job_id), watch=watch)
+
+    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
+        """See the port."""
+        try:
+            start = 0 if cursor is None else int(base64.b64decode(cursor))
+        except ValueError as err:
+            raise InvalidRequest("cursor", "is not one that this registry gave out") from err
+        jobs = sorted(self._jobs.values(), key=lambda job: (not job.active, job.job_id))
+        after = start + limit
+        more = base64.b64encode(str(after).encode()).decode() if after < len(jobs) else None
+        return tuple(jobs[start:after]), more
+
+    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
+        """See the port."""
+        stored = self.get(job_id)
+        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by, ended_at=now)
+
+    def count_active(self) -> int:
+        """See the port."""
+        return sum(job.active for job in self._jobs.values())
+
+    def standing(self, job_id: str | None) -> Standing:
+        """See the port."""
+        return Standing(switches=self.switches(), job=None if job_id is None else self.get(job_id))
+
+    def point(self, job_id: str, incident_id: str | None) -> None:
+        """Set the Job's open Incident: the store's half of the shared table."""
+        self._jobs[job_id] = replace(self.get(job_id), open_incident=incident_id)
+
+
+@dataclass(slots=True)
 class _Record:
+    """One Incident's rows."""
+
     incident: Incident
     inbox: list[Signal] = field(default_factory=list)
-    took: set[str] = field(default_factory=set)
     callback_id: str | None = None
     look_by: datetime | None = None
     token: str | None = None
@@ -33,17 +146,20 @@ class _Record:
     claimed: set[str] = field(default_factory=set)
 
 
-class FakeIncidentStore:
-    """Keeps Incidents in a dict; thread-safe, so that storms can be played."""
+class MemoryIncidents:
+    """ports.IncidentStore. `jobs` holds which Incident of a Job is open, as the shared table does."""
 
-    def __init__(self, registry: FakeJobRegistry) -> None:
-        self._registry = registry
+    def __init__(self, jobs: MemoryJobs) -> None:
+        self._jobs = jobs
         self._records: dict[str, _Record] = {}
+        self._open: dict[str, _Record] = {}
+        self._of_job: dict[str, list[_Record]] = {}
         self._marks: dict[str, str] = {}
         self._clusters: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
+        """See the port."""
         with self._lock:
             seen = self._seen_before(signal)
             if seen is not None:
@@ -55,12 +171,18 @@ class FakeIncidentStore:
                 return self.join(current, signal, now=now)
             if incident.incident_id in self._records:
                 return self._entry(Joined.DUPLICATE, incident.incident_id)
-            self._records[incident.incident_id] = _Record(incident=incident, inbox=[signal], took={signal.dedupe_key})
+            record = _Record(incident=incident, inbox=[signal])
+            self._records[incident.incident_id] = record
+            if incident.is_open:
+                self._open[incident.incident_id] = record
+            if incident.job_id is not None:
+                self._of_job.setdefault(incident.job_id, []).append(record)
             self._marks[signal.dedupe_key] = incident.incident_id
             self._point(incident, incident.incident_id)
             return self._entry(Joined.OPENED, incident.incident_id)
 
-    def join(self, incident_id: str, signal: Signal, *, now: datetime) -> Entry:
+    def join(self, incident_id: str, signal: Signal, *, now: datetime) -> Entry:  # noqa: ARG002  the port's own name
+        """See the port."""
         with self._lock:
             seen = self._seen_before(signal)
             if seen is not None:
@@ -72,11 +194,11 @@ class FakeIncidentStore:
                 record.overflow += 1
                 return replace(self._entry(Joined.JOINED, incident_id), is_full=True)
             record.inbox.append(signal)
-            record.took.add(signal.dedupe_key)
             self._marks[signal.dedupe_key] = incident_id
             return self._entry(Joined.JOINED, incident_id)
 
     def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> Looked:
+        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             if record.incident.generation != generation:
@@ -94,6 +216,7 @@ class FakeIncidentStore:
         entry: TimelineEntry,
         look_by: datetime | None,
     ) -> Incident:
+        """See the port."""
         with self._lock:
             record = self._get(incident.incident_id)
             if record.token == token:
@@ -109,32 +232,38 @@ class FakeIncidentStore:
             record.recorded.append(entry)
             if not incident.is_open:
                 record.callback_id = None
+                self._open.pop(incident.incident_id, None)
                 if self._pointer(incident) == incident.incident_id:
                     self._point(incident, None)
             return record.incident
 
     def append(self, incident_id: str, *, token: str, entry: TimelineEntry) -> None:
+        """See the port."""
         with self._lock:
             self._get(incident_id).appended.setdefault(token, entry)
 
     def load(self, incident_id: str) -> Looked:
+        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             return Looked(incident=record.incident, inbox=tuple(record.inbox))
 
     def callback_of(self, incident_id: str) -> str | None:
+        """See the port."""
         with self._lock:
             return self._get(incident_id).callback_id
 
     def timeline(self, incident_id: str) -> tuple[TimelineEntry, ...]:
+        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             appended = sorted(record.appended.values(), key=lambda line: line.at)
             return tuple(heapq.merge(record.recorded, appended, key=lambda line: line.at))
 
     def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
+        """See the port."""
         with self._lock:
-            found = [(item.incident, item.look_by) for item in self._records.values() if item.incident.is_open]
+            found = [(item.incident, item.look_by) for item in self._open.values()]
         yield from sorted(found, key=lambda pair: (pair[0].opened_at, pair[0].incident_id))
 
     def everything(self) -> list[Incident]:
@@ -143,6 +272,7 @@ class FakeIncidentStore:
             return [record.incident for record in self._records.values()]
 
     def list_closed(self, *, limit: int, cursor: str | None = None) -> Page:
+        """See the port."""
         start = _read_cursor(cursor)
         with self._lock:
             closed = _newest_first([item.incident for item in self._records.values() if not item.incident.is_open])
@@ -151,11 +281,13 @@ class FakeIncidentStore:
         return Page(incidents=tuple(closed[start:after]), cursor=more)
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
+        """See the port."""
         with self._lock:
-            found = [item.incident for item in self._records.values() if item.incident.job_id == job_id]
+            found = [item.incident for item in self._of_job.get(job_id, ())]
         return tuple(_newest_first(found)[:limit])
 
     def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
+        """See the port."""
         with self._lock:
             found = [
                 item.incident for item in self._records.values() if item.incident.scope == node_scope(cluster, node)
@@ -163,6 +295,7 @@ class FakeIncidentStore:
         return tuple(_newest_first(found)[:limit])
 
     def claim(self, incident_id: str, *, token: str) -> bool:
+        """See the port."""
         with self._lock:
             claimed = self._get(incident_id).claimed
             is_first = token not in claimed
@@ -170,6 +303,7 @@ class FakeIncidentStore:
             return is_first
 
     def next_generation(self, incident_id: str, *, generation: int) -> int:
+        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             if record.incident.generation != generation or not record.incident.is_open:
@@ -202,12 +336,12 @@ class FakeIncidentStore:
 
     def _pointer(self, incident: Incident) -> str | None:
         if incident.job_id is not None:
-            return self._registry.get(incident.job_id).open_incident
+            return self._jobs.get(incident.job_id).open_incident
         return self._clusters.get(incident.scope or "")
 
     def _point(self, incident: Incident, to: str | None) -> None:
         if incident.job_id is not None:
-            self._registry.point(incident.job_id, to)
+            self._jobs.point(incident.job_id, to)
         elif to is None:
             self._clusters.pop(incident.scope or "", None)
         else:
