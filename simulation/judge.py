@@ -192,6 +192,8 @@ class Judge(Watcher):
     def acts(self, run: TrueRun, at: datetime) -> None:
         """See Watcher."""
         policy = self.world.policy
+        if run.is_ordered:  # what people order is theirs, however much of it
+            return
         self._acted.append((at, run.name))
         since = at - policy.breaker.window
         acted = {name for moment, name in self._acted if since < moment <= at}
