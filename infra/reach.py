@@ -72,7 +72,7 @@ _COMMON: Final = frozenset(dir(dict) + dir(list) + dir(str) + dir(set) + dir(byt
     "read",
 }
 # Methods of a port that fields of documents and Signals have for names: an unknown object's is a field.
-_FIELDS: Final = frozenset({"attempt", "checkpoints", "cluster", "clusters", "nodes"})
+_FIELDS: Final = frozenset({"attempt", "checkpoints", "cluster", "clusters", "nodes", "of", "start"})
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,12 @@ class _Class:
 
     def method_names(self) -> frozenset[str]:
         return frozenset(_methods(self.node))
+
+    def property_names(self) -> frozenset[str]:
+        """The methods that are read as fields."""
+        found = (node for node in self.node.body if isinstance(node, ast.FunctionDef))
+        decorated = ((node.name, one) for node in found for one in node.decorator_list)
+        return frozenset(name for name, one in decorated if isinstance(one, ast.Name) and one.id == "property")
 
     @property
     def is_protocol(self) -> bool:
@@ -189,7 +195,7 @@ class Source:
         if not found.is_protocol:
             return [found]
         if id(found.node) not in self._fitting:
-            wanted = found.method_names() - {"__call__"}
+            wanted = found.method_names() - found.property_names() - {"__call__"}  # a field may stand for a property
             self._fitting[id(found.node)] = [made for made in self._made if wanted and wanted <= made.method_names()]
         return self._fitting[id(found.node)]
 
@@ -473,6 +479,9 @@ def _operations(service: str) -> Mapping[str, str]:
     return {xform_name(operation): operation for operation in model.operation_names}
 
 
+OPERATION: Final = "_operation"  # in app.py: makes the route of each row of the API's table
+
+
 def actions_of_functions(root: Path = ROOT) -> dict[str, Reach]:
     """Each deployed function -> what it reaches. The API's function reaches what all routes together do."""
     source = Source(root)
@@ -485,7 +494,8 @@ def actions_of_functions(root: Path = ROOT) -> dict[str, Reach]:
             continue
         api = Reach()
         for name, node in app.functions.items():
-            if any(".route(" in ast.unparse(decorator) for decorator in node.decorator_list):
+            is_hook = any(".route(" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if is_hook or name == OPERATION:
                 route = source.of_function(name)
                 api.operations |= route.operations
                 api.transaction_parts |= route.transaction_parts

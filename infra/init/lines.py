@@ -64,7 +64,7 @@ def save(step, kind):
 
 
 watch.loss(loss)
-watch.stepped(step)  # FSDP reduces gradients out of sight: the local loss it is
+watch.stepped(step)  # FSDP hides local gradients: use the local loss
 rekindle.save_dcp(f"{folder}/step-{step}", step=step, model=model, optimizer=optimizer, on_done=mon.saved)
 """,
     ),

@@ -53,7 +53,7 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
         ("concluded", str(member(incident, "conclusion") or "")),
         ("checkpoint", _ask(incident)),
         ("found", _found(incident)),
-        ("seen", ", ".join(text for name in ("instance_word", "slurm_word") if (text := _of_repair(incident, name)))),
+        ("seen", ", ".join(text for name in ("instance_word", "listed_word") if (text := _of_repair(incident, name)))),
         ("by others", _by_others(incident)),
         ("ordered by", word(incident, "order", "who") if member(incident, "order") else ""),
         ("policy", word(incident, "policy_name") + (f" ({version})" if version != NOTHING else "")),

@@ -5,7 +5,7 @@ CliError
 │   └── ServiceFailed    the service failed, not the order; a watch waits it out
 ├── Misused           2  the command line or a setting is wrong
 │   └── BadFile          a file that was given cannot be used
-├── NotFound          3  what was named does not exist
+├── NotFound          3  a named Job, Incident, training job, cluster, policy, drill, or folder does not exist
 ├── Unreachable       4  the service cannot be found or reached
 └── TryAgain          5  the same command may work later
 """
@@ -33,12 +33,12 @@ class Exit(IntEnum):
 # The one table: `rekindle --help` prints it, docs/cli.md holds it (tests/cli/test_exit_codes.py).
 MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.OK: "done",
-    Exit.FAILED: "refused by the service or by the person, or failed",
-    Exit.USAGE: "wrong usage: an option, a setting or a file that was given cannot be used",
-    Exit.NOT_FOUND: "what was named does not exist",
+    Exit.FAILED: "refused by the service or the person, or failed",
+    Exit.USAGE: "wrong usage: an option, setting, or file cannot be used",
+    Exit.NOT_FOUND: "a named Job, Incident, training job, cluster, policy, drill, or folder does not exist",
     Exit.UNREACHABLE: "no service, or no way to it",
-    Exit.TRY_AGAIN: "not now: the same command may work later",
-    Exit.PERSON_NEEDED: "(drill) a person would be called, or the rehearsal came to no end",
+    Exit.TRY_AGAIN: "try again later",
+    Exit.PERSON_NEEDED: "(drill) a person would be called, or the rehearsal did not end",
     Exit.INTERRUPTED: "Ctrl-C",
 }
 

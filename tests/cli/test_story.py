@@ -74,7 +74,7 @@ def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> 
         findings=(Finding(kind=FindingKind.AGENT_REPLACE, at=NOW, said="Xid 79 on GPU 3"),),
         steps=(step,),
         instance_word="i-0bbbbbbbbbbbbbbb2 Running",
-        slurm_word="idle+drain (rekindle:inc-1)",
+        listed_word="idle+drain (rekindle:inc-1)",
         theirs=TheirWork(what="it was rebooted", at=NOW),
     )
     node = {"job_id": None, "cluster": "ml", "node": "ip-10-1-0-2", "repair": repair}

@@ -271,7 +271,7 @@ def test_the_monitors_own_agreement_is_a_wait_whatever_the_users_collective_look
     frames = training_frames(
         stack(
             *LOOP,
-            f"{SITE}/rekindle/monitor/agreement.py Agreement._ask",
+            f"{SITE}/rekindle/monitor/saving/agreement.py Agreement._ask",
             "/opt/ml/code/gang.py highest",
             "/opt/ml/code/gang.py receive",
         )

@@ -1424,9 +1424,7 @@ def test_waiting_is_cheap_and_ends_with_the_next_news() -> None:
 
 def test_every_rule_is_explained_on_the_page_and_no_other() -> None:
     root = Path(__file__).parents[2]
-    sources = "".join(
-        (root / f"chalicelib/domain/{name}.py").read_text() for name in ("rules_node", "rules_node_repair")
-    )
+    sources = "".join((root / f"chalicelib/domain/rules/node/{name}.py").read_text() for name in ("node", "repair"))
     rules = {row[0].split()[0] for row in NODE_TABLE} - {"order.cancel", "guard.paused", "guard.shadow"}
     page = (root / "docs" / "node-repair.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `((?:node|drain|repair|check|return)\.[a-z_]+)` \|", page, flags=re.MULTILINE)

@@ -15,6 +15,7 @@ from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind as K
+from chalicelib.platforms.slurm.platform import SLURM
 from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 
@@ -189,5 +190,5 @@ def test_an_accepted_training_job_needs_no_look_to_be_watched_from_then_on() -> 
         assert answered(case, before, (ActionResult(action="ResubmitJob", done=other, detail=""),)) is None
     failed = ActionResult(action="QuarantineCheckpoint", done=Done.UNAVAILABLE, detail="")
     assert answered(case, before, (failed, done)) is None
-    on_slurm = replace(case, tries=(replace(pending, name="slurm.hpc.17"),), attempt="slurm.hpc.17")
-    assert answered(on_slurm, before, (done,)) is None
+    # An accepted order to an agent is no start yet.
+    assert answered(case, replace(before, platform=SLURM), (done,)) is None

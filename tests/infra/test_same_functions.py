@@ -35,7 +35,7 @@ def _functions(template: Template) -> dict[str, dict[str, Any]]:
 def test_every_function_of_the_template_runs_there_and_no_other(template: Template) -> None:
     found = deployment_of(app, bus=STACK)
     by_event = {name for name in _functions(template) if name != "api_handler"}
-    routes = {entry.view_function.__name__ for methods in app.routes.values() for entry in methods.values()}
+    routes = {entry.view_name for methods in app.routes.values() for entry in methods.values()}
     assert {name for name in found.handlers if not name.startswith(f"{STACK}-")} - routes == by_event
     assert set(found.durable) == {"recover", f"{STACK}-recover"}
     assert set(found.durable.values()) == {ALIAS}

@@ -24,14 +24,19 @@ class Over:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._part, name)
 
-    def of(self, _: str) -> Any:
-        """For ports.Schedulers: the world has one platform."""
-        return self
+
+def _scheduled(world: Any, **makers: Callable[[Any], Any]) -> None:
+    """Each platform's Scheduler with methods replaced: a maker is given the real one and returns the method."""
+    part = world.scheduler
+
+    def over(one: Any) -> Over:
+        return Over(one, **{name: make(one) for name, make in makers.items()})
+
+    world.scheduler = Over(part, of=lambda name: over(part.of(name)), of_name=lambda name: over(part.of_name(name)))
 
 
 def _described(world: World, change: Callable[[AttemptView], AttemptView]) -> None:
-    part = world.scheduler
-    world.scheduler = Over(part, describe=lambda name: change(part.describe(name)))
+    _scheduled(world, describe=lambda one: lambda name: change(one.describe(name)))
 
 
 def _beating(world: World, change: Callable[[AttemptView], AttemptView]) -> None:
@@ -47,7 +52,7 @@ def stopping_is_taken_for_stopped(world: World) -> None:
         return replace(view, status=AttemptStatus.STOPPED, ended_at=world.clock.now()) if is_stopping else view
 
     _described(world, change)
-    world.scheduler.siblings = lambda job, **_: ()
+    _scheduled(world, siblings=lambda _: lambda job, **more: ())
 
 
 def every_run_is_said_to_be_stalled(world: World) -> None:
@@ -161,8 +166,7 @@ def nodes_in_repair_are_not_counted(world: World) -> None:
 
 def the_other_stage_takes_every_run_for_its_own(world: World) -> None:
     assert world.beside is not None
-    part = world.beside.scheduler
-    world.beside.scheduler = Over(part, discover=part.find, siblings=lambda job, **_: ())
+    _scheduled(world.beside, discover=lambda one: one.find, siblings=lambda _: lambda job, **more: ())
 
 
 def a_bad_loss_is_dated_a_hundred_steps_late(world: World) -> None:

@@ -20,12 +20,18 @@ from rekindle.protocol.wire import Message
 PACKAGES: Final = (
     "rekindle.slurm_agent",
     "rekindle.checkpoints",
-    "rekindle.protocol",
+    "rekindle.protocol.cluster",
     "rekindle.signatures",
     "rekindle.monitor",
     "chalicelib.ingest",
 )
 MODULES: Final = (
+    "rekindle.checkpoints.folders",
+    "rekindle.protocol.keys",
+    "rekindle.protocol.manifests",
+    "rekindle.protocol.launch_orders",
+    "rekindle.protocol.reports",
+    "rekindle.protocol.wire",
     "chalicelib.aws.s3.checkpoints",
     "chalicelib.aws.s3.discovered",
     "chalicelib.aws.s3.found",
